@@ -1,0 +1,1 @@
+"""Writing: ConsumeQueue, IndexFile, the store checkpoint and the message table."""

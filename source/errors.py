@@ -1,0 +1,60 @@
+"""The error tree. Every error says where (file, offset), what was found, and what to do next.
+
+ReputError
+├── OptionError              a wrong or unknown option, or one with a value outside its limits
+├── StoreError               a store that cannot be read as one
+│   ├── SegmentError         names, sizes or holes among the files of a commitlog
+│   ├── CorruptRecordError   a record in the middle of the log that fails its checks
+│   ├── DataLossError        the log no longer holds what was still to be read
+│   └── CommitLogRewoundError  a record already dispatched is no longer where it was
+├── OutputError              an output that cannot be written, or is not ours to write
+│   └── StoreLockedError     a broker or another reput works on the same output
+├── SinkError                files of an output that contradict the progress recorded for them
+└── EnvironmentSetupError    Java, Spark or a package that is missing or too old
+"""
+
+from __future__ import annotations
+
+
+class ReputError(Exception):
+    """Base of every error that reput raises on purpose; the command line prints it as one line."""
+
+
+class OptionError(ReputError):
+    """An option is unknown, or its value is outside what it allows."""
+
+
+class StoreError(ReputError):
+    """The store cannot be read as a RocketMQ store."""
+
+
+class SegmentError(StoreError):
+    """The commitlog's files do not form a row: a name, a size or a hole."""
+
+
+class CorruptRecordError(StoreError):
+    """A record in the middle of the log fails its checks."""
+
+
+class DataLossError(StoreError):
+    """The log no longer holds the offset that was to be read next."""
+
+
+class CommitLogRewoundError(StoreError):
+    """A record that was dispatched is no longer at its place: the log was cut and written again."""
+
+
+class OutputError(ReputError):
+    """The output cannot be written, or is not reput's to write."""
+
+
+class StoreLockedError(OutputError):
+    """Another process, a broker or a reput, holds the lock of this output."""
+
+
+class SinkError(ReputError):
+    """The files of an output contradict the progress recorded for them."""
+
+
+class EnvironmentSetupError(ReputError):
+    """Something the machine must provide is missing or too old."""

@@ -1,0 +1,156 @@
+"""The segments of a commitlog on disk: names, sizes, holes, reads. Nothing here ever opens a file for writing.
+
+``MappedFileQueue`` and ``MultiPathMappedFileQueue`` of the broker, for a reader.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.source.errors import SegmentError, StoreError
+
+FILE_NAME_DIGITS = 20
+_log = logging.getLogger(__name__)
+
+
+def file_name(offset: int) -> str:
+    """A segment's name: the offset of its first byte, 20 digits (``UtilAll#offset2FileName``)."""
+    return f"{offset:0{FILE_NAME_DIGITS}d}"
+
+
+@dataclass(frozen=True, order=True)
+class MappedFile:
+    """One segment: the place of its first byte, its size in bytes, its path."""
+
+    file_from_offset: int
+    size: int
+    path: str
+
+    @property
+    def end(self) -> int:
+        """The place after its last byte."""
+        return self.file_from_offset + self.size
+
+
+@contextmanager
+def open_for_reading(path: str) -> Iterator[int]:
+    """A read-only descriptor that leaves no trace, not even an access time where the system allows that."""
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags | os.O_NOATIME)
+    except PermissionError:  # O_NOATIME is for the file's owner only
+        descriptor = os.open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class MappedFileQueue:
+    """The row of segments, oldest first. A snapshot: load again to see new and expired files."""
+
+    files: tuple[MappedFile, ...]
+    paths: tuple[Path, ...]
+
+    @classmethod
+    def load(cls, paths: Sequence[Path], mapped_file_size: int | None = None) -> MappedFileQueue:
+        """List the segments of one commitlog, which may lie in several directories.
+
+        Raises
+        ------
+        StoreError
+            A directory is missing or cannot be read.
+        SegmentError
+            The files' sizes differ from each other or from `mapped_file_size` (bytes; None infers it), or a name
+            is not a multiple of the size. A hole is not an error here; see `check_no_hole`.
+        """
+        found = [entry for path in paths for entry in _segments(path)]
+        found.sort()
+        # The broker creates a file and then gives it its size: a last file of size 0 is not there yet.
+        if found and found[-1].size == 0:
+            found.pop()
+        if found:
+            _check_sizes(found, mapped_file_size)
+        return cls(tuple(found), tuple(paths))
+
+    @property
+    def mapped_file_size(self) -> int:
+        """Size of every segment in bytes; 0 without segments."""
+        return self.files[0].size if self.files else 0
+
+    @property
+    def min_offset(self) -> int:
+        """The first place the log still has; 0 without segments."""
+        return self.files[0].file_from_offset if self.files else 0
+
+    @property
+    def end_of_files(self) -> int:
+        """The place after the last file, which is not the end of valid data; 0 without segments."""
+        return self.files[-1].end if self.files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The segment that holds `offset`, or None."""
+        for file in reversed(self.files):
+            if file.file_from_offset <= offset:
+                return file if offset < file.end else None
+        return None
+
+    def following(self, file: MappedFile) -> MappedFile | None:
+        """The segment that begins where `file` ends, or None."""
+        return self.find(file.end)
+
+    def check_no_hole(self, start: int) -> None:
+        """Raise SegmentError when a segment after the one that holds `start` is missing in the row."""
+        for file, after in zip(self.files, self.files[1:], strict=False):
+            if after.file_from_offset > start and file.end != after.file_from_offset:
+                msg = (
+                    f"hole in the commitlog: {file.path} ends at {file.end}, the next file is {after.path}, "
+                    f"{after.file_from_offset - file.end} bytes are missing; restore the missing files, or set "
+                    f"startingOffset={after.file_from_offset} to begin after the hole"
+                )
+                raise SegmentError(msg)
+
+
+def _segments(directory: Path) -> Iterator[MappedFile]:
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if not (len(entry.name) == FILE_NAME_DIGITS and entry.name.isdecimal() and entry.name.isascii()):
+                    _log.warning("ignored %r in %s: not a segment's name", entry.name, directory)
+                    continue
+                with suppress(FileNotFoundError):  # expired between the listing and now
+                    yield MappedFile(int(entry.name), entry.stat().st_size, entry.path)
+    except FileNotFoundError:
+        msg = f"no commitlog at {directory}: the directory does not exist; give the store root that holds commitlog/"
+        raise StoreError(msg) from None
+    except OSError as error:
+        msg = f"cannot list the commitlog at {directory}: {error.strerror}"
+        raise StoreError(msg) from error
+
+
+def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:
+    size = wanted if wanted is not None else files[0].size
+    for file in files:
+        if file.size != size:
+            why = "mappedFileSizeCommitLog" if wanted is not None else f"the size of {files[0].path}"
+            msg = (
+                f"{file.path} has {file.size} bytes where {why} is {size}; every segment must have the same size: "
+                "was the copy cut, or does the directory hold two stores?"
+            )
+            raise SegmentError(msg)
+        if file.file_from_offset % size:
+            msg = (
+                f"{file.path} begins at {file.file_from_offset}, which is no multiple of its size {size}; "
+                "was the file renamed or cut?"
+            )
+            raise SegmentError(msg)
+    for file, after in zip(files, files[1:], strict=False):
+        if file.file_from_offset == after.file_from_offset:
+            msg = f"{file.path} and {after.path} are the same segment; remove one of them from the paths"
+            raise SegmentError(msg)

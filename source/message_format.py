@@ -1,0 +1,93 @@
+"""The layout of one CommitLog record, once, as a table; everything else derives from it.
+
+Sources: ``CommitLog.MessageExtEncoder``, ``CommitLog#checkMessageAndReturnSize``, ``CommitLog#calMsgLength``
+(4.9.3). All integers are big-endian and signed. The two hosts take 8 bytes (IPv4) or 20 (IPv6): an address and a
+four-byte port; offsets below are those of a record with two IPv4 hosts.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+MESSAGE_MAGIC_CODE = -626843481  # 0xDAA320A7: one-byte topic length
+BLANK_MAGIC_CODE = -875286124  # 0xCBD43194: the rest of the file holds no record
+
+BLANK_SIZE = 8  # total size and magic code
+HOST_V4_SIZE = 8
+HOST_V6_SIZE = 20
+HOST_V6_EXTRA = HOST_V6_SIZE - HOST_V4_SIZE
+
+TOPIC_LENGTH_SIZE = 1
+PROPERTIES_LENGTH_SIZE = 2
+
+
+class Field(NamedTuple):
+    """One fixed field: its name, its `struct` code, and its offset with two IPv4 hosts."""
+
+    name: str
+    code: str
+    offset: int
+
+
+def _layout(*pairs: tuple[str, str]) -> dict[str, Field]:
+    fields: dict[str, Field] = {}
+    offset = 0
+    for name, code in pairs:
+        fields[name] = Field(name, code, offset)
+        offset += struct.calcsize(f">{code}")
+    fields["body"] = Field("body", "0s", offset)
+    return fields
+
+
+LAYOUT = _layout(
+    ("total_size", "i"),
+    ("magic_code", "i"),
+    ("body_crc", "i"),
+    ("queue_id", "i"),
+    ("flag", "i"),
+    ("queue_offset", "q"),
+    ("physical_offset", "q"),
+    ("sys_flag", "i"),
+    ("born_timestamp", "q"),
+    ("born_host", "8s"),
+    ("store_timestamp", "q"),
+    ("store_host", "8s"),
+    ("reconsume_times", "i"),
+    ("prepared_transaction_offset", "q"),
+    ("body_length", "i"),
+)
+
+MAGIC_AT = LAYOUT["magic_code"].offset
+BODY_CRC_AT = LAYOUT["body_crc"].offset
+QUEUE_ID_AT = LAYOUT["queue_id"].offset
+FLAG_AT = LAYOUT["flag"].offset
+QUEUE_OFFSET_AT = LAYOUT["queue_offset"].offset
+PHYSICAL_OFFSET_AT = LAYOUT["physical_offset"].offset
+SYS_FLAG_AT = LAYOUT["sys_flag"].offset
+BORN_TIMESTAMP_AT = LAYOUT["born_timestamp"].offset
+BORN_HOST_AT = LAYOUT["born_host"].offset
+# From here on an IPv6 bornHost shifts by HOST_V6_EXTRA, and after the store host an IPv6 storeHost once more.
+STORE_TIMESTAMP_AT = LAYOUT["store_timestamp"].offset
+STORE_HOST_AT = LAYOUT["store_host"].offset
+RECONSUME_TIMES_AT = LAYOUT["reconsume_times"].offset
+PREPARED_OFFSET_AT = LAYOUT["prepared_transaction_offset"].offset
+BODY_LENGTH_AT = LAYOUT["body_length"].offset
+BODY_AT = LAYOUT["body"].offset
+
+FIXED_LENGTH = BODY_AT + TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
+
+assert BODY_AT == 88
+assert FIXED_LENGTH == 91
+assert PHYSICAL_OFFSET_AT == 28
+assert STORE_TIMESTAMP_AT == 56
+assert (MESSAGE_MAGIC_CODE & 0xFFFFFFFF, BLANK_MAGIC_CODE & 0xFFFFFFFF) == (0xDAA320A7, 0xCBD43194)
+
+
+def calc_msg_length(host_extra: int, body_length: int, topic_length: int, properties_length: int) -> int:
+    """Size in bytes of a record (``CommitLog#calMsgLength``).
+
+    `host_extra` is the bytes that IPv6 hosts add (0, 12 or 24). Negative body and properties lengths count as 0,
+    a negative topic length does not.
+    """
+    return FIXED_LENGTH + host_extra + max(0, body_length) + topic_length + max(0, properties_length)

@@ -1,0 +1,78 @@
+"""A record's properties text to what the store needs of it (``MessageDecoder#string2messageProperties``)."""
+
+from __future__ import annotations
+
+from reput.source.java_string import hash_code, parse_int
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+KEY_SEPARATOR = " "
+
+PROPERTY_KEYS = "KEYS"
+PROPERTY_TAGS = "TAGS"
+PROPERTY_UNIQ_KEY = "UNIQ_KEY"
+PROPERTY_DELAY = "DELAY"
+PROPERTY_REAL_TOPIC = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID = "REAL_QID"
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+DEFAULT_MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Properties of a record, as 4.9.1 and later read them.
+
+    Items end at U+0002 or at the end of the text; the name ends at the item's first U+0001. An item with an empty
+    name, an empty value or no separator is dropped, the last of several equal names wins.
+    """
+    properties: dict[str, str] = {}
+    for item in text.split(PROPERTY_SEPARATOR):
+        name, _, value = item.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def split_keys(keys: str) -> list[str]:
+    """The single keys of a KEYS property: split at each blank, empty pieces dropped (``IndexService#buildIndex``)."""
+    return [key for key in keys.split(KEY_SEPARATOR) if key]
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Delays in milliseconds, level 1 first (``ScheduleMessageService#parseDelayLevel``).
+
+    Raises
+    ------
+    ValueError
+        When an item is not a number followed by s, m, h or d.
+    """
+    delays = []
+    for item in text.split(" "):
+        unit = _UNIT_MS.get(item[-1:])
+        count = parse_int(item[:-1])
+        if unit is None or count is None:
+            raise ValueError(item)
+        delays.append(unit * count)
+    return tuple(delays)
+
+
+def tags_code(
+    topic: str, properties: dict[str, str], store_timestamp: int, delays_ms: tuple[int, ...]
+) -> int | None:
+    """The ConsumeQueue entry's third field (``CommitLog#checkMessageAndReturnSize``).
+
+    The hash of the whole TAGS text, 0 without tags; on the schedule topic the delivery time in milliseconds. None
+    where the broker's ``Integer.parseInt`` of DELAY throws, which makes it refuse the record.
+    """
+    tags = properties.get(PROPERTY_TAGS)
+    code = hash_code(tags) if tags else 0
+    delay = properties.get(PROPERTY_DELAY)
+    if topic != SCHEDULE_TOPIC or delay is None:
+        return code
+    level = parse_int(delay)
+    if level is None:
+        return None
+    level = min(level, len(delays_ms))
+    return store_timestamp + delays_ms[level - 1] if level > 0 else code

@@ -1,0 +1,41 @@
+"""Bits of sysFlag (``MessageSysFlag``)."""
+
+from __future__ import annotations
+
+COMPRESSED_FLAG = 0x1
+MULTI_TAGS_FLAG = 0x2
+
+TRANSACTION_NOT_TYPE = 0x0
+TRANSACTION_PREPARED_TYPE = 0x4
+TRANSACTION_COMMIT_TYPE = 0x8
+TRANSACTION_ROLLBACK_TYPE = 0xC
+TRANSACTION_MASK = 0xC
+
+BORNHOST_V6_FLAG = 0x10
+STOREHOSTADDRESS_V6_FLAG = 0x20
+
+TRANSACTION_TYPE_NAMES = {
+    TRANSACTION_NOT_TYPE: "none",
+    TRANSACTION_PREPARED_TYPE: "prepared",
+    TRANSACTION_COMMIT_TYPE: "commit",
+    TRANSACTION_ROLLBACK_TYPE: "rollback",
+}
+
+assert set(TRANSACTION_TYPE_NAMES) == {
+    bits for bits in range(TRANSACTION_MASK + 1) if bits & ~TRANSACTION_MASK == 0
+}
+
+
+def transaction_type(sys_flag: int) -> int:
+    """The transaction bits of `sys_flag` (``MessageSysFlag#getTransactionValue``)."""
+    return sys_flag & TRANSACTION_MASK
+
+
+def is_queued(sys_flag: int) -> bool:
+    """Whether the record gets a ConsumeQueue entry: prepared and rolled-back ones do not."""
+    return transaction_type(sys_flag) in (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE)
+
+
+def is_indexed(sys_flag: int) -> bool:
+    """Whether the record's keys are indexed: all but a rollback's (``IndexService#buildIndex``)."""
+    return transaction_type(sys_flag) != TRANSACTION_ROLLBACK_TYPE

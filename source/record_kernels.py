@@ -1,0 +1,204 @@
+"""Compiled kernels over the bytes of a segment: integers, checksums, and one verdict per record.
+
+numba checks no bounds, so nothing here indexes with a number read from the file before it was compared with the
+bytes at hand. Each kernel is a pure function of primitives and arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from reput.source import message_format as fmt
+from reput.source.message_decoder import Verdict
+from reput.source.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+
+# numba freezes module globals into the compiled code; an IntEnum would cost a lookup.
+_MESSAGE, _BLANK, _EMPTY, _UNDERFLOW = (
+    int(Verdict.MESSAGE),
+    int(Verdict.BLANK),
+    int(Verdict.EMPTY),
+    int(Verdict.UNDERFLOW),
+)
+_BAD_MAGIC, _BAD_SIZE, _BAD_PLACE = (
+    int(Verdict.BAD_MAGIC),
+    int(Verdict.BAD_SIZE),
+    int(Verdict.BAD_PHYSICAL_OFFSET),
+)
+_BAD_LENGTH, _BAD_TOPIC, _BAD_CRC = int(Verdict.BAD_LENGTH), int(Verdict.BAD_TOPIC), int(Verdict.BAD_CRC)
+_MAGIC_AT, _PLACE_AT, _SYS_FLAG_AT = fmt.MAGIC_AT, fmt.PHYSICAL_OFFSET_AT, fmt.SYS_FLAG_AT
+_BODY_CRC_AT, _BODY_LENGTH_AT, _BODY_AT = fmt.BODY_CRC_AT, fmt.BODY_LENGTH_AT, fmt.BODY_AT
+_FIXED_LENGTH, _BLANK_SIZE, _V6_EXTRA = fmt.FIXED_LENGTH, fmt.BLANK_SIZE, fmt.HOST_V6_EXTRA
+_MESSAGE_MAGIC, _BLANK_MAGIC = fmt.MESSAGE_MAGIC_CODE, fmt.BLANK_MAGIC_CODE
+_BORN_V6, _STORE_V6 = BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+
+# Where a record's parts are, relative to the buffer: one row of the array that `scan_records` fills.
+AT, SIZE, BODY, BODY_SIZE, TOPIC, TOPIC_SIZE, PROPERTIES, PROPERTIES_SIZE = range(8)
+PARTS = 8
+
+
+def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Tables of the reflected CRC-32 (IEEE), eight bytes at a time."""
+    tables = np.zeros((8, 256), dtype=np.uint32)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
+        tables[0, byte] = crc
+    for row in range(1, 8):
+        previous = tables[row - 1]
+        tables[row] = previous >> 8 ^ tables[0][previous & 0xFF]
+    return tables
+
+
+_CRC = _crc_tables()
+
+
+@njit(cache=True, inline="always")
+def load_i32(data: Any, at: int) -> int:
+    """Signed big-endian 32-bit integer at `at`."""
+    return np.int32(
+        np.uint32(data[at]) << np.uint32(24)
+        | np.uint32(data[at + 1]) << np.uint32(16)
+        | np.uint32(data[at + 2]) << np.uint32(8)
+        | np.uint32(data[at + 3])
+    )
+
+
+@njit(cache=True, inline="always")
+def load_i64(data: Any, at: int) -> int:
+    """Signed big-endian 64-bit integer at `at`."""
+    high = np.uint64(np.uint32(load_i32(data, at)))
+    low = np.uint64(np.uint32(load_i32(data, at + 4)))
+    return np.int64(high << np.uint64(32) | low)
+
+
+@njit(cache=True, inline="always")
+def load_i16(data: Any, at: int) -> int:
+    """Signed big-endian 16-bit integer at `at`."""
+    return np.int16(np.uint16(data[at]) << np.uint16(8) | np.uint16(data[at + 1]))
+
+
+@njit(cache=True)
+def crc32(data: Any, start: int, size: int) -> int:
+    """CRC-32 of `size` bytes from `start`, as ``zlib.crc32`` gives it (unsigned)."""
+    crc = np.uint32(0xFFFFFFFF)
+    at = start
+    end = start + size
+    mask = np.uint32(0xFF)
+    while at + 8 <= end:
+        crc ^= (
+            np.uint32(data[at])
+            | np.uint32(data[at + 1]) << np.uint32(8)
+            | np.uint32(data[at + 2]) << np.uint32(16)
+            | np.uint32(data[at + 3]) << np.uint32(24)
+        )
+        crc = (
+            _CRC[7, crc & mask]
+            ^ _CRC[6, crc >> np.uint32(8) & mask]
+            ^ _CRC[5, crc >> np.uint32(16) & mask]
+            ^ _CRC[4, crc >> np.uint32(24)]
+            ^ _CRC[3, data[at + 4]]
+            ^ _CRC[2, data[at + 5]]
+            ^ _CRC[1, data[at + 6]]
+            ^ _CRC[0, data[at + 7]]
+        )
+        at += 8
+    while at < end:
+        crc = _CRC[0, (crc ^ np.uint32(data[at])) & mask] ^ crc >> np.uint32(8)
+        at += 1
+    return np.int64(~crc & np.uint32(0xFFFFFFFF))
+
+
+@njit(cache=True)
+def check_record(data: Any, at: int, limit: int, place: int, file_end: int, check_crc: bool, parts: Any) -> int:
+    """Judge the record at `data[at:limit]` whose place in the log is `place`; fill `parts` for a message.
+
+    Same tests in the same order as ``message_decoder.decode_message``, without the properties.
+    """
+    if limit - at < _BLANK_SIZE:
+        return _UNDERFLOW
+    size = np.int64(load_i32(data, at))
+    magic = load_i32(data, at + _MAGIC_AT)
+    if magic != _MESSAGE_MAGIC:
+        if magic == _BLANK_MAGIC:
+            return _BLANK
+        return _EMPTY if magic == 0 and size == 0 else _BAD_MAGIC
+    if size < _FIXED_LENGTH or size > file_end - place:
+        return _BAD_SIZE
+    if size > limit - at:
+        return _UNDERFLOW
+    if load_i64(data, at + _PLACE_AT) != place:
+        return _BAD_PLACE
+    sys_flag = load_i32(data, at + _SYS_FLAG_AT)
+    hosts = (_V6_EXTRA if sys_flag & _BORN_V6 else 0) + (_V6_EXTRA if sys_flag & _STORE_V6 else 0)
+    end = at + size
+    body = at + _BODY_AT + hosts
+    if body + 3 > end:
+        return _BAD_LENGTH
+    body_size = max(np.int64(0), np.int64(load_i32(data, at + _BODY_LENGTH_AT + hosts)))
+    topic = body + body_size + 1
+    if topic + 2 > end:
+        return _BAD_LENGTH
+    topic_size = np.int64(np.int8(data[topic - 1]))
+    properties = topic + topic_size + 2
+    if topic_size < 0 or properties > end:
+        return _BAD_LENGTH
+    properties_size = max(np.int64(0), np.int64(load_i16(data, properties - 2)))
+    if properties + properties_size != end:
+        return _BAD_LENGTH
+    if topic_size == 0:
+        return _BAD_TOPIC
+    if check_crc and body_size > 0:
+        stored = np.int64(load_i32(data, at + _BODY_CRC_AT))
+        if crc32(data, body, body_size) & 0x7FFFFFFF != stored:
+            return _BAD_CRC
+    parts[AT], parts[SIZE] = at, size
+    parts[BODY], parts[BODY_SIZE] = body, body_size
+    parts[TOPIC], parts[TOPIC_SIZE] = topic, topic_size
+    parts[PROPERTIES], parts[PROPERTIES_SIZE] = properties, properties_size
+    return _MESSAGE
+
+
+@njit(cache=True)
+def scan_records(
+    data: Any, at: int, limit: int, place: int, file_end: int, check_crc: bool, parts: Any
+) -> tuple[int, int, int]:
+    """Follow the records of `data[at:limit]` until one is not a message, or `parts` is full.
+
+    `parts` is int64[n, PARTS]. Returns (number of messages, where the scan stopped in `data`, the verdict there:
+    MESSAGE when only `parts` ended it).
+    """
+    count = 0
+    while count < parts.shape[0]:
+        verdict = check_record(data, at, limit, place, file_end, check_crc, parts[count])
+        if verdict != _MESSAGE:
+            return count, at, verdict
+        size = parts[count, SIZE]
+        at += size
+        place += size
+        count += 1
+    return count, at, _MESSAGE
+
+
+@njit(cache=True)
+def walk_records(
+    data: Any, at: int, limit: int, place: int, file_end: int, check_crc: bool, parts: Any
+) -> tuple[int, int, int, int]:
+    """Follow the records of `data[at:limit]` to the first that is not a message.
+
+    Returns (number of messages, where the walk stopped in `data`, the verdict there, where the last message began
+    or -1). `parts` is scratch space, int64[PARTS].
+    """
+    count = 0
+    last = -1
+    while True:
+        verdict = check_record(data, at, limit, place, file_end, check_crc, parts)
+        if verdict != _MESSAGE:
+            return count, at, verdict, last
+        last = at
+        at += parts[SIZE]
+        place += parts[SIZE]
+        count += 1

@@ -1,0 +1,1 @@
+"""Running: the streaming queries, recovery at start, configuration and the command line."""

@@ -1,0 +1,85 @@
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/** The name server's address, and what every subcommand does with it. */
+final class Cluster {
+    private static final int ROUTE_WAIT_MS_MAX = 30_000;
+    private final String nameServer;
+
+    Cluster(Arguments arguments) {
+        nameServer = arguments.text("namesrv");
+    }
+
+    /** Settings of every client: no address but loopback, and a broker that came back is seen within a second. */
+    <T extends ClientConfig> T configure(T client) {
+        client.setNamesrvAddr(nameServer);
+        client.setClientIP("127.0.0.1");
+        client.setPollNameServerInterval(1000);
+        client.setVipChannelEnabled(false);
+        return client;
+    }
+
+    /** A producer that never sends a message twice on its own, so that counts are exact. */
+    <T extends DefaultMQProducer> T configureProducer(T producer, Arguments arguments) {
+        configure(producer);
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.setRetryTimesWhenSendAsyncFailed(0);
+        producer.setSendMsgTimeout(arguments.number("sendTimeoutMs", 10_000));
+        producer.setCompressMsgBodyOverHowmuch(arguments.number("compressOver", 4096));
+        return producer;
+    }
+
+    /** Makes the topics on every master broker. */
+    void createTopics(List<Arguments.Topic> topics) throws Exception {
+        DefaultMQAdminExt admin = configure(new DefaultMQAdminExt());
+        admin.start();
+        try {
+            for (var broker : admin.examineBrokerClusterInfo().getBrokerAddrTable().values()) {
+                String address = broker.getBrokerAddrs().get(0L);
+                for (Arguments.Topic topic : topics) {
+                    TopicConfig config = new TopicConfig(topic.name);
+                    config.setReadQueueNums(topic.queues);
+                    config.setWriteQueueNums(topic.queues);
+                    admin.createAndUpdateTopicConfig(address, config);
+                }
+            }
+        } finally {
+            admin.shutdown();
+        }
+    }
+
+    /** Every queue of each topic, in order, once the name server knows the route. */
+    static List<List<MessageQueue>> queues(DefaultMQProducer producer, List<Arguments.Topic> topics)
+        throws Exception {
+        List<List<MessageQueue>> result = new ArrayList<>();
+        for (Arguments.Topic topic : topics) {
+            List<MessageQueue> queues = new ArrayList<>();
+            long deadline = System.currentTimeMillis() + ROUTE_WAIT_MS_MAX;
+            while (queues.size() < topic.queues) {
+                try {
+                    queues = new ArrayList<>(producer.fetchPublishMessageQueues(topic.name));
+                } catch (MQClientException e) {
+                    if (System.currentTimeMillis() > deadline) {
+                        throw e;
+                    }
+                }
+                if (queues.size() < topic.queues) {
+                    if (System.currentTimeMillis() > deadline) {
+                        throw new IllegalStateException(topic.name + " has queues " + queues);
+                    }
+                    Thread.sleep(50);
+                }
+            }
+            queues.sort(Comparator.naturalOrder());
+            result.add(queues);
+        }
+        return result;
+    }
+}
