@@ -1,0 +1,255 @@
+"""One queue's ConsumeQueue files, and the sink that keeps all of them.
+
+``ConsumeQueue#putMessagePositionInfo`` and ``#recover`` of 4.9.3. The rules marked (A), (C), (D), (E) are the broker's:
+already built, a queue that begins in the middle, repeated, a gap.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.logic_batch import LogicBatch, QueueEntries
+from reput.sinks.sink import part_to_write
+from reput.sinks.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.store_path import CONSUME_QUEUE, consume_queue_directory, consume_queue_file
+from reput.source.batch_decoder import Bytes, Int64s
+from reput.source.errors import SinkError
+from reput.source.mapped_file_queue import FILE_NAME_DIGITS
+
+_log = logging.getLogger(__name__)
+
+MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
+
+
+def rounded_file_size(configured: int) -> int:
+    """The size of a file in bytes: the setting rounded up to whole entries (``getMappedFileSizeConsumeQueue``)."""
+    return -(-configured // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
+
+
+@dataclass
+class ConsumeQueue:
+    """Where one queue's next entry goes. Offsets in bytes of the queue, but `max_physic_offset` in the log."""
+
+    topic: bytes
+    queue_id: int
+    end: int = 0
+    files: list[int] = field(default_factory=list)  # where each file begins
+    max_physic_offset: int = 0
+
+    def place(self, entries: Bytes, queue_offsets: Int64s, file_size: int) -> tuple[int, Bytes]:
+        """Decide where `entries` (uint8[n, 20], in log order) go and what is written.
+
+        Returns (offset in the queue of the first byte, the entries to write there, pre-blank included), and moves
+        `end` and `max_physic_offset`.
+        """
+        view = entries.view(ENTRY)[:, 0]
+        begin = self.end
+        blanks = 0
+        if not self.files:
+            expected = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE
+            blanks = expected % file_size // CQ_STORE_UNIT_SIZE  # (C)
+            begin = expected - expected % file_size
+            self.end = begin + blanks * CQ_STORE_UNIT_SIZE
+        if not self._is_regular(view, queue_offsets):
+            entries = entries[self._accepted(view, queue_offsets)]
+            view = entries.view(ENTRY)[:, 0]
+        if len(view):
+            self.end += len(view) * CQ_STORE_UNIT_SIZE
+            self.max_physic_offset = int(view["physical_offset"][-1]) + int(view["msg_size"][-1])
+        if blanks:
+            blank = np.full(blanks, PRE_BLANK).view(np.uint8).reshape(-1, CQ_STORE_UNIT_SIZE)
+            entries = np.concatenate([blank, entries])
+        return begin, entries
+
+    def _is_regular(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> bool:
+        return (
+            int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE == self.end
+            and int(view["physical_offset"][0]) + int(view["msg_size"][0]) > self.max_physic_offset
+            and bool((np.diff(queue_offsets) == 1).all())
+        )
+
+    def _accepted(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> list[int]:
+        """The rows the broker would append, one by one, when the queue offsets do not simply run on."""
+        accepted = []
+        end, reached = self.end, self.max_physic_offset
+        for row, queue_offset in enumerate(queue_offsets.tolist()):
+            after = int(view["physical_offset"][row]) + int(view["msg_size"][row])
+            if after <= reached:  # (A)
+                continue
+            expected = queue_offset * CQ_STORE_UNIT_SIZE
+            if queue_offset != 0 and expected != end:
+                if expected < end:  # (D)
+                    continue
+                _log.warning(  # (E)
+                    "queue order of %r-%d: the record at %d has queue offset %d, the queue ends at %d",
+                    self.topic,
+                    self.queue_id,
+                    int(view["physical_offset"][row]),
+                    queue_offset,
+                    end // CQ_STORE_UNIT_SIZE,
+                )
+            accepted.append(row)
+            reached, end = after, end + CQ_STORE_UNIT_SIZE
+        return accepted
+
+
+class ConsumeQueueSink:
+    """Keeps ``consumequeue/`` from the log."""
+
+    name = "consumequeue"
+
+    def __init__(self, files: DurableFiles, mapped_file_size: int = MAPPED_FILE_SIZE_CONSUME_QUEUE) -> None:
+        """`mapped_file_size` is ``mappedFileSizeConsumeQueue`` in bytes, rounded up to whole entries."""
+        self._files = files
+        self._file_size = rounded_file_size(mapped_file_size)
+        self._record = ProgressFile(files, self.name)
+        self._queues: dict[tuple[bytes, int], ConsumeQueue] = {}
+        self._progress = SinkProgress(0, 0)
+
+    @property
+    def end_offset(self) -> int:
+        """The effect of every record before this place is durable."""
+        return self._progress.end_offset
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """See ``Sink.recover``: entries of records from the progress record's end on are dropped."""
+        record = self._record.load()
+        self._load_queues(None if record is None else record.end_offset)
+        entries = sum(queue.end // CQ_STORE_UNIT_SIZE for queue in self._queues.values())
+        if record is not None and entries != record.state["queue_ends"]:
+            if self._queues:
+                msg = (
+                    f"the queues below {self._files.root / CONSUME_QUEUE} end at {entries} entries in all where "
+                    f"{record.state['queue_ends']} were written: files are missing or were changed; remove "
+                    f"{CONSUME_QUEUE}/ and {self._record.path} to derive the queues from the log again"
+                )
+                raise SinkError(msg)
+            _log.warning("%s is gone; deriving it from the log again", self._files.root / CONSUME_QUEUE)
+            record = None
+        if record is None:
+            # As the broker: go on after the last record any queue knows (``DefaultMessageStore#start``).
+            known = max((queue.max_physic_offset for queue in self._queues.values()), default=0)
+            start = max(start_offset, known)
+            record = SinkProgress(start, start, None, {"queue_ends": entries})
+            self._files.sync()
+            self._record.store(record)
+        self._progress = record
+        return record
+
+    def write(self, batch: LogicBatch) -> None:
+        """See ``Sink.write``."""
+        part = part_to_write(self.name, self.end_offset, batch)
+        if part is None:
+            return
+        for queue in part.queues:
+            self._append(queue)
+        self._files.sync()
+        entries = sum(queue.end // CQ_STORE_UNIT_SIZE for queue in self._queues.values())
+        self._progress = SinkProgress(
+            self._progress.start_offset,
+            batch.end,
+            batch.last_record or self._progress.last_record,
+            {"queue_ends": entries},
+        )
+        self._record.store(self._progress)
+
+    def close(self) -> None:
+        """Nothing is held beyond the files, which are closed by their owner."""
+
+    def _append(self, incoming: QueueEntries) -> None:
+        key = (incoming.topic, incoming.queue_id)
+        consume_queue_directory(*key)  # refuses hostile names before anything is kept of them
+        queue = self._queues.setdefault(key, ConsumeQueue(*key))
+        at, entries = queue.place(incoming.entries, incoming.queue_offsets, self._file_size)
+        data = memoryview(np.ascontiguousarray(entries).reshape(-1))
+        while data:
+            file = at - at % self._file_size
+            parts = consume_queue_file(*key, file)
+            if not queue.files or file > queue.files[-1]:
+                self._files.create(*parts, size=self._file_size)
+                queue.files.append(file)
+            size = min(len(data), file + self._file_size - at)
+            self._files.write(*parts, offset=at - file, data=data[:size])
+            data = data[size:]
+            at += size
+
+    def _load_queues(self, end_offset: int | None) -> None:
+        for topic, queue_id, directory in _queue_directories(self._files.root / CONSUME_QUEUE):
+            queue = ConsumeQueue(topic, queue_id)
+            queue.files = self._load_files(directory)
+            self._find_end(queue, end_offset)
+            if queue.files:
+                self._queues[topic, queue_id] = queue
+        self._files.sync()
+
+    def _load_files(self, directory: Path) -> list[int]:
+        found = []
+        for entry in os.scandir(directory):
+            if len(entry.name) == FILE_NAME_DIGITS and entry.name.isdecimal():
+                size = entry.stat(follow_symlinks=False).st_size
+                if size != self._file_size:
+                    msg = (
+                        f"{entry.path} has {size} bytes where mappedFileSizeConsumeQueue is {self._file_size}; give "
+                        "the broker's setting (--broker-conf), or remove the queue to derive it again"
+                    )
+                    raise SinkError(msg)
+                found.append(int(entry.name))
+        return sorted(found)
+
+    def _find_end(self, queue: ConsumeQueue, end_offset: int | None) -> None:
+        """Find the queue's end, dropping entries of records from `end_offset` on (None keeps all)."""
+        while queue.files:
+            parts = consume_queue_file(queue.topic, queue.queue_id, queue.files[-1])
+            path = self._files.root.joinpath(*parts)
+            view = np.frombuffer(_written_part(path), ENTRY)
+            valid = (view["physical_offset"] >= 0) & (view["msg_size"] > 0)
+            if end_offset is not None:
+                valid &= view["physical_offset"] < end_offset
+            count = int(np.argmin(valid)) if not valid.all() else len(view)
+            real = np.flatnonzero(view["msg_size"][:count] != PRE_BLANK["msg_size"])
+            if len(real):
+                last = view[int(real[-1])]
+                queue.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
+                queue.end = queue.files[-1] + count * CQ_STORE_UNIT_SIZE
+                if view[count:].tobytes().strip(b"\0"):
+                    zeros = bytes((len(view) - count) * CQ_STORE_UNIT_SIZE)
+                    self._files.write(*parts, offset=count * CQ_STORE_UNIT_SIZE, data=zeros)
+                return
+            self._files.remove(*parts)
+            queue.files.pop()
+
+
+def _written_part(path: Path) -> bytes:
+    """The file's bytes without the hole at its end, in whole entries: most of a queue's last file is a hole."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        end = 0
+        while end < size:
+            try:
+                end = os.lseek(file.fileno(), os.lseek(file.fileno(), end, os.SEEK_DATA), os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # no data from here on
+                    raise
+                break
+        file.seek(0)
+        return file.read(min(size, -(-end // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE))
+
+
+def _queue_directories(root: Path) -> Iterator[tuple[bytes, int, Path]]:
+    if not root.is_dir():
+        return
+    for topic in sorted(root.iterdir()):
+        if topic.is_dir() and not topic.is_symlink():
+            for queue in sorted(topic.iterdir()):
+                if queue.name.isdecimal() and queue.is_dir() and not queue.is_symlink():
+                    yield os.fsencode(topic.name), int(queue.name), queue

@@ -1,0 +1,127 @@
+"""The 20-byte ConsumeQueue entry, and the grouping of records by queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from reput.source.message_sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK, TRANSACTION_NOT_TYPE
+from reput.source.property_kernels import java_hash, spans_equal
+from reput.source.record_kernels import AT, SIZE, TOPIC, TOPIC_SIZE
+
+ENTRY = np.dtype([("physical_offset", ">i8"), ("msg_size", ">i4"), ("tags_code", ">i8")])
+CQ_STORE_UNIT_SIZE = ENTRY.itemsize
+assert CQ_STORE_UNIT_SIZE == 20
+
+# Fills the front of a queue's first file when the queue begins in its middle (``ConsumeQueue#fillPreBlank``).
+PRE_BLANK = np.array((0, 0x7FFFFFFF, 0), dtype=ENTRY)
+
+_TYPE_MASK, _NOT_TYPE, _COMMIT_TYPE = TRANSACTION_MASK, TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE
+
+
+@njit(cache=True)
+def group_by_queue(data: Any, parts: Any, queue_ids: Any, table: Any, groups: Any, firsts: Any) -> int:
+    """Give each record the number of its (topic, queue), numbered by first appearance.
+
+    Parameters
+    ----------
+    table
+        int32 scratch filled with -1, a power of two at least twice the records.
+    groups
+        int32[n], filled with each record's number.
+    firsts
+        int64[n], filled with the first record of each number.
+
+    Returns
+    -------
+    How many numbers were given.
+    """
+    mask = table.size - 1
+    count = 0
+    for row in range(groups.size):
+        topic, size = parts[row, TOPIC], parts[row, TOPIC_SIZE]
+        seed = java_hash(data, topic, size, queue_ids[row])
+        slot = (seed ^ seed >> 15) & mask
+        while True:
+            group = table[slot]
+            if group < 0:
+                table[slot] = count
+                firsts[count] = row
+                groups[row] = count
+                count += 1
+                break
+            first = firsts[group]
+            if (
+                queue_ids[first] == queue_ids[row]
+                and parts[first, TOPIC_SIZE] == size
+                and spans_equal(data, parts[first, TOPIC], data, topic, size)
+            ):
+                groups[row] = group
+                break
+            slot = (slot + 1) & mask
+    return count
+
+
+@njit(cache=True)
+def count_queued(groups: Any, sys_flags: Any, counts: Any) -> int:
+    """Add to `counts` (int64, zeros) the records of each group that a queue takes; returns how many in all."""
+    total = 0
+    for row in range(groups.size):
+        kind = sys_flags[row] & _TYPE_MASK
+        if kind == _NOT_TYPE or kind == _COMMIT_TYPE:
+            counts[groups[row]] += 1
+            total += 1
+    return total
+
+
+@njit(cache=True)
+def encode_entries(
+    parts: Any,
+    place: int,
+    groups: Any,
+    sys_flags: Any,
+    tags_codes: Any,
+    queue_offsets: Any,
+    starts: Any,
+    entries: Any,
+    entry_offsets: Any,
+) -> None:
+    """Write each queued record's entry at its group's next place.
+
+    `starts` (int64, one a group) is where each group begins, and is moved on; `entries` is uint8[n, 20],
+    `entry_offsets` int64[n] takes the records' queue offsets.
+    """
+    for row in range(groups.size):
+        kind = sys_flags[row] & _TYPE_MASK
+        if kind != _NOT_TYPE and kind != _COMMIT_TYPE:
+            continue
+        to = starts[groups[row]]
+        starts[groups[row]] = to + 1
+        entry_offsets[to] = queue_offsets[row]
+        offset, size, code = place + parts[row, AT], parts[row, SIZE], tags_codes[row]
+        for byte in range(8):
+            shift = 56 - 8 * byte
+            entries[to, byte] = offset >> shift & 0xFF
+            entries[to, 12 + byte] = code >> shift & 0xFF
+        for byte in range(4):
+            entries[to, 8 + byte] = size >> (24 - 8 * byte) & 0xFF
+
+
+@njit(cache=True)
+def merge_blocks(block_groups: Any, block_counts: Any, starts: Any, source: Any, target: Any) -> None:
+    """Copy blocks of rows so that each group's blocks stand together, in the order they came.
+
+    Block i has `block_counts[i]` rows of `source` (uint8[n, width], blocks one after the other) and belongs to group
+    `block_groups[i]`, whose next row in `target` is `starts[group]`, which is moved on.
+    """
+    at = 0
+    for block in range(block_groups.size):
+        group = block_groups[block]
+        to = starts[group]
+        for row in range(block_counts[block]):
+            for byte in range(source.shape[1]):
+                target[to + row, byte] = source[at + row, byte]
+        starts[group] = to + block_counts[block]
+        at += block_counts[block]

@@ -1,0 +1,201 @@
+"""The only module that writes, syncs, renames or removes a file.
+
+Everything goes through one `DurableFiles` below one root, so that tests can count, fail or tear each call, and so that
+nothing is ever written outside the output. Never through ``mmap``: a full disk would be a SIGBUS, not an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from reput.source.errors import OutputError
+
+# How many files are kept open; files written since the last `sync` stay open beyond it, so that a failed write-back
+# is reported to the descriptor that wrote.
+_OPEN_FILES_MAX = 512
+# Syncs of many small files wait for the disk, not for a processor; side by side they share its flushes.
+_SYNC_THREADS = 8
+_COMPONENT = re.compile(r"[^/\0]+")
+
+
+class DurableFiles:
+    """Files below `root`, named by their parts below it; what `sync` returned from survives a power failure.
+
+    Raises
+    ------
+    OutputError
+        From every method: the path leaves the root, passes through a symbolic link, or the system refused.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._descriptors: dict[str, int] = {}
+        self._dirty: set[str] = set()
+        self._checked_directories: set[str] = set()
+        self._changed_directories: set[str] = set()
+
+    def make_directory(self, *parts: str) -> Path:
+        """Create a directory below the root, and those above it, if missing."""
+        path = self._path(parts)
+        try:
+            self._make(path)
+        except OSError as error:
+            raise _refused("create the directory", path, error) from error
+        return path
+
+    def create(self, *parts: str, size: int) -> None:
+        """Create a file of `size` zero bytes (sparse); one that exists is emptied first."""
+        path = self._path(parts)
+        try:
+            self._make(path.parent)
+            self._forget(str(path))
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            self._keep(str(path), descriptor)
+            os.ftruncate(descriptor, size)
+        except OSError as error:
+            raise _refused("create", path, error) from error
+        self._dirty.add(str(path))
+        self._changed_directories.add(str(path.parent))
+
+    def write(self, *parts: str, offset: int, data: bytes | memoryview) -> None:
+        """Write `data` at byte `offset` of an existing file; a short write is finished or an error."""
+        path = self._path(parts)
+        view = memoryview(data).cast("B")
+        try:
+            descriptor = self._descriptor(path)
+            self._dirty.add(str(path))
+            done = 0
+            while done < len(view):
+                done += os.pwrite(descriptor, view[done:], offset + done)
+        except OSError as error:
+            raise _refused("write", path, error) from error
+
+    def sync(self) -> None:
+        """Make everything written so far durable; a failed sync is never tried again."""
+        dirty = sorted(self._dirty)
+        try:
+            if len(dirty) > 1:
+                with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+                    list(pool.map(self._sync_one, dirty))
+            else:
+                for path in dirty:
+                    self._sync_one(path)
+            for directory in sorted(self._changed_directories):
+                _sync_directory(directory)
+        except OSError as error:
+            raise _refused("sync", Path(error.filename or self.root), error) from error
+        self._dirty.clear()
+        self._changed_directories.clear()
+        self._close_idle()
+
+    def replace(self, *parts: str, data: bytes) -> None:
+        """Put a small file in place, whole or not at all, durably."""
+        path = self._path(parts)
+        temporary = path.with_name(f".{path.name}.tmp")
+        try:
+            self._make(path.parent)
+            self._forget(str(path))
+            descriptor = os.open(
+                temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+            )
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)
+            _sync_directory(str(path.parent))
+        except OSError as error:
+            raise _refused("replace", path, error) from error
+
+    def remove(self, *parts: str) -> None:
+        """Remove a file; one that is missing is fine."""
+        path = self._path(parts)
+        self._forget(str(path))
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+                self._changed_directories.add(str(path.parent))
+        except OSError as error:
+            raise _refused("remove", path, error) from error
+
+    def close(self) -> None:
+        """Close every file; what was not synced may be lost."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+        self._dirty.clear()
+
+    def _path(self, parts: tuple[str, ...]) -> Path:
+        for part in parts:
+            if part in (".", "..") or not _COMPONENT.fullmatch(part):
+                msg = f"{part!r} is no name for a file or directory below {self.root}"
+                raise OutputError(msg)
+        return self.root.joinpath(*parts)
+
+    def _make(self, directory: Path) -> None:
+        if str(directory) in self._checked_directories:
+            return
+        if directory != self.root:
+            self._make(directory.parent)
+        try:
+            os.mkdir(directory)
+            self._changed_directories.add(str(directory.parent))
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            if directory != self.root:
+                raise
+            os.makedirs(directory)
+        if directory != self.root and directory.is_symlink():
+            raise OSError(errno.ELOOP, "a symbolic link inside the output is not followed", str(directory))
+        self._checked_directories.add(str(directory))
+
+    def _descriptor(self, path: Path) -> int:
+        key = str(path)
+        if key not in self._descriptors:
+            self._make(path.parent)
+            self._keep(key, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+        return self._descriptors[key]
+
+    def _keep(self, key: str, descriptor: int) -> None:
+        self._close_idle()
+        self._descriptors[key] = descriptor
+
+    def _close_idle(self) -> None:
+        idle = [key for key in self._descriptors if key not in self._dirty]
+        for key in idle[: max(0, len(self._descriptors) - _OPEN_FILES_MAX)]:
+            os.close(self._descriptors.pop(key))
+
+    def _forget(self, key: str) -> None:
+        self._dirty.discard(key)
+        descriptor = self._descriptors.pop(key, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _sync_one(self, path: str) -> None:
+        try:
+            os.fsync(self._descriptors[path])
+        except OSError as error:
+            error.filename = path
+            raise
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refused(action: str, path: Path, error: OSError) -> OutputError:
+    msg = f"cannot {action} {path}: {error.strerror}; the output needs a writable directory with room on its disk"
+    return OutputError(msg)

@@ -1,0 +1,146 @@
+"""One IndexFile being written: its slots in memory, its entries, slots and header to disk in that order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.index_format import (
+    ENTRY,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    IndexHeader,
+    chain_entries,
+    index_file_size,
+    time_diffs,
+)
+from reput.sinks.logic_batch import KeyEntries
+from reput.sinks.store_path import index_file
+from reput.source.batch_decoder import Int32s
+from reput.source.errors import SinkError
+
+# Slots are written back by the page of the file system: a batch's keys hit slots all over the file.
+_SLOTS_A_PAGE = 4096 // SLOT_SIZE
+
+
+class IndexFile:
+    """The newest file of an index. Capacity is ``maxIndexNum - 1`` keys: entry 0 is never used."""
+
+    def __init__(
+        self, files: DurableFiles, name: str, max_hash_slot_num: int, max_index_num: int, header: IndexHeader
+    ) -> None:
+        self.name = name
+        self.header = header
+        self._files = files
+        self._parts = index_file(name)
+        self._max_index_num = max_index_num
+        self._entries_at = HEADER_SIZE + SLOT_SIZE * max_hash_slot_num
+        self._size = index_file_size(max_hash_slot_num, max_index_num)
+        self._slots: Int32s = np.zeros(max_hash_slot_num, np.int32)
+
+    def create(self) -> None:
+        """Create the file on disk with the header it inherits."""
+        self._files.create(*self._parts, size=self._size)
+        self._write_header()
+
+    def recover(self) -> None:
+        """Bring the file on disk to what the header in memory says.
+
+        Entries are what counts: the slots are made again from them, since a crash may have left slots that point
+        behind the header's count, which would hide their chains.
+        """
+        path = self._files.root.joinpath(*self._parts)
+        size = path.stat().st_size
+        if size != self._size:
+            msg = (
+                f"{path} has {size} bytes where maxHashSlotNum and maxIndexNum make {self._size}; give the broker's "
+                "settings (--broker-conf), or remove the index to derive it again"
+            )
+            raise SinkError(msg)
+        count = self.header.next_entry
+        entries = np.fromfile(path, ENTRY, count, offset=self._entries_at)
+        on_disk = np.fromfile(path, ">i4", len(self._slots), offset=HEADER_SIZE)
+        hashes = entries["key_hash"][1:].astype(np.int32)
+        if len(hashes) and int(hashes.min()) < 0:
+            msg = f"{path} has an entry with a negative hash: it is damaged; remove the index to derive it again"
+            raise SinkError(msg)
+        previous = np.empty(len(hashes), np.int32)
+        chain_entries(self._slots, hashes, 1, previous)
+        if (previous != entries["previous"][1:]).any():
+            msg = f"{path} has broken chains: it is damaged; remove the index to derive it again"
+            raise SinkError(msg)
+        if (on_disk != self._slots).any():
+            self._files.write(*self._parts, offset=HEADER_SIZE, data=self._slots.astype(">i4").tobytes())
+        self._clear_entries(count)
+        self._write_header()
+
+    @property
+    def room(self) -> int:
+        """How many keys still fit."""
+        return self._max_index_num - self.header.next_entry
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next message makes a new file."""
+        return self.room <= 0
+
+    def put(self, keys: KeyEntries) -> None:
+        """Add `keys`, at least one and at most `room`: entries, then slots, then the header.
+
+        The caller syncs; what a crash between leaves is mended by `recover`.
+        """
+        count, first = len(keys.hashes), self.header.next_entry
+        assert 0 < count <= self.room
+        header = self.header
+        diffs = time_diffs(keys.timestamps, header.begin_timestamp)
+        if first == 1:
+            # The first key is measured against the begin that the file inherited, the others against its own.
+            header = replace(
+                header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0])
+            )
+            diffs[1:] = time_diffs(keys.timestamps[1:], header.begin_timestamp)
+        entries = np.empty(count, ENTRY)
+        previous = np.empty(count, np.int32)
+        fresh = chain_entries(self._slots, keys.hashes, first, previous)
+        entries["key_hash"], entries["physical_offset"] = keys.hashes, keys.offsets
+        entries["time_diff"], entries["previous"] = diffs, previous
+        self.header = replace(
+            header,
+            end_timestamp=int(keys.timestamps[-1]),
+            end_phy_offset=int(keys.offsets[-1]),
+            hash_slot_count=header.hash_slot_count + fresh,
+            index_count=first + count,
+        )
+        self._files.write(
+            *self._parts, offset=self._entries_at + ENTRY_SIZE * first, data=entries.view(np.uint8).data
+        )
+        self._write_slots(keys.hashes)
+        self._write_header()
+
+    def _write_slots(self, hashes: Int32s) -> None:
+        pages = np.unique(hashes % len(self._slots) // _SLOTS_A_PAGE)
+        breaks = np.flatnonzero(np.diff(pages) > 1) + 1
+        for run in np.split(pages, breaks):
+            first = int(run[0]) * _SLOTS_A_PAGE
+            slots = self._slots[first : (int(run[-1]) + 1) * _SLOTS_A_PAGE]
+            data = slots.astype(">i4").tobytes()
+            self._files.write(*self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=data)
+
+    def _write_header(self) -> None:
+        self._files.write(*self._parts, offset=0, data=self.header.encode())
+
+    def _clear_entries(self, first: int) -> None:
+        """Zero what a crash left of entries from number `first` on."""
+        path = self._files.root.joinpath(*self._parts)
+        step = 1 << 20
+        at = self._entries_at + ENTRY_SIZE * first
+        with path.open("rb") as file:
+            file.seek(at)
+            while stale := file.read(step):
+                if not stale.strip(b"\0"):
+                    break
+                self._files.write(*self._parts, offset=at, data=bytes(len(stale)))
+                at += len(stale)

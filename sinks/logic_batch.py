@@ -1,0 +1,250 @@
+"""What the tasks of a micro-batch hand to the driver for ConsumeQueue and IndexFile.
+
+One Arrow row a window of the log, in no particular order; 28 bytes a queued message and 20 bytes a key, never a
+record. ``LogicBatch.merge`` checks that the windows follow each other without a gap and puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from reput.sinks import consume_queue_format as cqf
+from reput.sinks.index_format import collect_keys
+from reput.sinks.sink_progress import RecordFingerprint
+from reput.source import record_kernels as rk
+from reput.source.batch_decoder import Bytes, Int32s, Int64s, RecordColumns
+from reput.source.errors import SinkError
+from reput.source.message_format import BODY_CRC_AT
+from reput.source.range_reader import Window
+
+_OFFSET = np.dtype("<i8")
+_COUNT = np.dtype("<i8")
+_ID = np.dtype("<i4")
+
+WINDOW_SCHEMA = pa.schema(
+    [
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("messages", pa.int64(), nullable=False),
+        # The last record: offset, size, store timestamp, body CRC; null without records.
+        pa.field("last_record", pa.list_(pa.int64())),
+        pa.field("topics", pa.list_(pa.binary()), nullable=False),
+        pa.field("queue_ids", pa.binary(), nullable=False),
+        pa.field("queue_counts", pa.binary(), nullable=False),
+        pa.field("entries", pa.binary(), nullable=False),
+        pa.field("queue_offsets", pa.binary(), nullable=False),
+        pa.field("key_hashes", pa.binary(), nullable=False),
+        pa.field("key_offsets", pa.binary(), nullable=False),
+        pa.field("key_timestamps", pa.binary(), nullable=False),
+    ]
+)
+WINDOW_DDL = (
+    "start bigint, end bigint, messages bigint, last_record array<bigint>, topics array<binary>, "
+    "queue_ids binary, queue_counts binary, entries binary, queue_offsets binary, "
+    "key_hashes binary, key_offsets binary, key_timestamps binary"
+)
+
+
+@dataclass(frozen=True)
+class LogicNeeds:
+    """Which sinks are on; what nobody needs is not computed."""
+
+    consume_queue: bool = True
+    index: bool = True
+
+
+def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
+    """One window of the log as one row of `WINDOW_SCHEMA`."""
+    columns = window.columns
+    row: dict[str, Any] = {
+        "start": window.start,
+        "end": window.end,
+        "messages": len(columns),
+        "last_record": _last_record(columns),
+        "topics": [],
+        **{name: b"" for name in WINDOW_SCHEMA.names[5:]},
+    }
+    if needs.consume_queue and len(columns):
+        row.update(_queues(columns))
+    if needs.index and len(columns):
+        row.update(_keys(columns))
+    return pa.RecordBatch.from_pylist([row], WINDOW_SCHEMA)
+
+
+def _last_record(columns: RecordColumns) -> list[int] | None:
+    if not len(columns):
+        return None
+    at = int(columns.parts[-1, rk.AT])
+    crc = int(rk.load_i32(columns.data, at + BODY_CRC_AT))
+    return [columns.place + at, int(columns.msg_size[-1]), int(columns.store_timestamp[-1]), crc]
+
+
+def _queues(columns: RecordColumns) -> dict[str, Any]:
+    count = len(columns)
+    groups, firsts = np.empty(count, np.int32), np.empty(count, np.int64)
+    table = np.full(1 << (2 * count).bit_length(), -1, np.int32)
+    group_count = cqf.group_by_queue(columns.data, columns.parts, columns.queue_id, table, groups, firsts)
+    counts = np.zeros(group_count, np.int64)
+    total = cqf.count_queued(groups, columns.sys_flag, counts)
+    starts = np.cumsum(counts) - counts
+    entries, offsets = np.empty((total, cqf.CQ_STORE_UNIT_SIZE), np.uint8), np.empty(total, np.int64)
+    cqf.encode_entries(
+        columns.parts,
+        columns.place,
+        groups,
+        columns.sys_flag,
+        columns.tags_code,
+        columns.queue_offset,
+        starts,
+        entries,
+        offsets,
+    )
+    rows = [int(row) for row in firsts[:group_count]]
+    topics = columns.parts[:, [rk.TOPIC, rk.TOPIC_SIZE]]
+    return {
+        "topics": [columns.data[at : at + size].tobytes() for at, size in topics[rows]],
+        "queue_ids": columns.queue_id[rows].astype(_ID).tobytes(),
+        "queue_counts": counts.astype(_COUNT).tobytes(),
+        "entries": entries.tobytes(),
+        "queue_offsets": offsets.astype(_OFFSET).tobytes(),
+    }
+
+
+def _keys(columns: RecordColumns) -> dict[str, Any]:
+    room = 2 * len(columns)
+    while True:
+        hashes, offsets = np.empty(room, np.int32), np.empty(room, np.int64)
+        timestamps = np.empty(room, np.int64)
+        count = collect_keys(
+            columns.data,
+            columns.parts,
+            columns.spans,
+            columns.place,
+            columns.sys_flag,
+            columns.store_timestamp,
+            hashes,
+            offsets,
+            timestamps,
+        )
+        if count <= room:
+            break
+        room = count
+    return {
+        "key_hashes": hashes[:count].astype(_ID).tobytes(),
+        "key_offsets": offsets[:count].astype(_OFFSET).tobytes(),
+        "key_timestamps": timestamps[:count].astype(_OFFSET).tobytes(),
+    }
+
+
+@dataclass(frozen=True)
+class QueueEntries:
+    """Entries of one queue in log order: uint8[n, 20], and the records' queue offsets, int64[n]."""
+
+    topic: bytes
+    queue_id: int
+    entries: Bytes
+    queue_offsets: Int64s
+
+
+@dataclass(frozen=True)
+class KeyEntries:
+    """Keys in log order: hash, the record's place, its store timestamp (ms)."""
+
+    hashes: Int32s
+    offsets: Int64s
+    timestamps: Int64s
+
+
+@dataclass(frozen=True)
+class LogicBatch:
+    """The effects of `[start, end)` of the log on queues and index."""
+
+    start: int
+    end: int
+    messages: int
+    last_record: RecordFingerprint | None
+    queues: tuple[QueueEntries, ...]
+    keys: KeyEntries
+
+    @classmethod
+    def merge(cls, windows: pa.Table) -> LogicBatch:
+        """Put the tasks' windows together, in log order.
+
+        Raises
+        ------
+        SinkError
+            The windows overlap or leave a gap: a task's result is missing or came twice.
+        """
+        windows = windows.sort_by("start")
+        starts, ends = windows["start"].to_pylist(), windows["end"].to_pylist()
+        for end, start in zip(ends, starts[1:], strict=False):
+            if end != start:
+                msg = f"the tasks' results leave [{end}, {start}) of the log out, or have it twice"
+                raise SinkError(msg)
+        last = [record for record in windows["last_record"].to_pylist() if record is not None]
+        return cls(
+            start=starts[0],
+            end=ends[-1],
+            messages=sum(windows["messages"].to_pylist()),
+            last_record=RecordFingerprint(*last[-1]) if last else None,
+            queues=_merge_queues(windows),
+            keys=KeyEntries(
+                _joined(windows, "key_hashes", _ID),
+                _joined(windows, "key_offsets", _OFFSET),
+                _joined(windows, "key_timestamps", _OFFSET),
+            ),
+        )
+
+    def after(self, offset: int) -> LogicBatch:
+        """The same without the records before `offset`: what a sink that ends there still needs."""
+        if offset <= self.start:
+            return self
+        queues = []
+        for queue in self.queues:
+            places = queue.entries.view(cqf.ENTRY)["physical_offset"][:, 0]
+            keep = places >= offset
+            if keep.any():
+                queues.append(
+                    QueueEntries(queue.topic, queue.queue_id, queue.entries[keep], queue.queue_offsets[keep])
+                )
+        later = self.keys.offsets >= offset
+        keys = KeyEntries(self.keys.hashes[later], self.keys.offsets[later], self.keys.timestamps[later])
+        return LogicBatch(offset, self.end, self.messages, self.last_record, tuple(queues), keys)
+
+
+def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:
+    return np.frombuffer(b"".join(windows[name].to_pylist()), dtype)
+
+
+def _merge_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
+    numbers: dict[tuple[bytes, int], int] = {}
+    ids = _joined(windows, "queue_ids", _ID).tolist()
+    topics = [topic for row in windows["topics"].to_pylist() for topic in row]
+    blocks = np.array(
+        [numbers.setdefault(queue, len(numbers)) for queue in zip(topics, ids, strict=True)], np.int64
+    )
+    counts = _joined(windows, "queue_counts", _COUNT)
+    totals = np.bincount(blocks, counts, len(numbers)).astype(np.int64)
+    ends = np.cumsum(totals)
+    entries = _regroup(windows, "entries", cqf.CQ_STORE_UNIT_SIZE, blocks, counts, ends - totals)
+    offsets = _regroup(windows, "queue_offsets", _OFFSET.itemsize, blocks, counts, ends - totals)
+    queue_offsets = offsets.view(_OFFSET)[:, 0] if len(offsets) else np.empty(0, np.int64)
+    return tuple(
+        QueueEntries(topic, queue_id, entries[end - total : end], queue_offsets[end - total : end])
+        for (topic, queue_id), end, total in zip(numbers, ends.tolist(), totals.tolist(), strict=True)
+        if total
+    )
+
+
+def _regroup(
+    windows: pa.Table, name: str, width: int, blocks: Int64s, counts: Int64s, starts: Sequence[int]
+) -> Bytes:
+    source = np.frombuffer(bytearray().join(windows[name].to_pylist()), np.uint8).reshape(-1, width)
+    target = np.empty_like(source)
+    cqf.merge_blocks(blocks, counts, np.array(starts, np.int64), source, target)
+    return target

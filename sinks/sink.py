@@ -1,0 +1,56 @@
+"""What every sink of the `logic` query promises."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.sink_progress import SinkProgress
+from reput.source.errors import SinkError
+
+
+class Sink(Protocol):
+    """A set of files kept from the log. `recover` first, then `write` batches in log order, then `close`."""
+
+    name: str
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """Bring the files to the state that the progress record tells, and return it.
+
+        A sink without a record begins at `start_offset`, which becomes durable before anything else is written; one
+        that finds a broker's files goes on where they end.
+
+        Raises
+        ------
+        SinkError
+            The files contradict the record and cannot be brought back by going on.
+        """
+
+    @property
+    def end_offset(self) -> int:
+        """The effect of every record before this place is durable."""
+
+    def write(self, batch: LogicBatch) -> None:
+        """Add the batch's effect, durably, once: records before `end_offset` are passed over.
+
+        Raises
+        ------
+        SinkError
+            The batch begins after `end_offset`: records would be skipped.
+        """
+
+    def close(self) -> None:
+        """Release the files."""
+
+
+def part_to_write(name: str, end_offset: int, batch: LogicBatch) -> LogicBatch | None:
+    """The part of `batch` that a sink ending at `end_offset` still needs, None if it has all of it."""
+    if batch.end <= end_offset:
+        return None
+    if batch.start > end_offset:
+        msg = (
+            f"{name} ends at {end_offset} and the batch begins at {batch.start}: writing it would skip the records "
+            "between; start reput again, it fills the gap from the log"
+        )
+        raise SinkError(msg)
+    return batch.after(end_offset)

@@ -1,0 +1,55 @@
+"""The store's `checkpoint` file: how far log, queues and index are, as store timestamps (``StoreCheckpoint``)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass
+from typing import ClassVar
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.store_path import STORE_CHECKPOINT
+
+CHECKPOINT_SIZE = 4096
+
+
+@dataclass(frozen=True)
+class StoreCheckpoint:
+    """Milliseconds of messages' store times, not of any flush.
+
+    Attributes
+    ----------
+    physic_msg_timestamp
+        Of the last record known to be in the log.
+    logics_msg_timestamp
+        Of the last record whose queue entry is on disk.
+    index_msg_timestamp
+        The end of the last full index file; a broker that starts with an `abort` file deletes newer index files.
+    """
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+
+    _FORMAT: ClassVar[struct.Struct] = struct.Struct(">qqq")
+
+    def encode(self) -> bytes:
+        """The file's 4096 bytes, zero behind the three fields as 4.9.3 leaves them."""
+        return self._FORMAT.pack(*astuple(self)).ljust(CHECKPOINT_SIZE, b"\0")
+
+    @classmethod
+    def decode(cls, data: bytes) -> StoreCheckpoint:
+        """The fields of a checkpoint's first bytes; a shorter file reads as zeros (``StoreCheckpoint`` maps it)."""
+        return cls(*cls._FORMAT.unpack_from(data.ljust(CHECKPOINT_SIZE, b"\0")))
+
+
+def load_store_checkpoint(files: DurableFiles) -> StoreCheckpoint:
+    """The checkpoint below the output; all zero when there is none."""
+    try:
+        return StoreCheckpoint.decode((files.root / STORE_CHECKPOINT).read_bytes())
+    except FileNotFoundError:
+        return StoreCheckpoint()
+
+
+def store_checkpoint(files: DurableFiles, checkpoint: StoreCheckpoint) -> None:
+    """Put the checkpoint in place, whole and durably."""
+    files.replace(STORE_CHECKPOINT, data=checkpoint.encode())

@@ -1,0 +1,62 @@
+"""From a name in a record to a path below the output, and the only place that builds one.
+
+Topics come from producers. A name becomes a directory only when it is spelled as the broker itself would accept it
+(``TopicValidator#validateTopic``): CVE-2019-17572 was a topic ``../../../x``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from reput.source.errors import SinkError
+from reput.source.mapped_file_queue import file_name
+
+CONSUME_QUEUE = "consumequeue"
+INDEX = "index"
+STORE_CHECKPOINT = "checkpoint"
+LOCK = "lock"
+REPUT = "reput"
+PROGRESS = "progress"
+
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+_TOPIC_LENGTH_MAX = 127
+_GROUP_TOPIC_LENGTH_MAX = 255
+_GROUP_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
+_INDEX_NAME = re.compile(r"[0-9]{17}")
+
+
+def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
+    """The parts of one queue's directory: ``consumequeue/<topic>/<queueId>``.
+
+    Raises
+    ------
+    SinkError
+        The topic is not one that a broker accepts, or the queue id is negative.
+    """
+    name = topic.decode("ascii", "backslashreplace")
+    length_max = _GROUP_TOPIC_LENGTH_MAX if name.startswith(_GROUP_TOPIC_PREFIXES) else _TOPIC_LENGTH_MAX
+    if not _TOPIC.fullmatch(name) or len(name) > length_max or name.encode() != topic:
+        msg = f"topic {topic!r} is no name that a broker accepts: it makes no directory"
+        raise SinkError(msg)
+    if queue_id < 0:
+        msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory"
+        raise SinkError(msg)
+    return CONSUME_QUEUE, name, str(queue_id)
+
+
+def consume_queue_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
+    """The parts of one ConsumeQueue file, named by the byte offset it begins at."""
+    return (*consume_queue_directory(topic, queue_id), file_name(file_from_offset))
+
+
+def index_file(name: str) -> tuple[str, str]:
+    """The parts of an index file named by its creation time, 17 digits."""
+    if not _INDEX_NAME.fullmatch(name):
+        msg = f"{name!r} is no index file's name: 17 digits wanted"
+        raise SinkError(msg)
+    return INDEX, name
+
+
+def progress_file(sink: str) -> tuple[str, str, str]:
+    """The parts of a sink's progress record in reput's own folder."""
+    return REPUT, PROGRESS, f"{sink}.json"

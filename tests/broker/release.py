@@ -1,0 +1,63 @@
+"""One RocketMQ release, ready to run: its class path and the Java client compiled against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker.artifacts import compile_client, resolve_class_path
+from broker.java_process import JavaProcess
+
+DEFAULT_WORK_DIR = Path(__file__).resolve().parents[2] / ".work" / "broker"
+
+LOGBACK = """<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>{file}</file>
+    <encoder><pattern>%d{{HH:mm:ss.SSS}} %p %t %c - %m%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="file"/></root>
+</configuration>
+"""
+
+
+class Release:
+    """One release of RocketMQ.
+
+    Parameters
+    ----------
+    version
+        A release on Maven Central; 4.9.3 and 5.5.0 are known to work.
+    work_dir
+        Where class path and classes are kept, and where workloads run; ``.work/broker`` below the repository
+        unless told. Safe to share between processes.
+
+    Raises
+    ------
+    HarnessError
+        The release could not be resolved, or the client does not compile against it.
+    """
+
+    def __init__(self, version: str = "4.9.3", work_dir: Path | None = None) -> None:
+        self.version = version
+        self.work_dir = (work_dir or DEFAULT_WORK_DIR).resolve()
+        jars = resolve_class_path(version, self.work_dir)
+        classes = compile_client(version, jars, self.work_dir)
+        self.class_path = f"{classes}:{jars}"
+
+    def launch(self, home: Path, jvm: Sequence[str], *main_class: str) -> JavaProcess:
+        """Start a main class of this release with all its logs below ``home``."""
+        conf = home / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        logback = LOGBACK.format(file=home / "rocketmq.log")
+        for name in ("logback_broker.xml", "logback_namesrv.xml", "logback.xml"):
+            (conf / name).write_text(logback, encoding="utf-8")
+        options = [
+            *jvm,
+            "-cp",
+            self.class_path,
+            f"-Duser.home={home}",
+            # 4.9.3 looks for conf/logback_broker.xml itself, 5.x is told by this property.
+            f"-Drmq.logback.configurationFile={conf / 'logback.xml'}",
+            f"-Dlogback.configurationFile={conf / 'logback.xml'}",
+        ]
+        return JavaProcess(options, main_class, home, {"ROCKETMQ_HOME": str(home)})

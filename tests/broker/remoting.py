@@ -1,0 +1,49 @@
+"""As much of RocketMQ's remoting protocol as it takes to ask a name server which brokers it knows."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+
+from broker.java_process import LOOPBACK
+
+GET_BROKER_CLUSTER_INFO = 106  # RequestCode
+TIMEOUT_S = 5
+FRAME_BYTES_MAX = 16 << 20
+
+
+def knows_broker(name_server_port: int, broker_address: str) -> bool:
+    """Say whether the name server lists the broker; False also while the name server does not answer."""
+    try:
+        answer = _ask(name_server_port, GET_BROKER_CLUSTER_INFO)
+    except OSError:
+        return False
+    # fastjson writes numbers as names of a map, which is not JSON: look for the address as text.
+    return f'"{broker_address}"'.encode() in answer
+
+
+def _ask(port: int, code: int) -> bytes:
+    """Send one request without body; return the answer's header and body.
+
+    A frame is its length (4 bytes, big-endian, itself not counted), the header's length (the highest byte
+    is the header's encoding, 0 for JSON), the header, the body.
+    """
+    fields = {"code": code, "language": "JAVA", "version": 0, "opaque": 1, "flag": 0}
+    header = json.dumps({**fields, "serializeTypeCurrentRPC": "JSON"}).encode()
+    with socket.create_connection((LOOPBACK, port), timeout=TIMEOUT_S) as connection:
+        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        (length,) = struct.unpack(">i", _read(connection, 4))
+        if not 0 < length <= FRAME_BYTES_MAX:
+            raise ConnectionError(f"the name server answered a frame of {length} bytes")
+        return _read(connection, length)
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionError(f"the connection ended {size - len(data)} bytes early")
+        data += part
+    return data
