@@ -225,17 +225,26 @@ def decode_records(
         Scratch space, int64[n, PARTS], to decode at most n records; by default enough for any.
     """
     if parts is None:
-        parts = np.empty(((limit - at) // SMALLEST_RECORD + 1, rk.PARTS), np.int64)
-    count, stop_at, stopped = rk.scan_records(data, at, limit, place + at, file_end, check_crc, parts)
-    verdict = Verdict(stopped)
-    spans = np.empty((count, len(pk.LOCATED), 2), np.int32)
-    pk.locate_properties(data, parts, count, spans)
-    codes = np.empty(count, np.int64)
-    good = _fill_tags_codes(data, parts[:count], spans, delays_ms, codes)
-    if good < count:
-        count, stop_at, verdict = good, int(parts[good, rk.AT]), Verdict.BAD_DELAY
-    columns = _columns(data, place, parts[:count], spans[:count], codes[:count])
-    return Decoded(columns, stop_at, verdict)
+        parts = np.empty((records_max(limit - at), rk.PARTS), np.int64)
+    count, stop_at, verdict = rk.scan_records(data, at, limit, place + at, file_end, check_crc, parts)
+    columns = decode_columns(data, place, parts[:count], delays_ms)
+    if len(columns) < count:
+        return Decoded(columns, int(parts[len(columns), rk.AT]), Verdict.BAD_DELAY)
+    return Decoded(columns, stop_at, Verdict(verdict))
+
+
+def records_max(size: int) -> int:
+    """How many records `size` bytes can hold, and one."""
+    return size // SMALLEST_RECORD + 1
+
+
+def decode_columns(data: Bytes, place: int, parts: Int64s, delays_ms: Int64s) -> RecordColumns:
+    """Columns of the records that `scan_records` found; fewer when a record's DELAY is no number."""
+    spans = np.empty((len(parts), len(pk.LOCATED), 2), np.int32)
+    pk.locate_properties(data, parts, len(parts), spans)
+    codes = np.empty(len(parts), np.int64)
+    good = _fill_tags_codes(data, parts, spans, delays_ms, codes)
+    return _columns(data, place, parts[:good], spans[:good], codes[:good])
 
 
 def _columns(data: Bytes, place: int, parts: Int64s, spans: Int32s, codes: Int64s) -> RecordColumns:

@@ -1,4 +1,4 @@
-"""Read a range of one segment and decode it, window by window, in bounded memory."""
+"""Read a range of one segment, window by window, in bounded memory: scan it, or decode it to columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reput.source import record_kernels as rk
-from reput.source.batch_decoder import SMALLEST_RECORD, Bytes, RecordColumns, decode_records
+from reput.source.batch_decoder import Bytes, Int64s, RecordColumns, decode_columns, records_max
 from reput.source.errors import CorruptRecordError, DataLossError
 from reput.source.mapped_file_queue import MappedFile, open_for_reading
 from reput.source.message_decoder import Verdict
@@ -29,6 +29,29 @@ class DecodeOptions:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """Consecutive good records, `[start, stop)` of the log, and the verdict on what stands at `stop`.
+
+    `parts` (int64[n, PARTS]) points into `data`; both are valid until the next scan is asked for. UNDERFLOW says
+    that only the window ended.
+    """
+
+    data: Bytes
+    start: int
+    parts: Int64s
+    stop: int
+    verdict: Verdict
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def last_offset(self) -> int:
+        """The place of the last record; there must be one."""
+        return self.start + int(self.parts[-1, rk.AT])
+
+
+@dataclass(frozen=True)
 class Window:
     """Consecutive records of a range: the columns of `[start, end)`, places in the log.
 
@@ -41,7 +64,48 @@ class Window:
     columns: RecordColumns
 
 
-def read_fully(descriptor: int, buffer: Bytes, size: int, offset: int) -> int:
+def scan_windows(
+    file: MappedFile, start: int, end: int, *, check_crc: bool, window_bytes: int = WINDOW_BYTES
+) -> Iterator[Scan]:
+    """Follow the records of `[start, end)` of one segment to the first that is not a good one.
+
+    `start` is where a record begins; one that crosses `end` ends the scan as UNDERFLOW. Memory: one window, and never
+    less than the largest record.
+
+    Raises
+    ------
+    DataLossError
+        The segment has gone, or is shorter than it was.
+    """
+    try:
+        with open_for_reading(file.path) as descriptor:
+            yield from _scans(descriptor, file, start, end, check_crc, window_bytes)
+    except FileNotFoundError:
+        msg = f"{file.path} is gone: the log expired while [{start}, {end}) was still to be read"
+        raise DataLossError(msg) from None
+
+
+def _scans(
+    descriptor: int, file: MappedFile, start: int, end: int, check_crc: bool, window_bytes: int
+) -> Iterator[Scan]:
+    buffer = np.empty(min(window_bytes, end - start), np.uint8)
+    parts = np.empty((records_max(len(buffer)), rk.PARTS), np.int64)
+    while start < end:
+        size = min(len(buffer), end - start)
+        if _read_fully(descriptor, buffer, size, start - file.file_from_offset) < size:
+            msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while [{start}, {end}) was read"
+            raise DataLossError(msg)
+        count, stop_at, verdict = rk.scan_records(buffer, 0, size, start, file.end, check_crc, parts)
+        if verdict == Verdict.UNDERFLOW and count == 0 and size < end - start:
+            buffer = np.empty(_grown(buffer, end - start), np.uint8)
+            continue
+        yield Scan(buffer, start, parts[:count], start + stop_at, Verdict(verdict))
+        start += stop_at
+        if count == 0 or verdict not in (Verdict.MESSAGE, Verdict.UNDERFLOW):
+            return
+
+
+def _read_fully(descriptor: int, buffer: Bytes, size: int, offset: int) -> int:
     """Fill `buffer[:size]` from the file's byte `offset` on; returns how many bytes the file had."""
     view = memoryview(buffer)
     done = 0
@@ -53,13 +117,18 @@ def read_fully(descriptor: int, buffer: Bytes, size: int, offset: int) -> int:
     return done
 
 
+def _grown(buffer: Bytes, most: int) -> int:
+    """The size of the buffer that holds the record at its start whole; the record's size was checked."""
+    size = int(rk.load_i32(buffer, 0)) if len(buffer) >= BLANK_SIZE else BLANK_SIZE
+    return min(max(size, 2 * len(buffer)), most)
+
+
 def read_windows(
     file: MappedFile, start: int, end: int, options: DecodeOptions, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Window]:
     """Decode the records of `[start, end)` of one segment; both are places where a record or the blank begins.
 
-    The columns of a window are valid until the next one is asked for. Memory: one window and its columns, and never
-    less than the largest record.
+    The columns of a window are valid until the next one is asked for. Memory: one window and its columns.
 
     Raises
     ------
@@ -68,54 +137,26 @@ def read_windows(
     DataLossError
         The segment has gone, or is shorter than it was.
     """
-    try:
-        with open_for_reading(file.path) as descriptor:
-            yield from _windows(descriptor, file, start, end, options, window_bytes)
-    except FileNotFoundError:
-        msg = f"{file.path} is gone: the log expired while [{start}, {end}) was still to be read"
-        raise DataLossError(msg) from None
-
-
-def _windows(
-    descriptor: int, file: MappedFile, start: int, end: int, options: DecodeOptions, window_bytes: int
-) -> Iterator[Window]:
     delays = np.array(options.delays_ms, np.int64)
-    size = min(window_bytes, end - start)
-    buffer = np.empty(size, np.uint8)
-    parts = np.empty((size // SMALLEST_RECORD + 1, rk.PARTS), np.int64)
-    while start < end:
-        size = min(len(buffer), end - start)
-        if read_fully(descriptor, buffer, size, start - file.file_from_offset) < size:
-            msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while [{start}, {end}) was read"
-            raise DataLossError(msg)
-        decoded = decode_records(
-            buffer, 0, size, start, file.end, check_crc=options.check_crc, delays_ms=delays, parts=parts
-        )
-        stop = start + decoded.stop_at
-        if decoded.verdict is Verdict.BLANK and end == file.end:
+    for scan in scan_windows(file, start, end, check_crc=options.check_crc, window_bytes=window_bytes):
+        columns = decode_columns(scan.data, scan.start, scan.parts, delays)
+        stop, verdict = scan.stop, scan.verdict
+        if len(columns) < len(scan):
+            stop, verdict = scan.start + int(scan.parts[len(columns), rk.AT]), Verdict.BAD_DELAY
+        if verdict is Verdict.BLANK and end == file.end:
             stop = end
-        elif decoded.verdict is Verdict.UNDERFLOW and stop == start and size < end - start:
-            buffer = np.empty(_grown(buffer, end - start), np.uint8)
-            continue
-        elif decoded.verdict is not Verdict.UNDERFLOW and decoded.verdict is not Verdict.MESSAGE:
-            raise corrupt_record(file, stop, decoded.verdict, buffer[decoded.stop_at : size])
-        elif stop == start:
-            raise corrupt_record(file, stop, decoded.verdict, buffer[decoded.stop_at : size])
-        yield Window(start, stop, decoded.columns)
-        start = stop
+        elif stop < end and (verdict is not Verdict.UNDERFLOW or not len(scan)):
+            raise corrupt_record(file, stop, verdict)
+        yield Window(scan.start, stop, columns)
 
 
-def _grown(buffer: Bytes, most: int) -> int:
-    """The size of the buffer that holds the record at its start whole; the record's size was checked."""
-    size = rk.load_i32(buffer, 0) if len(buffer) >= BLANK_SIZE else BLANK_SIZE
-    return min(int(size) if size > len(buffer) else 2 * len(buffer) + BLANK_SIZE, most)
-
-
-def corrupt_record(file: MappedFile, offset: int, verdict: Verdict, found: Bytes) -> CorruptRecordError:
+def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRecordError:
     """The error for a place in the middle of the log that is not a good record."""
+    at = offset - file.file_from_offset
+    with open_for_reading(file.path) as descriptor:
+        found = os.pread(descriptor, 16, at)
     msg = (
-        f"{file.path}: no good record at offset {offset} (byte {offset - file.file_from_offset} of the file): "
-        f"{verdict.name}, the bytes there are {found[:16].tobytes().hex(' ', 4)}; set startingOffset to a later "
-        "record to go on behind it"
+        f"{file.path}: no good record at offset {offset} (byte {at} of the file): {verdict.name}, the bytes there "
+        f"are {found.hex(' ', 4)}; set startingOffset to a later record to go on behind it"
     )
     return CorruptRecordError(msg)

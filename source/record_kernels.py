@@ -181,24 +181,3 @@ def scan_records(
         place += size
         count += 1
     return count, at, _MESSAGE
-
-
-@njit(cache=True)
-def walk_records(
-    data: Any, at: int, limit: int, place: int, file_end: int, check_crc: bool, parts: Any
-) -> tuple[int, int, int, int]:
-    """Follow the records of `data[at:limit]` to the first that is not a message.
-
-    Returns (number of messages, where the walk stopped in `data`, the verdict there, where the last message began
-    or -1). `parts` is scratch space, int64[PARTS].
-    """
-    count = 0
-    last = -1
-    while True:
-        verdict = check_record(data, at, limit, place, file_end, check_crc, parts)
-        if verdict != _MESSAGE:
-            return count, at, verdict, last
-        last = at
-        at += parts[SIZE]
-        place += parts[SIZE]
-        count += 1

@@ -12,6 +12,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -74,6 +75,9 @@ final class Consumer {
                 queues.add(new Progress(queue, client.minOffset(queue)));
             }
         }
+        if (!selector.getExpressionType().equals("TAG")) {
+            learnBrokerVersions();
+        }
         file = path.isEmpty() ? null : Files.newBufferedWriter(Path.of(path), StandardCharsets.UTF_8);
         boolean more = true;
         while (more) {
@@ -92,6 +96,15 @@ final class Consumer {
         Map<String, Object> report = report(queues);
         client.shutdown();
         return report;
+    }
+
+    /** The client refuses to filter by SQL92 before a heartbeat told it the broker's version. */
+    private void learnBrokerVersions() {
+        MQClientInstance factory = client.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+        for (Arguments.Topic topic : topics) {
+            factory.updateTopicRouteInfoFromNameServer(topic.name);
+        }
+        factory.sendHeartbeatToAllBrokerWithLock();
     }
 
     /** Pulls what the queue holds now; true if there was any. */

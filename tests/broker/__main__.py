@@ -43,7 +43,8 @@ def main(words: list[str]) -> int:
     if command == "up":
         up(version, Path(where), arguments)
     else:
-        print(json.dumps(RocketMQ(version).workload(command, where, **arguments), indent=2))
+        with RocketMQ(version).start_workload(command, where, **arguments) as running:
+            print(json.dumps(running.wait(), indent=2))
     return 0
 
 

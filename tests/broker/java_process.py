@@ -22,7 +22,14 @@ TAIL_BYTES = 6000
 # netty and the broker's memory mapping reach into these by reflection; Java 16 and later close them.
 ADD_OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
-    for package in ("java.lang", "java.nio", "java.util", "sun.nio.ch", "jdk.internal.misc", "jdk.internal.ref")
+    for package in (
+        "java.lang",
+        "java.nio",
+        "java.util",
+        "sun.nio.ch",
+        "jdk.internal.misc",
+        "jdk.internal.ref",
+    )
 )
 
 

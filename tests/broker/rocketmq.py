@@ -21,7 +21,7 @@ from typing import Any
 from broker.artifacts import HarnessError, missing_tools
 from broker.release import Release
 from broker.server import Broker, ConfValue, NameServer
-from broker.workload import WORKLOAD_TIMEOUT_S, Workload
+from broker.workload import Workload
 
 __all__ = ["Broker", "HarnessError", "NameServer", "RocketMQ", "Workload", "available"]
 
@@ -51,20 +51,13 @@ class RocketMQ(Release):
         """Start a subcommand of the Java client in the background; its class documents the arguments."""
         return Workload(self, command, str(name_server), arguments)
 
-    def workload(
-        self,
-        command: str,
-        name_server: NameServer | str,
-        *,
-        timeout_s: float = WORKLOAD_TIMEOUT_S,
-        **arguments: object,
-    ) -> dict[str, Any]:
+    def workload(self, command: str, name_server: NameServer | str, **arguments: object) -> dict[str, Any]:
         """Run a subcommand of the Java client to its end and return the JSON it printed.
 
         Raises
         ------
         HarnessError
-            It failed, or ran longer than ``timeout_s``.
+            It failed, or ran longer than 600 s.
         """
         with self.start_workload(command, name_server, **arguments) as running:
-            return running.wait(timeout_s)
+            return running.wait()

@@ -1,0 +1,159 @@
+"""Places in the log where records begin: splitting `[start, end)` into ranges, limiting it, finding a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reput.source import record_kernels as rk
+from reput.source.errors import DataLossError, OptionError
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
+from reput.source.message_decoder import Verdict
+from reput.source.message_format import (
+    HOST_V6_EXTRA,
+    MAGIC_AT,
+    MESSAGE_MAGIC_CODE,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
+)
+from reput.source.message_sys_flag import BORNHOST_V6_FLAG
+from reput.source.range_reader import scan_windows
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """`[start, end)` of the log, inside one segment; both are places where a record or the blank begins."""
+
+    start: int
+    end: int
+    file: MappedFile
+
+
+def split(queue: MappedFileQueue, start: int, end: int, bytes_max: int) -> Iterator[OffsetRange]:
+    """Cut `[start, end)` at segments, and again so that a range has about `bytes_max` bytes, never inside a record.
+
+    Raises
+    ------
+    DataLossError
+        A segment of the range has gone.
+    """
+    while start < end:
+        file = queue.find(start)
+        if file is None:
+            msg = f"the log has no file with offset {start} any more, [{start}, {end}) was still to be read"
+            raise DataLossError(msg)
+        stop = min(end, file.end)
+        while stop - start > bytes_max + bytes_max // 2:
+            cut = align_down(file, start, start + bytes_max)
+            if cut == start:  # one record is larger than a range
+                cut = _after_first(file, start)
+            if cut >= stop:
+                break
+            yield OffsetRange(start, cut, file)
+            start = cut
+        yield OffsetRange(start, stop, file)
+        start = stop
+
+
+def align_down(file: MappedFile, start: int, offset: int) -> int:
+    """The last place up to `offset` where a record begins or the file's records end, walking from `start`."""
+    place = start
+    for scan in scan_windows(file, start, min(offset, file.end), check_crc=False):
+        place = scan.stop
+    return place
+
+
+def _after_first(file: MappedFile, start: int) -> int:
+    """The place behind the record at `start`, or behind the file's blank."""
+    for scan in scan_windows(file, start, file.end, check_crc=False, window_bytes=rk.PARTS):
+        return scan.stop if len(scan) else file.end
+    return file.end
+
+
+def limit(queue: MappedFileQueue, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
+    """The place up to `end` where at most so many bytes or messages from `start` end; always past one record."""
+    if bytes_max is not None and start + bytes_max < end:
+        end = _limit_bytes(queue, start, start + bytes_max)
+    if messages_max is not None:
+        end = _limit_messages(queue, start, end, messages_max)
+    return end
+
+
+def _limit_bytes(queue: MappedFileQueue, start: int, offset: int) -> int:
+    file = queue.find(offset)
+    first = queue.find(start)
+    if file is None or first is None:
+        return offset if first is not None else start
+    place = align_down(file, max(start, file.file_from_offset), offset)
+    return place if place > start else _after_first(first, start)
+
+
+def _limit_messages(queue: MappedFileQueue, start: int, end: int, messages_max: int) -> int:
+    place, left = start, messages_max
+    while place < end and (file := queue.find(place)) is not None:
+        stop = min(end, file.end)
+        for scan in scan_windows(file, place, stop, check_crc=False):
+            if len(scan) >= left:
+                after = int(scan.parts[left - 1, rk.AT] + scan.parts[left - 1, rk.SIZE])
+                return scan.start + after
+            left -= len(scan)
+        place = stop
+    return end
+
+
+def check_begins_record(queue: MappedFileQueue, offset: int) -> None:
+    """Raise OptionError unless a record begins at `offset`, or nothing was written there yet."""
+    file = queue.find(offset)
+    if file is None or offset == file.file_from_offset:
+        return
+    bad = None
+    for scan in scan_windows(file, offset, file.end, check_crc=False, window_bytes=rk.PARTS):
+        bad = scan.verdict if not len(scan) else None
+        break
+    if bad in (None, Verdict.BLANK):
+        return
+    before = align_down(file, file.file_from_offset, offset)
+    if before != offset:
+        msg = (
+            f"startingOffset={offset} is not where a record begins ({bad}); the nearest before it is {before}"
+            f" in {file.path}"
+        )
+        raise OptionError(msg)
+
+
+def first_store_timestamp(file: MappedFile) -> int | None:
+    """Store time in milliseconds of a segment's first record, None when it has none."""
+    with open_for_reading(file.path) as descriptor:
+        head = os.pread(descriptor, STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8, 0)
+    if int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True) != MESSAGE_MAGIC_CODE:
+        return None
+    sys_flag = int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big", signed=True)
+    at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if sys_flag & BORNHOST_V6_FLAG else 0)
+    return int.from_bytes(head[at : at + 8], "big", signed=True)
+
+
+def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
+    """The place of the first record before `end` stored at or after `timestamp_ms`; `end` when there is none.
+
+    Store times are taken as rising from segment to segment; within one, the first that reaches the time counts.
+    """
+    candidates = [
+        file
+        for file in queue.files
+        if file.file_from_offset < end and ((first := first_store_timestamp(file)) is None or first < timestamp_ms)
+    ]
+    place = candidates[-1].file_from_offset if candidates else queue.min_offset
+    while place < end and (file := queue.find(place)) is not None:
+        for scan in scan_windows(file, place, min(end, file.end), check_crc=False):
+            for part in scan.parts:
+                at = int(part[rk.AT])
+                if _store_timestamp(scan.data, at) >= timestamp_ms:
+                    return scan.start + at
+        place = file.end
+    return end
+
+
+def _store_timestamp(data: rk.Any, at: int) -> int:
+    shift = HOST_V6_EXTRA if rk.load_i32(data, at + SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
+    return int(rk.load_i64(data, at + STORE_TIMESTAMP_AT + shift))

@@ -1,0 +1,255 @@
+"""The source's options: names as in Spark's Kafka source and in broker.conf, unit, default, limit and reason of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from reput.source.errors import OptionError
+from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+_SIZE = re.compile(r"(\d+)([kmgt]?)", re.IGNORECASE)
+_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: how its text reads, what it allows (in words), its default and the reason for it."""
+
+    name: str
+    parse: Callable[[str], Any]
+    allowed: str
+    default: Any
+    reason: str
+
+
+def whole_number(minimum: int) -> Callable[[str], int]:
+    """A parser of whole numbers from `minimum` up."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def byte_count(minimum: int) -> Callable[[str], int]:
+    """A parser of bytes from `minimum` up: a number, or one with k, m, g or t (powers of 1024)."""
+
+    def parse(text: str) -> int:
+        match = _SIZE.fullmatch(text.strip())
+        value = int(match[1]) * _FACTORS[match[2].lower()] if match else minimum - 1
+        if value < minimum:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A parser of one of some words."""
+
+    def parse(text: str) -> str:
+        if text.strip().lower() not in words:
+            raise ValueError(text)
+        return text.strip().lower()
+
+    return parse
+
+
+def boolean(text: str) -> bool:
+    """A parser of ``true`` and ``false``."""
+    return one_of("true", "false")(text) == "true"
+
+
+def offset_or_word(*words: str) -> Callable[[str], int | str]:
+    """A parser of one of some words, or of a physical offset."""
+
+    def parse(text: str) -> int | str:
+        return whole_number(0)(text) if text.strip().isdecimal() else one_of(*words)(text)
+
+    return parse
+
+
+def paths(text: str) -> tuple[Path, ...]:
+    """A parser of one or several directories with commas between, as ``storePathCommitLog`` has them."""
+    found = tuple(Path(part.strip()) for part in text.split(",") if part.strip())
+    if not found:
+        raise ValueError(text)
+    return found
+
+
+def _delay_levels(text: str) -> tuple[int, ...]:
+    return parse_delay_levels(text)
+
+
+_BYTES = "bytes: a whole number from 1, or one with k, m, g or t"
+_NUMBER = "a whole number from"
+
+SOURCE_OPTIONS = (
+    Option("path", paths, "the commitlog directory, or several with commas between", None, "no default: required"),
+    Option(
+        "rows",
+        one_of("messages", "ranges"),
+        "messages or ranges",
+        "messages",
+        "messages are what a reader wants; ranges are for sinks that read the log themselves",
+    ),
+    Option(
+        "startingOffset",
+        offset_or_word(EARLIEST, LATEST),
+        "earliest, latest or a physical offset",
+        EARLIEST,
+        "a first run takes all that the log still has",
+    ),
+    Option(
+        "startingTimestamp",
+        whole_number(0),
+        "milliseconds since 1970, a store timestamp; replaces startingOffset",
+        None,
+        "unset: startingOffset decides",
+    ),
+    Option(
+        "endingOffset",
+        offset_or_word(LATEST),
+        "latest or a physical offset (exclusive); batch reads only",
+        LATEST,
+        "a batch reads to the end as it stands",
+    ),
+    Option("maxBytesPerTrigger", byte_count(1), _BYTES, None, "unset: a micro-batch takes all there is"),
+    Option(
+        "maxMessagesPerTrigger",
+        whole_number(1),
+        f"{_NUMBER} 1",
+        None,
+        "unset: a micro-batch takes all there is",
+    ),
+    Option(
+        "maxBytesPerPartition",
+        byte_count(1),
+        _BYTES,
+        64 * 1024 * 1024,
+        "a task of about 0.1 s, enough of them for every core, few enough to plan",
+    ),
+    Option(
+        "failOnDataLoss",
+        boolean,
+        "true or false",
+        True,
+        "records that expired unread are a loss that somebody must hear of",
+    ),
+    Option(
+        "checkCrc",
+        one_of("tail", "all", "none"),
+        "tail, all or none",
+        "tail",
+        "torn records are at the tail; the broker's replay checks no body at all",
+    ),
+    Option(
+        "includeBody",
+        boolean,
+        "true or false",
+        False,
+        "metadata is a fraction of the log; bodies are most of it",
+    ),
+    Option(
+        "tailGuardMs",
+        whole_number(0),
+        f"milliseconds: {_NUMBER} 0",
+        500,
+        "above the 200 ms in which a broker with transientStorePoolEnable completes a record",
+    ),
+    Option(
+        "mappedFileSizeCommitLog",
+        byte_count(1),
+        _BYTES,
+        None,
+        "unset: inferred from the files and checked",
+    ),
+    Option(
+        "messageDelayLevel",
+        _delay_levels,
+        "delays with blanks between, each a number and s, m, h or d",
+        parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL),
+        "the broker's default levels",
+    ),
+)
+
+
+def parse_options(specs: Iterable[Option], given: Mapping[str, str]) -> dict[str, Any]:
+    """Values by option name, defaults included; names are compared without regard to case, as Spark does.
+
+    Raises
+    ------
+    OptionError
+        An option is unknown, or its value is not allowed; the message names what is.
+    """
+    by_name = {spec.name.lower(): spec for spec in specs}
+    values = {spec.name: spec.default for spec in by_name.values()}
+    for name, text in given.items():
+        spec = by_name.get(name.lower())
+        if spec is None:
+            known = ", ".join(sorted(spec.name for spec in by_name.values()))
+            msg = f"unknown option {name!r}; the options are {known}"
+            raise OptionError(msg)
+        try:
+            values[spec.name] = spec.parse(str(text))
+        except ValueError:
+            msg = f"{spec.name}={text}: {spec.allowed} wanted"
+            raise OptionError(msg) from None
+    return values
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The source's options, parsed; see `SOURCE_OPTIONS` for units, limits and reasons."""
+
+    path: tuple[Path, ...]
+    rows: str
+    starting_offset: int | str
+    starting_timestamp: int | None
+    ending_offset: int | str
+    max_bytes_per_trigger: int | None
+    max_messages_per_trigger: int | None
+    max_bytes_per_partition: int
+    fail_on_data_loss: bool
+    check_crc: str
+    include_body: bool
+    tail_guard_ms: int
+    mapped_file_size: int | None
+    delays_ms: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+        """Parse Spark's options; see `parse_options` for errors."""
+        values = parse_options(SOURCE_OPTIONS, given)
+        if values["path"] is None:
+            msg = "path is missing: the commitlog directory, or several with commas between"
+            raise OptionError(msg)
+        if values["includeBody"] and values["rows"] == "ranges":
+            msg = "includeBody=true needs rows=messages: ranges have no bodies"
+            raise OptionError(msg)
+        return cls(
+            path=values["path"],
+            rows=values["rows"],
+            starting_offset=values["startingOffset"],
+            starting_timestamp=values["startingTimestamp"],
+            ending_offset=values["endingOffset"],
+            max_bytes_per_trigger=values["maxBytesPerTrigger"],
+            max_messages_per_trigger=values["maxMessagesPerTrigger"],
+            max_bytes_per_partition=values["maxBytesPerPartition"],
+            fail_on_data_loss=values["failOnDataLoss"],
+            check_crc=values["checkCrc"],
+            include_body=values["includeBody"],
+            tail_guard_ms=values["tailGuardMs"],
+            mapped_file_size=values["mappedFileSizeCommitLog"],
+            delays_ms=values["messageDelayLevel"],
+        )

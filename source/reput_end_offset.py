@@ -1,0 +1,116 @@
+"""How far it is safe to read: the end of a live log is a judgement.
+
+The broker's write position is only in its memory, segments are preallocated with zeros, and bytes behind the end may be
+old records with good checksums. A record counts when its magic, size, lengths, own place and body CRC hold; the last one
+also needs a successor, or to be unchanged for a while, because its last bytes may still be zeros that pass every test.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
+from reput.source.message_decoder import Verdict
+from reput.source.message_format import (
+    BLANK_MAGIC_CODE,
+    BLANK_SIZE,
+    MAGIC_AT,
+    MESSAGE_MAGIC_CODE,
+    PHYSICAL_OFFSET_AT,
+)
+from reput.source.range_reader import scan_windows
+
+_HEAD_SIZE = PHYSICAL_OFFSET_AT + 8
+
+
+@dataclass(frozen=True)
+class ReputEnd:
+    """The end of what may be read: every record before `offset` is whole.
+
+    `verdict` says what stands behind the last whole record; `held_back` is the size in bytes of a record that is whole
+    but not yet trusted.
+    """
+
+    offset: int
+    verdict: Verdict
+    held_back: int = 0
+
+
+@dataclass(frozen=True)
+class _LastRecord:
+    offset: int
+    digest: int
+    seen_at: float
+
+
+def begins_with_record(file: MappedFile) -> bool:
+    """Whether the broker has begun to write this segment, and so has finished the one before it."""
+    with open_for_reading(file.path) as descriptor:
+        head = os.pread(descriptor, _HEAD_SIZE, 0)
+    if len(head) < _HEAD_SIZE:
+        return False
+    magic = int.from_bytes(head[MAGIC_AT:BLANK_SIZE], "big", signed=True)
+    own_offset = int.from_bytes(head[PHYSICAL_OFFSET_AT:], "big", signed=True)
+    return magic == BLANK_MAGIC_CODE or (magic == MESSAGE_MAGIC_CODE and own_offset == file.file_from_offset)
+
+
+class ReputEndFinder:
+    """Finds the end again and again as the log grows; remembers only what saves reading the same bytes twice."""
+
+    def __init__(
+        self, *, check_crc: bool, tail_guard_ms: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds."""
+        self._check_crc = check_crc
+        self._tail_guard_ms = tail_guard_ms
+        self._clock = clock
+        self._walked = -1  # a place behind a trusted record, up to which the active segment was walked
+        self._last: _LastRecord | None = None
+
+    def find(self, queue: MappedFileQueue, start: int) -> ReputEnd:
+        """The end of whole records at or behind `start`, which is a place where a record or a blank begins."""
+        file = queue.find(start)
+        if file is None:
+            return ReputEnd(start, Verdict.EMPTY)
+        place = start
+        while (after := queue.following(file)) is not None and begins_with_record(after):
+            file, place = after, after.file_from_offset
+        if file.file_from_offset <= self._walked < file.end:
+            place = max(place, self._walked)
+        end = self._walk(file, place)
+        if end.verdict is Verdict.BLANK and queue.following(file) is not None:
+            end = ReputEnd(file.end, Verdict.EMPTY)
+        self._walked = end.offset
+        return end
+
+    def settle(self, load: Callable[[], MappedFileQueue], start: int) -> ReputEnd:
+        """The end as it stands now, with the last record waited for as long as the guard asks."""
+        end = self.find(load(), start)
+        deadline = self._clock() + 2 * self._tail_guard_ms / 1000
+        while end.held_back and self._clock() < deadline:
+            time.sleep(max(self._tail_guard_ms, 1) / 1000)
+            end = self.find(load(), start)
+        return end
+
+    def _walk(self, file: MappedFile, place: int) -> ReputEnd:
+        stop, verdict, last = place, Verdict.EMPTY, -1
+        digest = 0
+        for scan in scan_windows(file, place, file.end, check_crc=self._check_crc):
+            stop, verdict = scan.stop, scan.verdict
+            if len(scan):
+                last = scan.last_offset
+                digest = zlib.crc32(scan.data[last - scan.start : stop - scan.start])
+        if last < 0 or verdict is Verdict.BLANK or self._is_settled(last, digest):
+            return ReputEnd(stop, verdict)
+        return ReputEnd(last, verdict, stop - last)
+
+    def _is_settled(self, offset: int, digest: int) -> bool:
+        now = self._clock()
+        known = self._last
+        if known is None or (known.offset, known.digest) != (offset, digest):
+            self._last = known = _LastRecord(offset, digest, now)
+        return (now - known.seen_at) * 1000 >= self._tail_guard_ms
