@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +163,10 @@ class ConsumeQueueSink:
         )
         self._record.store(self._progress)
 
-    def close(self) -> None:
-        """Nothing is held beyond the files, which are closed by their owner."""
+    def pass_over(self, end_offset: int) -> None:
+        """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""
+        self._progress = replace(self._progress, end_offset=end_offset, last_record=None)
+        self._record.store(self._progress)
 
     def _append(self, incoming: QueueEntries) -> None:
         key = (incoming.topic, incoming.queue_id)

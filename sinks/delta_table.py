@@ -18,14 +18,13 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from reput import __version__
 from reput.source.errors import OutputError, SinkError
 
 _LOGGER = logging.getLogger(__name__)
 _ENGINE_INFO = f"reput/{__version__}"
-_LOG_DIRECTORY = "_delta_log"
 # pyspark turns some Java exceptions into its own, also when the call did not come from its API.
 _JAVA_ERRORS = (Py4JJavaError, PySparkException)
 
@@ -47,7 +46,7 @@ class DataFile:
     statistics_json
         Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers believe them: ``count(*)``
         sums ``numRecords``, and a filter outside min and max passes the file over. Timestamps look like
-        ``2026-11-21T00:00:00.000Z``, rounded down, the maximum too: readers add a millisecond to it.
+        ``2026-11-21T00:00:00.000Z``, rounded down, the maximum too: readers add 1 ms to it.
     """
 
     path: str
@@ -65,7 +64,8 @@ class DeltaTable:
 
     def __init__(self, spark: SparkSession, path: Path, schema: StructType) -> None:
         self.path = path
-        self._schema = schema
+        self._log = path / "_delta_log"
+        self._columns = _columns(schema)
         self._jvm: Any = spark._jvm  # noqa: SLF001  py4j's gateway has no public name
         self._kernel = self._jvm.io.delta.kernel
         configuration: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001
@@ -104,9 +104,10 @@ class DeltaTable:
         path = path.resolve()
         is_new = _is_vacant(path)
         if is_new:
-            _create(spark, path, schema, cluster_by, properties)
+            with _output_errors(f"cannot create a Delta table at {path}"):
+                spark.sql(_create_statement(path, schema, cluster_by, properties))
+        table = cls(spark, path, schema)
         with _output_errors(f"{path}: Kernel cannot write this Delta table"):
-            table = cls(spark, path, schema)
             table._load().buildUpdateTableTransaction(_ENGINE_INFO, table._kernel.Operation.WRITE)
         if is_new:
             table._sync_log(f"{0:020d}.json")
@@ -126,14 +127,10 @@ class DeltaTable:
         return None if version is None else int(version)
 
     def append(self, files: Sequence[DataFile], *, app_id: str, version: int) -> int:
-        """Commit `files`, none or more, and the transaction version at once, durably; return the table version.
+        """Commit `files`, none or more, with transaction `version` of `app_id`; return the new table version.
 
-        Parameters
-        ----------
-        files
-            Files below the table's root that it does not hold yet.
-        app_id, version
-            The application id and its transaction version, which must be above the last one committed.
+        It is one commit, durable on return. `version` must be above the last one of `app_id`, and the table
+        must not hold the files yet.
 
         Raises
         ------
@@ -148,7 +145,7 @@ class DeltaTable:
         try:
             result = self._commit(files, app_id, version)
         except _JAVA_ERRORS as error:
-            self._snapshot = None
+            self._keep(None)
             what = f"{self.path}: transaction {version} of {app_id!r}"
             if "ConcurrentTransactionException" in str(error):
                 last = self.last_transaction_version(app_id)
@@ -189,7 +186,7 @@ class DeltaTable:
                 if kind == "CHECKPOINT":
                     # Kernel's hook writes the same checkpoint, but from a snapshot asked for by version, and
                     # then keeps the files older than delta.logRetentionDuration: the log would grow for ever.
-                    self._snapshot = None
+                    self._keep(None)
                     self._table.getLatestSnapshot(self._engine).writeCheckpoint(self._engine)
                 else:
                     hook.threadSafeInvoke(self._engine)
@@ -203,7 +200,7 @@ class DeltaTable:
 
         Listing costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
         """
-        known, version = self._snapshot_commit, -1 if self._snapshot is None else self._snapshot.getVersion()
+        known, version = self._snapshot_commit, self._snapshot.getVersion() if self._snapshot else -1
         # A table removed and made again must not be continued at the version of the old one.
         if known and known == self._identity(version) and not self._identity(version + 1):
             return self._snapshot
@@ -212,17 +209,15 @@ class DeltaTable:
     def _load(self) -> Any:
         with _output_errors(f"{self.path}: cannot read the Delta log"):
             snapshot = self._table.getLatestSnapshot(self._engine)
-            found = StructType.fromJson(json.loads(snapshot.getSchema().toJson()))
-            partition_columns = list(snapshot.getPartitionColumnNames())
-            column_mapping = snapshot.getTableProperties().get("delta.columnMapping.mode")
-        differences = _differences(self._schema, found)
-        if partition_columns:
-            differences.append(f"partitioned by {', '.join(partition_columns)}")
-        if column_mapping not in (None, "none"):  # files written by column name would read as null
-            differences.append(f"columns mapped by {column_mapping}")
-        if differences:
-            what = f"{self.path}: a Delta table with another schema: {'; '.join(differences)}"
-            raise OutputError(f"{what}; give another path, or move it away to have it made again from the log")
+            found = _columns(StructType.fromJson(json.loads(snapshot.getSchema().toJson())))
+            found += [f"partition column {name}" for name in snapshot.getPartitionColumnNames()]
+            mapping = snapshot.getTableProperties().getOrDefault("delta.columnMapping.mode", "none")
+        if mapping != "none":  # files written by column name would read as null
+            found.append(f"columns mapped by {mapping}")
+        lacking, others = sorted({*self._columns} - {*found}), sorted({*found} - {*self._columns})
+        if lacking or others:
+            what = f"{self.path}: a Delta table with other columns, lacking {lacking}, not wanted {others}"
+            raise OutputError(f"{what}; give another path, or move it away and let reput make it again")
         self._keep(snapshot)
         return snapshot
 
@@ -232,58 +227,52 @@ class DeltaTable:
 
     def _identity(self, version: int) -> tuple[int, ...]:
         with suppress(FileNotFoundError):
-            status = (self.path / _LOG_DIRECTORY / f"{version:020d}.json").stat()
-            return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+            status = (self._log / f"{version:020d}.json").stat()
+            return status.st_ino, status.st_mtime_ns, status.st_size
         return ()
 
     def _sync_log(self, *names: str) -> None:
         # Neither Kernel nor Hadoop syncs; a log file torn by a power failure makes the table unreadable.
-        log = self.path / _LOG_DIRECTORY
-        _sync(*(log / name for name in names), *(log / f".{name}.crc" for name in names), log)
+        _sync(*(self._log / part for name in names for part in (name, f".{name}.crc")), self._log)
 
 
 def _is_vacant(path: Path) -> bool:
     """Whether a table can be created at `path`; False for a Delta table, OutputError for anything else."""
     with _output_errors(f"cannot look into {path}"):
-        names = sorted(os.listdir(path)) if path.is_dir() else ["a file"] if path.exists() else []
-        if any((path / _LOG_DIRECTORY).glob("*.json")):
+        names = ["a file"] if path.is_file() else []
+        if path.is_dir():
+            names = sorted(entry.name for entry in path.iterdir())
+        if any((path / "_delta_log").glob("*.json")):
             return False
-    if names in ([], [_LOG_DIRECTORY]):  # a creation that died leaves an empty log
+    if names in ([], ["_delta_log"]):  # a creation that died leaves an empty log
         return True
-    found = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    raise OutputError(f"{path} is no Delta table, found {found}; give an empty or missing directory")
+    raise OutputError(f"{path} is no Delta table, found {', '.join(names[:3])}; give an empty or missing directory")
 
 
-def _create(
-    spark: SparkSession, path: Path, schema: StructType, cluster_by: tuple[str, ...], properties: dict[str, str]
-) -> None:
-    def name(text: str) -> str:
-        return "`" + text.replace("`", "``") + "`"
-
+def _create_statement(
+    path: Path, schema: StructType, cluster_by: tuple[str, ...], properties: dict[str, str]
+) -> str:
     def literal(text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
-    columns = ", ".join(f"{name(field.name)} {_described(field)}" for field in schema)
-    statement = f"CREATE TABLE delta.{name(str(path))} ({columns}) USING DELTA"
+    statement = f"CREATE TABLE delta.{_name(str(path))} ({', '.join(_columns(schema))}) USING DELTA"
     if cluster_by:
-        statement += f" CLUSTER BY ({', '.join(map(name, cluster_by))})"
+        statement += f" CLUSTER BY ({', '.join(map(_name, cluster_by))})"
     if properties:
         pairs = (f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         statement += f" TBLPROPERTIES ({', '.join(pairs)})"
     if "${" in statement:
         raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'")
-    with _output_errors(f"cannot create a Delta table at {path}"):
-        spark.sql(statement)
+    return statement
 
 
-def _described(field: StructField | None) -> str:
-    return "none" if field is None else field.dataType.simpleString() + ("" if field.nullable else " NOT NULL")
+def _name(identifier: str) -> str:
+    return "`" + identifier.replace("`", "``") + "`"
 
 
-def _differences(wanted: StructType, found: StructType) -> list[str]:
-    ours, theirs = ({field.name: field for field in schema} for schema in (wanted, found))
-    columns = {name: (_described(ours.get(name)), _described(theirs.get(name))) for name in ours | theirs}
-    return [f"column {name!r} wanted {a}, found {b}" for name, (a, b) in columns.items() if a != b]
+def _columns(schema: StructType) -> list[str]:
+    types = (field.dataType.simpleString() + ("" if field.nullable else " NOT NULL") for field in schema)
+    return [f"{_name(name)} {kind}" for name, kind in zip(schema.names, types, strict=True)]
 
 
 def _check(root: Path, files: Sequence[DataFile]) -> None:
@@ -301,7 +290,7 @@ def _check(root: Path, files: Sequence[DataFile]) -> None:
 
 def _sync(*paths: Path) -> None:
     for path in paths:
-        with _output_errors(f"cannot sync {path}, which a power failure may tear"), suppress(FileNotFoundError):
+        with _output_errors(f"cannot sync {path}"), suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)

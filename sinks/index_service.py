@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
 from reput.sinks.durable_file import DurableFiles
@@ -120,8 +120,10 @@ class IndexSink:
         )
         self._record.store(self._progress)
 
-    def close(self) -> None:
-        """Nothing is held beyond the files, which are closed by their owner."""
+    def pass_over(self, end_offset: int) -> None:
+        """See ``Sink.pass_over``."""
+        self._progress = replace(self._progress, end_offset=end_offset, last_record=None)
+        self._record.store(self._progress)
 
     def _put(self, keys: KeyEntries) -> None:
         done = 0

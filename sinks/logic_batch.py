@@ -16,10 +16,9 @@ import pyarrow as pa
 from reput.sinks import consume_queue_format as cqf
 from reput.sinks.index_format import collect_keys
 from reput.sinks.sink_progress import RecordFingerprint
+from reput.sinks.task_result import RESULT_DDL, RESULT_FIELDS, in_log_order, last_fingerprint, last_record_of
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes, Int32s, Int64s, RecordColumns
-from reput.source.errors import SinkError
-from reput.source.message_format import BODY_CRC_AT
 from reput.source.range_reader import Window
 
 _OFFSET = np.dtype("<i8")
@@ -28,11 +27,7 @@ _ID = np.dtype("<i4")
 
 WINDOW_SCHEMA = pa.schema(
     [
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("end", pa.int64(), nullable=False),
-        pa.field("messages", pa.int64(), nullable=False),
-        # The last record: offset, size, store timestamp, body CRC; null without records.
-        pa.field("last_record", pa.list_(pa.int64())),
+        *RESULT_FIELDS,
         pa.field("topics", pa.list_(pa.binary()), nullable=False),
         pa.field("queue_ids", pa.binary(), nullable=False),
         pa.field("queue_counts", pa.binary(), nullable=False),
@@ -44,9 +39,8 @@ WINDOW_SCHEMA = pa.schema(
     ]
 )
 WINDOW_DDL = (
-    "start bigint, end bigint, messages bigint, last_record array<bigint>, topics array<binary>, "
-    "queue_ids binary, queue_counts binary, entries binary, queue_offsets binary, "
-    "key_hashes binary, key_offsets binary, key_timestamps binary"
+    f"{RESULT_DDL}, topics array<binary>, queue_ids binary, queue_counts binary, entries binary, "
+    "queue_offsets binary, key_hashes binary, key_offsets binary, key_timestamps binary"
 )
 
 
@@ -65,23 +59,15 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
         "start": window.start,
         "end": window.end,
         "messages": len(columns),
-        "last_record": _last_record(columns),
+        "last_record": last_record_of(columns),
         "topics": [],
-        **{name: b"" for name in WINDOW_SCHEMA.names[5:]},
+        **{name: b"" for name in WINDOW_SCHEMA.names[len(RESULT_FIELDS) + 1 :]},
     }
     if needs.consume_queue and len(columns):
         row.update(_queues(columns))
     if needs.index and len(columns):
         row.update(_keys(columns))
     return pa.RecordBatch.from_pylist([row], WINDOW_SCHEMA)
-
-
-def _last_record(columns: RecordColumns) -> list[int] | None:
-    if not len(columns):
-        return None
-    at = int(columns.parts[-1, rk.AT])
-    crc = int(rk.load_i32(columns.data, at + BODY_CRC_AT))
-    return [columns.place + at, int(columns.msg_size[-1]), int(columns.store_timestamp[-1]), crc]
 
 
 def _queues(columns: RecordColumns) -> dict[str, Any]:
@@ -180,18 +166,12 @@ class LogicBatch:
         SinkError
             The windows overlap or leave a gap: a task's result is missing or came twice.
         """
-        windows = windows.sort_by("start")
-        starts, ends = windows["start"].to_pylist(), windows["end"].to_pylist()
-        for end, start in zip(ends, starts[1:], strict=False):
-            if end != start:
-                msg = f"the tasks' results leave [{end}, {start}) of the log out, or have it twice"
-                raise SinkError(msg)
-        last = [record for record in windows["last_record"].to_pylist() if record is not None]
+        windows = in_log_order(windows)
         return cls(
-            start=starts[0],
-            end=ends[-1],
+            start=windows["start"][0].as_py(),
+            end=windows["end"][-1].as_py(),
             messages=sum(windows["messages"].to_pylist()),
-            last_record=RecordFingerprint(*last[-1]) if last else None,
+            last_record=last_fingerprint(windows),
             queues=_merge_queues(windows),
             keys=KeyEntries(
                 _joined(windows, "key_hashes", _ID),

@@ -39,8 +39,8 @@ class Sink(Protocol):
             The batch begins after `end_offset`: records would be skipped.
         """
 
-    def close(self) -> None:
-        """Release the files."""
+    def pass_over(self, end_offset: int) -> None:
+        """Go on at `end_offset`, durably: what lay before it has left the log unread."""
 
 
 def part_to_write(name: str, end_offset: int, batch: LogicBatch) -> LogicBatch | None:

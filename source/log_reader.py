@@ -12,6 +12,7 @@ from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.message_decoder import Verdict
 from reput.source.offset_range import OffsetRange
 from reput.source.options import EARLIEST, LATEST, SourceOptions
+from reput.source.range_reader import DecodeOptions
 from reput.source.reput_end_offset import ReputEnd, ReputEndFinder
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,11 @@ class LogReader:
         )
         self.last_end: int | None = None
         self._warned_at = -1
+
+    @property
+    def decode_options(self) -> DecodeOptions:
+        """How tasks decode this log's records."""
+        return DecodeOptions(self._options.check_crc == "all", self._options.delays_ms)
 
     def queue(self) -> MappedFileQueue:
         """The segments as they are now; see ``MappedFileQueue.load`` for errors."""

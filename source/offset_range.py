@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from reput.source import record_kernels as rk
 from reput.source.errors import DataLossError, OptionError
@@ -28,6 +30,14 @@ class OffsetRange:
     start: int
     end: int
     file: MappedFile
+
+
+def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[OffsetRange]:
+    """The ranges that rows of ``dispatch_request.RANGE_SCHEMA`` say."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            file = MappedFile(row["file_from_offset"], row["file_size"], row["file"])
+            yield OffsetRange(row["start"], row["end"], file)
 
 
 def split(queue: MappedFileQueue, start: int, end: int, bytes_max: int) -> Iterator[OffsetRange]:

@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.Message;
 
 /** Counts what the broker acknowledged; safe for many threads. */
 final class Acks implements AutoCloseable {
-    private final long startNanos = System.nanoTime();
+    private long startNanos = System.nanoTime();
     private final Map<String, Long> topics = new TreeMap<>();
     private final Map<String, Map<String, Long>> tags = new TreeMap<>();
     private final List<Long> bySecond = new ArrayList<>();
@@ -34,6 +34,11 @@ final class Acks implements AutoCloseable {
         file = path.isEmpty() ? null : Files.newBufferedWriter(Path.of(path), StandardCharsets.UTF_8);
     }
 
+    /** Seconds count from here. */
+    synchronized void start() {
+        startNanos = System.nanoTime();
+    }
+
     /** One answer of the broker to a send of these messages (several: a batch). */
     synchronized void answered(List<Message> messages, SendResult result) throws IOException {
         if (result.getSendStatus() != SendStatus.SEND_OK) {
@@ -43,9 +48,17 @@ final class Acks implements AutoCloseable {
         String[] ids = result.getOffsetMsgId().split(",");
         String[] uniqKeys = result.getMsgId().split(",");
         for (int i = 0; i < messages.size(); i++) {
-            Map<String, Object> ack = ack(messages.get(i), uniqKeys[i], ids[i], result, i);
             count(messages.get(i));
-            keepInSample(ack);
+            int place = placeInSample();
+            if (place < 0 && file == null) {
+                continue;
+            }
+            Map<String, Object> ack = ack(messages.get(i), uniqKeys[i], ids[i], result, i);
+            if (place >= sample.size()) {
+                sample.add(ack);
+            } else if (place >= 0) {
+                sample.set(place, ack);
+            }
             if (file != null) {
                 file.write(Json.write(ack));
                 file.newLine();
@@ -77,15 +90,13 @@ final class Acks implements AutoCloseable {
         bySecond.set(second, bySecond.get(second) + 1);
     }
 
-    private void keepInSample(Map<String, Object> ack) {
+    /** Where the message just counted goes in a fair sample of all; -1 is nowhere. */
+    private int placeInSample() {
         if (sample.size() < sampleMax) {
-            sample.add(ack);
-        } else if (sampleMax > 0) {
-            long place = (long) (random.nextDouble() * acknowledged);
-            if (place < sampleMax) {
-                sample.set((int) place, ack);
-            }
+            return sample.size();
         }
+        long place = (long) (random.nextDouble() * acknowledged);
+        return place < sampleMax ? (int) place : -1;
     }
 
     synchronized void failed(int messages, Throwable cause) {

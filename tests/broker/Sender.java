@@ -15,6 +15,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Sender {
     private static final int IN_FLIGHT_MAX = 4096;
     private static final int ANSWERS_WAIT_SECONDS_MAX = 60;
+    private static final int ONEWAY_WAIT_MS = 2000;
     private static final long PAUSE_AFTER_FAILURE_NANOS = 10_000_000L;
 
     private final Cluster cluster;
@@ -60,6 +61,7 @@ final class Sender {
         cluster.createTopics(topics);
         producer.start();
         queues = Cluster.queues(producer, topics);
+        acks.start();
         long start = System.nanoTime();
         List<Thread> running = new ArrayList<>();
         for (int i = 0; i < threads; i++) {
@@ -72,6 +74,10 @@ final class Sender {
             thread.join();
         }
         double sending = (System.nanoTime() - start) / 1e9;
+        if (mode.equals("oneway")) {
+            // Nothing tells when the last has arrived, and closing the connection would lose it.
+            Thread.sleep(ONEWAY_WAIT_MS);
+        }
         inFlight.tryAcquire(IN_FLIGHT_MAX, ANSWERS_WAIT_SECONDS_MAX, TimeUnit.SECONDS);
         acks.close();
         Map<String, Object> report = acks.report();

@@ -28,8 +28,8 @@ class Release:
     version
         A release on Maven Central; 4.9.3 and 5.5.0 are known to work.
     work_dir
-        Where class path and classes are kept, and where workloads run; ``.work/broker`` below the repository
-        unless told. Safe to share between processes.
+        Where class path and classes are kept; ``.work/broker`` below the repository unless told. Safe to
+        share between processes.
 
     Raises
     ------

@@ -184,6 +184,8 @@ class Broker(_Server):
             "storePathCommitLog": str(store / "commitlog"),
             "fileReservedTime": 720,
             "diskMaxUsedSpaceRatio": 95,
+            # Sends that come faster than they are stored wait here instead of being refused.
+            "sendThreadPoolQueueCapacity": 100_000,
             "waitTimeMillsInSendQueue": 10_000,
             "osPageCacheBusyTimeOutMills": 10_000,
             "maxTransferCountOnMessageInMemory": 1000,

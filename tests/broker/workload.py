@@ -39,9 +39,7 @@ class Workload:
         self, release: Release, command: str, name_server: str, arguments: Mapping[str, object]
     ) -> None:
         self.command = command
-        runs = release.work_dir / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
-        self._home = Path(tempfile.mkdtemp(prefix=f"{command}-", dir=runs))
+        self._home = Path(tempfile.mkdtemp(prefix=f"rocketmq-{command}-"))
         words = [f"{name}={value}" for name, value in {"namesrv": name_server, **arguments}.items()]
         self._process = release.launch(self._home, CLIENT_JVM, "Workload", command, *words)
 
@@ -69,8 +67,10 @@ class Workload:
         return cast("dict[str, Any]", result)
 
     def kill(self) -> None:
-        """End it with SIGKILL, whatever it is doing; harmless when it has ended."""
-        self._process.end()
+        """End it with SIGKILL, whatever it is doing, and forget its files; harmless when it has ended."""
+        if self.running:
+            self._process.end()
+            shutil.rmtree(self._home)
 
     def __enter__(self) -> Self:
         """Return itself."""

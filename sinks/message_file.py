@@ -1,0 +1,155 @@
+"""One Parquet file of the message table: its columns, its name, its statistics. Written by tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.task_result import RESULT_DDL, RESULT_FIELDS, last_record_of
+from reput.source.dispatch_request import MESSAGE_SCHEMA
+from reput.source.mapped_file_queue import MappedFile, file_name
+from reput.source.message_columns import message_batch
+from reput.source.offset_range import OffsetRange
+from reput.source.range_reader import DecodeOptions, read_windows
+
+# The table's columns: the broker's name, then a message's. All may be null in Delta: a constraint on a column would
+# cost a check a row in every writer.
+TABLE_SCHEMA = pa.schema(
+    [pa.field(field.name, field.type) for field in [pa.field("broker", pa.string()), *MESSAGE_SCHEMA]]
+)
+
+# Delta keeps minima and maxima of these only: statistics on every column cost more than the data.
+STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
+
+_DICTIONARY_COLUMNS = ["broker", "topic", "born_host", "store_host", "tags", "transaction_type", "properties.key_value.key"]
+_ROWS_A_GROUP = 128 * 1024
+
+PART_SCHEMA = pa.schema(
+    [
+        *RESULT_FIELDS,
+        # The file below the table's root; null when the range has no message.
+        pa.field("path", pa.string()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("modification_time_ms", pa.int64()),
+        pa.field("statistics_json", pa.string()),
+    ]
+)
+PART_DDL = f"{RESULT_DDL}, path string, size_bytes bigint, modification_time_ms bigint, statistics_json string"
+
+
+@dataclass(frozen=True)
+class PartWriter:
+    """Writes the messages of ranges below a table's root; made by the driver, used by its tasks.
+
+    Attributes
+    ----------
+    table
+        The table's root.
+    broker
+        The value of the column `broker`.
+    trim_from
+        Records before this place are in the table already.
+    decode
+        How records are decoded.
+    """
+
+    table: str
+    broker: str
+    trim_from: int
+    decode: DecodeOptions
+
+    def write(self, span: OffsetRange) -> pa.RecordBatch:
+        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`."""
+        row: dict[str, Any] = dict.fromkeys(PART_SCHEMA.names)
+        row.update(start=span.start, end=span.end, messages=0)
+        buffer = pa.BufferOutputStream()
+        statistics = _Statistics()
+        start = max(span.start, self.trim_from)
+        with _writer(buffer) as writer:
+            for batch, last in self._groups(span.file, start, span.end):
+                writer.write_table(batch)
+                statistics.add(batch)
+                row["last_record"] = last
+        if statistics.rows:
+            name = f"part-{file_name(start)}-{file_name(span.end)}.zstd.parquet"
+            files = DurableFiles(Path(self.table))
+            data = buffer.getvalue()
+            files.replace(name, data=data)
+            modified = os.stat(files.root / name).st_mtime_ns // 1_000_000
+            row.update(
+                messages=statistics.rows,
+                path=name,
+                size_bytes=data.size,
+                modification_time_ms=modified,
+                statistics_json=statistics.to_json(),
+            )
+        return pa.RecordBatch.from_pylist([row], PART_SCHEMA)
+
+    def _groups(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[pa.Table, list[int] | None]]:
+        """Row groups of the range, each with the fingerprint of its last record."""
+        batches: list[pa.RecordBatch] = []
+        last = None
+        for window in read_windows(file, start, end, self.decode) if start < end else ():
+            if len(window.columns):
+                batches.append(message_batch(window.columns))
+                last = last_record_of(window.columns)
+            if sum(batch.num_rows for batch in batches) >= _ROWS_A_GROUP:
+                yield self._table(batches), last
+                batches = []
+        if batches:
+            yield self._table(batches), last
+
+    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        table = pa.Table.from_batches(batches)
+        broker = pa.repeat(pa.scalar(self.broker), table.num_rows)
+        return pa.Table.from_arrays([broker, *table.columns], schema=TABLE_SCHEMA)
+
+
+def _writer(buffer: pa.BufferOutputStream) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        buffer, TABLE_SCHEMA, compression="zstd", compression_level=1, use_dictionary=_DICTIONARY_COLUMNS
+    )
+
+
+class _Statistics:
+    """Delta's statistics of one file, gathered row group by row group."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+        self._nulls = dict.fromkeys(STATISTICS_COLUMNS, 0)
+
+    def add(self, table: pa.Table) -> None:
+        self.rows += table.num_rows
+        for name in STATISTICS_COLUMNS:
+            self._nulls[name] += table[name].null_count
+            bounds = pc.min_max(table[name]).as_py()
+            if bounds["min"] is not None:
+                self._least[name] = min(self._least.get(name, bounds["min"]), bounds["min"])
+                self._greatest[name] = max(self._greatest.get(name, bounds["max"]), bounds["max"])
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": {name: _json_value(value) for name, value in self._least.items()},
+                "maxValues": {name: _json_value(value) for name, value in self._greatest.items()},
+                "nullCount": self._nulls,
+            }
+        )
+
+
+def _json_value(value: Any) -> Any:
+    # Whole milliseconds, as stored; readers add one to a maximum.
+    return value.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if isinstance(value, datetime) else value

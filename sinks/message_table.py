@@ -1,0 +1,135 @@
+"""The Delta table of message metadata: opened or created, and kept in step with the log.
+
+Tasks write its files (``message_file``), the driver commits them. The transaction's version is the end offset in the
+log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from reput.sinks.delta_table import DataFile, DeltaTable
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA
+from reput.sinks.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.task_result import in_log_order, last_fingerprint
+from reput.source.dispatch_request import spark_schema
+from reput.source.errors import SinkError
+
+_CLUSTER_BY = ("topic", "store_time")
+_PROPERTIES = {
+    "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
+    # A commit every ten seconds: fewer checkpoints than by default, which are whole copies of the file list.
+    "delta.checkpointInterval": "50",
+}
+# The last record before an offset begins at most so far before it: a record, and the blank behind it.
+_LOOK_BACK_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class TableBatch:
+    """The files that a micro-batch's tasks wrote for `[start, end)` of the log."""
+
+    start: int
+    end: int
+    messages: int
+    last_record: RecordFingerprint | None
+    files: tuple[DataFile, ...]
+
+    @classmethod
+    def merge(cls, parts: pa.Table) -> TableBatch:
+        """Put the tasks' rows (``message_file.PART_SCHEMA``) together; SinkError when one is missing."""
+        parts = in_log_order(parts)
+        files = [
+            DataFile(row["path"], row["size_bytes"], row["modification_time_ms"], row["statistics_json"])
+            for row in parts.to_pylist()
+            if row["path"] is not None
+        ]
+        return cls(
+            start=parts["start"][0].as_py(),
+            end=parts["end"][-1].as_py(),
+            messages=sum(parts["messages"].to_pylist()),
+            last_record=last_fingerprint(parts),
+            files=tuple(files),
+        )
+
+
+class MessageTable:
+    """Keeps one broker's messages in the table; several brokers may share one."""
+
+    name = "messages"
+
+    def __init__(self, spark: SparkSession, path: Path, broker: str, output: DurableFiles) -> None:
+        """Open the table at `path` or create it; see ``DeltaTable.open_or_create`` for errors."""
+        self._spark = spark
+        self._delta = DeltaTable.open_or_create(
+            spark, path, spark_schema(TABLE_SCHEMA), cluster_by=_CLUSTER_BY, properties=_PROPERTIES
+        )
+        self.path = self._delta.path
+        self._broker = broker
+        self._app_id = f"reput/{broker}/messages"
+        self._record = ProgressFile(output, self.name)
+        self._progress = SinkProgress(0, 0)
+
+    @property
+    def end_offset(self) -> int:
+        """Every record before this place is in the table."""
+        return self._progress.end_offset
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """Find out how far the table is: its own transactions say so, a first start begins at `start_offset`."""
+        record = self._record.load()
+        committed = self._delta.last_transaction_version(self._app_id)
+        if committed is None:
+            record = SinkProgress(start_offset, start_offset)
+        elif record is None or record.end_offset != committed:
+            start = start_offset if record is None else record.start_offset
+            record = SinkProgress(start, committed, self._last_row(committed))
+        self._record.store(record)
+        self._progress = record
+        return record
+
+    def commit(self, batch: TableBatch) -> None:
+        """Commit a batch's files in one transaction, durably; one that is in the table already is passed over.
+
+        Raises
+        ------
+        SinkError
+            The batch begins after `end_offset`: records would be skipped.
+        """
+        if batch.end <= self.end_offset:
+            return
+        if batch.start > self.end_offset:
+            msg = f"the table ends at {self.end_offset} and the batch begins at {batch.start}: records between are missing"
+            raise SinkError(msg)
+        self._delta.append(batch.files, app_id=self._app_id, version=batch.end)
+        self._progress = SinkProgress(
+            self._progress.start_offset, batch.end, batch.last_record or self._progress.last_record
+        )
+        self._record.store(self._progress)
+
+    def pass_over(self, end_offset: int) -> None:
+        """Go on at `end_offset`: what lay before it has left the log unread."""
+        self._delta.append((), app_id=self._app_id, version=end_offset)
+        self._progress = SinkProgress(self._progress.start_offset, end_offset)
+        self._record.store(self._progress)
+
+    def _last_row(self, before: int) -> RecordFingerprint | None:
+        rows = (
+            self._spark.read.format("delta")
+            .load(str(self.path))
+            .where(f"physical_offset < {before} and physical_offset >= {before - _LOOK_BACK_BYTES}")
+            .where(f"broker = {_literal(self._broker)}")
+            .orderBy("physical_offset", ascending=False)
+            .selectExpr("physical_offset", "msg_size", "unix_millis(store_time)", "body_crc")
+            .take(1)
+        )
+        return RecordFingerprint(*rows[0]) if rows and None not in rows[0] else None
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

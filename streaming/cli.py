@@ -1,0 +1,165 @@
+"""The `reput` command. Exit codes: 0 done, 1 failed, 2 wrong usage."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+import reput
+from reput.source.errors import OptionError, ReputError
+
+app = typer.Typer(
+    name="reput",
+    help="RocketMQ's ReputMessageService outside the broker, on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+_WRONG_USAGE = 2
+_FAILED = 1
+# Errors raised in a worker arrive as the text of its traceback.
+_REMOTE_ERROR = re.compile(r"reput\.\S*errors\.(\w+Error): (.+)")
+
+_errors = Console(stderr=True)
+
+
+def _fail(error: BaseException, code: int) -> NoReturn:
+    _errors.print(f"reput: {error}", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def _run_or_fail(action: object) -> None:
+    assert callable(action)
+    try:
+        action()
+    except OptionError as error:
+        _fail(error, _WRONG_USAGE)
+    except ReputError as error:
+        _fail(error, _FAILED)
+    except Exception as error:
+        remote = _REMOTE_ERROR.findall(str(error))
+        if not remote:
+            raise
+        name, message = remote[-1]
+        _fail(ReputError(message), _WRONG_USAGE if name == OptionError.__name__ else _FAILED)
+
+
+def _set_up_logging() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("reput")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"reput {reput.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """RocketMQ's ReputMessageService outside the broker, on Spark."""
+
+
+@app.command(
+    epilog="Example: reput tail --store /data/store --output /data/reput --table /data/messages --available-now"
+)
+def tail(
+    store: Annotated[Path, typer.Option(help="The broker's store root, which holds commitlog/; only read.")],
+    output: Annotated[
+        Path, typer.Option(help="Gets consumequeue/ index/ checkpoint and reput's own folder reput/.")
+    ],
+    table: Annotated[
+        Path | None, typer.Option(help="The Delta table of message metadata; created if missing.")
+    ] = None,
+    broker_conf: Annotated[
+        Path | None, typer.Option(help="The broker's broker.conf: sizes, delay levels, index switches, paths.")
+    ] = None,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Stop at the end of the log as it is now.")
+    ] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Spark's checkpoints. [default: OUTPUT/reput/spark-checkpoint]")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A file like conf/reput.toml; broker.conf and the command line beat it.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="name=value, any option of conf/reput.toml; may be repeated."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")] = False,
+) -> None:
+    """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
+    from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
+    from reput.streaming.progress import ProgressReporter  # noqa: PLC0415
+    from reput.streaming.tail import Tail, TailPaths  # noqa: PLC0415
+
+    _set_up_logging()
+    reporter = ProgressReporter(_errors)
+
+    def run() -> None:
+        settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=option or ())
+        job = Tail(settings, TailPaths(output, table, checkpoint), reporter)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: job.stop())
+        job.run(available_now=available_now, spark_on_terminal=verbose)
+        for line in reporter.summary():
+            typer.echo(line)
+
+    _run_or_fail(run)
+
+
+@app.command(
+    epilog="Example: reput sql --table /data/messages "
+    "\"SELECT topic, count(*) FROM messages WHERE tags = 'TagA' GROUP BY topic\""
+)
+def sql(
+    statement: Annotated[str, typer.Argument(help="A query; the table is called messages.")],
+    table: Annotated[Path, typer.Option(help="The Delta table that 'reput tail --table' keeps.")],
+    output_format: Annotated[str, typer.Option("--format", help="table, csv or json (a line a row).")] = "table",
+    verbose: Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")] = False,
+) -> None:
+    """Run one SQL query over the message table."""
+    from reput.streaming import sql as queries  # noqa: PLC0415
+    from reput.streaming.session import start_session, temporary_log_file  # noqa: PLC0415
+
+    def run() -> None:
+        if output_format not in queries.FORMATS:
+            msg = f"--format {output_format}: one of {', '.join(queries.FORMATS)} wanted"
+            raise OptionError(msg)
+        log_file = None if verbose else temporary_log_file()
+        spark = start_session("reput sql", master="local[*]", driver_memory="2g", log_file=log_file)
+        try:
+            result = queries.query(spark, table, statement)
+            queries.write_result(result, output_format, sys.stdout, Console())
+        finally:
+            spark.stop()
+            if log_file is not None:
+                log_file.unlink(missing_ok=True)
+
+    _run_or_fail(run)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""One micro-batch: a Spark job over its ranges, then each sink in turn. What ``doReput`` does for one read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.logic_batch import WINDOW_DDL, LogicBatch, LogicNeeds, encode_window
+from reput.sinks.message_file import PART_DDL, PartWriter
+from reput.sinks.message_table import MessageTable, TableBatch
+from reput.sinks.sink import Sink
+from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.source.offset_range import ranges_of
+from reput.source.range_reader import DecodeOptions, read_windows
+from reput.streaming.progress import BatchReport
+
+Report = Callable[[BatchReport], None]
+
+
+class Dispatch(Protocol):
+    """What a query does with a micro-batch, and how far its sinks are."""
+
+    name: str
+
+    @property
+    def end_offset(self) -> int:
+        """Every sink has the effect of every record before this place."""
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """Process the batch's ranges; durable on return. The batch id means nothing here."""
+
+
+class LogicDispatch:
+    """ConsumeQueue, IndexFile and the store's checkpoint, in this order."""
+
+    name = "logic"
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        files: DurableFiles,
+        decode: DecodeOptions,
+        report: Report,
+        index_msg_timestamp: Callable[[], int] | None = None,
+    ) -> None:
+        """`index_msg_timestamp` gives the checkpoint's third field; without an index it keeps the one on disk."""
+        self._sinks = tuple(sinks)
+        self._files = files
+        self._decode = decode
+        self._report = report
+        self._index_msg_timestamp = index_msg_timestamp
+        names = {sink.name for sink in sinks}
+        self._needs = LogicNeeds(consume_queue="consumequeue" in names, index="index" in names)
+
+    @property
+    def end_offset(self) -> int:
+        """The least of the sinks' ends."""
+        return min(sink.end_offset for sink in self._sinks)
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """See `Dispatch`; one job: the ranges are read once."""
+        began = time.monotonic()
+        needs, decode = self._needs, self._decode
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for span in ranges_of(batches):
+                for window in read_windows(span.file, span.start, span.end, decode):
+                    yield encode_window(window, needs)
+
+        windows = ranges.mapInArrow(task, WINDOW_DDL).toArrow()
+        if not windows.num_rows:
+            return
+        batch = LogicBatch.merge(windows)
+        for sink in self._sinks:
+            sink.write(batch)
+        if batch.last_record is not None:
+            self._write_checkpoint(batch.last_record.store_timestamp)
+        seconds = time.monotonic() - began
+        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds))
+
+    def _write_checkpoint(self, store_timestamp: int) -> None:
+        known = load_store_checkpoint(self._files)
+        index = self._index_msg_timestamp() if self._index_msg_timestamp else known.index_msg_timestamp
+        # The record was read from the log, so the log has it; the broker's own value may be older.
+        physic = max(known.physic_msg_timestamp, store_timestamp)
+        store_checkpoint(self._files, StoreCheckpoint(physic, store_timestamp, index))
+
+
+class TableDispatch:
+    """The message table: tasks write its files, the driver commits them."""
+
+    name = "table"
+
+    def __init__(self, table: MessageTable, broker: str, decode: DecodeOptions, report: Report) -> None:
+        self._table = table
+        self._broker = broker
+        self._decode = decode
+        self._report = report
+
+    @property
+    def end_offset(self) -> int:
+        """Every record before this place is in the table."""
+        return self._table.end_offset
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """See `Dispatch`."""
+        began = time.monotonic()
+        writer = PartWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for span in ranges_of(batches):
+                yield writer.write(span)
+
+        parts = ranges.mapInArrow(task, PART_DDL).toArrow()
+        if not parts.num_rows:
+            return
+        batch = TableBatch.merge(parts)
+        self._table.commit(batch)
+        seconds = time.monotonic() - began
+        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds))
+
+
+class BatchGate:
+    """Lets a stop wait for the batch under way: `query.stop()` alone would cut it off."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+        self._stopping = threading.Event()
+        self._idle = threading.Lock()
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """Process the batch, unless a stop was asked for: then hold it until the query is stopped."""
+        if self._stopping.is_set():
+            # The batch before is committed, and this one is planned: it is done after the next start.
+            raise StoppedBetweenBatchesError
+        with self._idle:
+            self._dispatch(ranges, batch_id)
+
+    def close(self) -> None:
+        """Let no further batch begin, and wait for the one under way."""
+        self._stopping.set()
+        with self._idle:
+            pass
+
+
+class StoppedBetweenBatchesError(Exception):
+    """Ends a query whose stop was asked for, before its next batch begins."""

@@ -1,0 +1,45 @@
+"""The Java that Spark needs: found and old enough, or one clear sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from reput.source.errors import EnvironmentSetupError
+
+JAVA_MAJOR_MIN = 17
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_INSTALL = (
+    "install it with 'apt-get install openjdk-17-jre-headless' (Debian, Ubuntu), "
+    "'dnf install java-17-openjdk-headless' (RHEL, Fedora) or 'brew install openjdk@17' (macOS), "
+    "or set JAVA_HOME"
+)
+
+
+def check_java() -> None:
+    """Make sure that the Java which Spark will start is there and of version 17 or later.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        It is missing, too old, or does not run.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, and {java} does not exist" if home else "no java on the PATH"
+        msg = f"Spark needs Java {JAVA_MAJOR_MIN} or later: {where}; {_INSTALL}"
+        raise EnvironmentSetupError(msg)
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        msg = f"Spark needs Java {JAVA_MAJOR_MIN} or later: {java} does not run ({error}); {_INSTALL}"
+        raise EnvironmentSetupError(msg) from error
+    match = _VERSION.search(answer.stderr + answer.stdout)
+    if match is None or int(match[1]) < JAVA_MAJOR_MIN:
+        found = match[1] if match else f"no version in {answer.stderr.strip()[:80]!r}"
+        msg = f"Spark needs Java {JAVA_MAJOR_MIN} or later: {java} is {found}; {_INSTALL}"
+        raise EnvironmentSetupError(msg)

@@ -1,0 +1,144 @@
+"""What to do at start: compare Spark's offset, each sink's, and what the log still has; heal, or refuse with a reason.
+
+Each sink knows where it is. A sink behind Spark's checkpoint is brought up from the log before the stream goes on; one
+ahead of it passes over what it has; a checkpoint that is gone begins where the sinks end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from reput.sinks.sink_progress import RecordFingerprint, SinkProgress
+from reput.source.data_source import NAME
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError
+from reput.source.log_reader import LogReader
+from reput.source.range_reader import read_windows
+from reput.streaming.config import PipelineConfig
+from reput.streaming.dispatch import Dispatch
+
+_log = logging.getLogger("reput")
+
+
+class Recoverable(Protocol):
+    """The part of a sink that recovery needs; see ``Sink``."""
+
+    name: str
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """Bring the sink to what its progress record says."""
+
+    def pass_over(self, end_offset: int) -> None:
+        """Go on at `end_offset`."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where the sink ends."""
+
+
+def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_loss: bool) -> None:
+    """Recover each sink and check it against the log.
+
+    Raises
+    ------
+    CommitLogRewoundError
+        The last record a sink has is no longer where it was.
+    DataLossError
+        Records after a sink's end have expired unread, and `fail_on_data_loss` is set.
+    """
+    least = log.queue().min_offset
+    start = None
+    for sink in sinks:
+        if start is None:
+            start = log.initial_offset()
+        progress = sink.recover(start)
+        if progress.last_record is not None:
+            check_fingerprint(log, sink.name, progress.last_record)
+        if sink.end_offset >= least:
+            continue
+        lost = f"{sink.name} ends at {sink.end_offset} and the log begins at {least}: records between expired unread"
+        if fail_on_data_loss:
+            msg = f"{lost}; set failOnDataLoss=false to go on without them"
+            raise DataLossError(msg)
+        _log.warning("%s; going on without them", lost)
+        sink.pass_over(least)
+
+
+def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint) -> None:
+    """Raise CommitLogRewoundError when the log has another record, or none, at the place of `known`.
+
+    After an unclean stop a broker sets its write position back and writes other records over those that a reader
+    already had (``MappedFileQueue#truncateDirtyFiles``).
+    """
+    file = log.queue().find(known.offset)
+    if file is None and known.offset < log.queue().min_offset:
+        return
+    found: RecordFingerprint | None = None
+    if file is not None and known.offset + known.size <= file.end:
+        found = _fingerprint_at(log, known)
+    if found != known:
+        msg = (
+            f"{sink} has a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, "
+            f"and the log now has {found or 'no such record'}: the broker cut the log and wrote on, or this is "
+            "another store; give an empty --output (and --table) to derive everything from the log as it is"
+        )
+        raise CommitLogRewoundError(msg)
+
+
+def _fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:
+    file = log.queue().find(known.offset)
+    assert file is not None
+    try:
+        for window in read_windows(file, known.offset, known.offset + known.size, log.decode_options):
+            for message in window.columns.messages():
+                return RecordFingerprint(
+                    message.physical_offset, message.msg_size, message.store_timestamp, message.body_crc
+                )
+    except CorruptRecordError:
+        return None
+    return None
+
+
+def spark_offset(checkpoint: Path) -> int | None:
+    """The physical offset up to which a query's Spark checkpoint says that all is done; None without one."""
+    commits = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
+    if not commits:
+        return None
+    lines = (checkpoint / "offsets" / str(max(commits))).read_text().splitlines()
+    return int(json.loads(lines[-1])["physicOffset"])
+
+
+def catch_up(
+    spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, checkpoint: Path, log: LogReader
+) -> None:
+    """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size."""
+    target = spark_offset(checkpoint)
+    while target is not None and dispatch.end_offset < target:
+        start = aligned(log, dispatch.end_offset)
+        end = log.limit(start, target, config["maxBytesPerTrigger"], None)
+        _log.info("%s: bringing the sinks from %d to %d, where Spark's checkpoint is", dispatch.name, start, end)
+        options = config.source_options(
+            rows="ranges",
+            startingOffset=start,
+            endingOffset=end,
+            maxBytesPerPartition=config["maxBytesPerPartition"],
+        )
+        before = dispatch.end_offset
+        dispatch(spark.read.format(NAME).options(**options).load(), -1)
+        if dispatch.end_offset <= before:
+            msg = (
+                f"Spark's checkpoint {checkpoint} is at offset {target}, and the log has nothing behind {before}: it "
+                "was cut, or the checkpoint is another log's; give another --checkpoint, or an empty --output"
+            )
+            raise CommitLogRewoundError(msg)
+
+
+def aligned(log: LogReader, offset: int) -> int:
+    """The last place up to `offset` where a record begins: a sink that took over a broker's files ends anywhere."""
+    return log.align_down(0, offset)
+

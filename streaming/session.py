@@ -1,0 +1,103 @@
+"""The SparkSession: Delta, this very Python for the workers, compiled kernels at hand, no noise on the terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reput.source.errors import EnvironmentSetupError
+from reput.streaming.java import check_java
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Delta reads its snapshot with 50 tasks by default: too many for a table of one machine.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": "4",
+    # A micro-batch's entries come to the driver in one piece; maxBytesPerTrigger bounds them.
+    "spark.driver.maxResultSize": "0",
+    # The offset log needs no more than the last batch, and a poll for new data is a listing of one directory.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    # Without data nothing is done; an empty batch would only write to the checkpoint.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+def start_session(
+    name: str, *, master: str, driver_memory: str, log_file: Path | None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark with Delta; its own messages go to `log_file` (None leaves them on the terminal).
+
+    Raises
+    ------
+    EnvironmentSetupError
+        Java is missing or too old, or Spark does not start; the message names the log.
+    """
+    check_java()
+    prepare_kernels()
+    # The workers must be this Python, with this package, and not the first python3 of the PATH.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name need not resolve
+    from delta import configure_spark_with_delta_pip  # noqa: PLC0415  its import starts reading jars
+
+    builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", driver_memory)
+    for key, value in {**_SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    with _standard_error_to(log_file):
+        try:
+            session = configure_spark_with_delta_pip(builder).getOrCreate()
+        except Exception as error:
+            where = f"; see {log_file}" if log_file else ""
+            msg = f"Spark does not start: {str(error).splitlines()[0]}{where}"
+            raise EnvironmentSetupError(msg) from error
+    session.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    return session
+
+
+def prepare_kernels() -> None:
+    """Compile the kernels once, to a directory that can be written, before any worker would do it itself."""
+    package = Path(__file__).resolve().parent.parent
+    if "NUMBA_CACHE_DIR" not in os.environ and not os.access(package, os.W_OK):
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "reput" / "numba"
+        os.environ["NUMBA_CACHE_DIR"] = str(cache)
+    from reput.streaming.warm_up import compile_kernels  # noqa: PLC0415  numba reads its cache directory at import
+
+    compile_kernels()
+
+
+@contextmanager
+def _standard_error_to(log_file: Path | None) -> Iterator[None]:
+    """Give a child process started meanwhile `log_file` as its standard error."""
+    if log_file is None:
+        yield
+        return
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log_file.open("ab") as target:
+        os.dup2(target.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def temporary_log_file() -> Path:
+    """A file for Spark's messages where the command has no output directory."""
+    descriptor, path = tempfile.mkstemp(prefix="reput-spark-", suffix=".log")
+    os.close(descriptor)
+    return Path(path)

@@ -1,0 +1,205 @@
+"""The continuous queries: `logic` for queues and index, `table` for the message table, in one process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from reput.sinks.consume_queue import ConsumeQueueSink
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.index_service import IndexSink
+from reput.sinks.message_table import MessageTable
+from reput.sinks.sink import Sink
+from reput.sinks.store_lock import StoreLock
+from reput.sinks.store_path import REPUT
+from reput.source.data_source import NAME, CommitLogDataSource
+from reput.source.errors import OptionError, OutputError
+from reput.source.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.streaming.config import PipelineConfig
+from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.progress import ProgressReporter
+from reput.streaming.recovery import Recoverable, aligned, catch_up, recover_sinks
+from reput.streaming.session import start_session
+
+_log = logging.getLogger("reput")
+_POLL_SECONDS = 0.2
+_CHECKPOINTS = "spark-checkpoint"
+_SPARK_LOG = "spark.log"
+# How long a stopped query may take to note that its last batch is done.
+_STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class TailPaths:
+    """Where `reput tail` reads and writes."""
+
+    output: Path
+    table: Path | None
+    checkpoint: Path | None
+
+    def checkpoint_of(self, query: str) -> Path:
+        """Spark's checkpoint of one query."""
+        root = self.checkpoint or self.output / REPUT / _CHECKPOINTS
+        return root / query
+
+
+class Tail:
+    """One run: take the output, recover, run the queries until they end or a stop is asked for."""
+
+    def __init__(self, config: PipelineConfig, paths: TailPaths, reporter: ProgressReporter) -> None:
+        self._config = config
+        self._paths = paths
+        self._reporter = reporter
+        self._log = LogReader(SourceOptions.parse(config.source_options(**self._start_options())))
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask for a stop between batches; may be called from a signal handler."""
+        self._stop.set()
+
+    def run(self, *, available_now: bool, spark_on_terminal: bool = False) -> None:
+        """Run until the end of the log (`available_now`) or until `stop`.
+
+        Raises
+        ------
+        ReputError
+            With a message for the user; any other exception is a defect.
+        """
+        check_paths(self._config.commit_log, self._paths)
+        self._log.queue()  # a store that cannot be read is told before Spark starts
+        with ExitStack() as cleanup:
+            cleanup.enter_context(StoreLock(self._paths.output))
+            files = DurableFiles(self._paths.output)
+            cleanup.callback(files.close)
+            log_file = None if spark_on_terminal else files.make_directory(REPUT) / _SPARK_LOG
+            sinks, index = self._logic_sinks(files)
+            recover_sinks(sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            spark = start_session(
+                "reput tail",
+                master=self._config["sparkMaster"],
+                driver_memory=self._config["sparkDriverMemory"],
+                log_file=log_file,
+            )
+            cleanup.callback(spark.stop)
+            spark.dataSource.register(CommitLogDataSource)
+            dispatches = self._dispatches(spark, files, sinks, index)
+            if not dispatches:
+                raise OptionError("nothing to keep: every sink is switched off, and there is no --table")
+            self._run_queries(spark, dispatches, available_now=available_now)
+
+    def _start_options(self) -> dict[str, object]:
+        return {"startingOffset": self._config["startingOffset"], "startingTimestamp": self._config["startingTimestamp"]}
+
+    def _logic_sinks(self, files: DurableFiles) -> tuple[list[Sink], IndexSink | None]:
+        sinks: list[Sink] = []
+        index = None
+        if self._config["consumeQueueEnable"]:
+            sinks.append(ConsumeQueueSink(files, self._config["mappedFileSizeConsumeQueue"]))
+        if self._config["messageIndexEnable"]:
+            index = IndexSink(files, self._config["maxHashSlotNum"], self._config["maxIndexNum"])
+            sinks.append(index)
+        return sinks, index
+
+    def _dispatches(
+        self, spark: SparkSession, files: DurableFiles, sinks: Sequence[Sink], index: IndexSink | None
+    ) -> list[Dispatch]:
+        decode = self._log.decode_options
+        report = self._reporter.on_batch
+        dispatches: list[Dispatch] = []
+        if sinks:
+            timestamp = (lambda: index.index_msg_timestamp) if index is not None else None
+            dispatches.append(LogicDispatch(sinks, files, decode, report, timestamp))
+        if self._paths.table is not None:
+            table = MessageTable(spark, self._paths.table, self._config["broker"], files)
+            recoverable: list[Recoverable] = [table]
+            recover_sinks(recoverable, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            dispatches.append(TableDispatch(table, self._config["broker"], decode, report))
+        return dispatches
+
+    def _run_queries(self, spark: SparkSession, dispatches: Sequence[Dispatch], *, available_now: bool) -> None:
+        self._reporter.start()
+        gates: list[BatchGate] = []
+        queries: list[StreamingQuery] = []
+        try:
+            for dispatch in dispatches:
+                checkpoint = self._paths.checkpoint_of(dispatch.name)
+                catch_up(spark, self._config, dispatch, checkpoint, self._log)
+                gate = BatchGate(dispatch)
+                queries.append(self._start(spark, dispatch, gate, checkpoint, available_now=available_now))
+                gates.append(gate)
+            self._wait(queries)
+        finally:
+            for query, gate in zip(queries, gates, strict=True):
+                stop_between_batches(query, gate)
+            self._reporter.stop()
+
+    def _start(
+        self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, checkpoint: Path, *, available_now: bool
+    ) -> StreamingQuery:
+        is_table = isinstance(dispatch, TableDispatch)
+        prefix = "tableMax" if is_table else "max"
+        options = self._config.source_options(
+            rows="ranges",
+            # Only a first batch asks for it: Spark's checkpoint does not hold where batch 0 begins, the sinks do.
+            startingOffset=aligned(self._log, dispatch.end_offset),
+            maxBytesPerTrigger=self._config[f"{prefix}BytesPerTrigger"],
+            maxMessagesPerTrigger=self._config["maxMessagesPerTrigger"],
+            maxBytesPerPartition=self._config[f"{prefix}BytesPerPartition"],
+        )
+        stream = spark.readStream.format(NAME).options(**options).load()
+        writer = stream.writeStream.queryName(dispatch.name).foreachBatch(gate)
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        if available_now:
+            return writer.trigger(availableNow=True).start()
+        period = self._config["tableTriggerMs" if is_table else "logicTriggerMs"]
+        return writer.trigger(processingTime=f"{period} milliseconds").start()
+
+    def _wait(self, queries: Sequence[StreamingQuery]) -> None:
+        while not self._stop.is_set() and any(query.isActive for query in queries):
+            for query in queries:
+                if (error := query.exception()) is not None:
+                    raise error
+                self._note_latest(query)
+            self._stop.wait(_POLL_SECONDS)
+        for query in queries:
+            if (error := query.exception()) is not None:
+                raise error
+
+    def _note_latest(self, query: StreamingQuery) -> None:
+        progress: Any = query.lastProgress
+        if progress and progress["sources"] and progress["sources"][0]["latestOffset"]:
+            latest = json.loads(progress["sources"][0]["latestOffset"])
+            self._reporter.on_latest(query.name, int(latest["physicOffset"]))
+
+
+def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:
+    """Stop a query after the batch under way, giving Spark the time to note that it is done."""
+    gate.close()
+    waited = threading.Event()
+    for _ in range(int(_STOP_SECONDS / _POLL_SECONDS)):
+        if not query.isActive or not query.status["isTriggerActive"]:
+            break
+        waited.wait(_POLL_SECONDS)
+    query.stop()
+
+
+def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:
+    """Raise OutputError when something would be written below a commitlog."""
+    written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
+    for name, path in written.items():
+        if path is None:
+            continue
+        for directory in commit_log:
+            if path.resolve() == directory.resolve() or directory.resolve() in path.resolve().parents:
+                msg = f"{name} {path} is inside the commitlog {directory}: nothing is ever written there"
+                raise OutputError(msg)

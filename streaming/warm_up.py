@@ -1,0 +1,31 @@
+"""Compile every kernel by using it once, on a record made by hand; the compiled code is cached on disk."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+
+from reput.sinks.index_format import chain_entries
+from reput.sinks.logic_batch import LogicBatch, LogicNeeds, encode_window
+from reput.source.batch_decoder import decode_records
+from reput.source.message_columns import message_batch
+from reput.source.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
+from reput.source.range_reader import Window
+
+
+def compile_kernels() -> None:
+    """Run the pipeline's kernels over one small record, in the types that the real ones have."""
+    topic, properties = b"T", b"KEYS\x01k\x02UNIQ_KEY\x01u"
+    size = FIXED_LENGTH + len(topic) + len(properties)
+    record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    record += struct.pack(">b", len(topic)) + topic + struct.pack(">h", len(properties)) + properties
+    data = np.frombuffer(bytearray(record), np.uint8)
+    decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
+    assert len(decoded.columns) == 1
+    message_batch(decoded.columns)
+    window = encode_window(Window(0, size, decoded.columns), LogicNeeds())
+    batch = LogicBatch.merge(pa.Table.from_batches([window]))
+    chain_entries(np.zeros(1, np.int32), batch.keys.hashes, 1, np.empty(len(batch.keys.hashes), np.int32))
+
