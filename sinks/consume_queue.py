@@ -173,7 +173,7 @@ class ConsumeQueueSink:
         consume_queue_directory(*key)  # refuses hostile names before anything is kept of them
         queue = self._queues.setdefault(key, ConsumeQueue(*key))
         at, entries = queue.place(incoming.entries, incoming.queue_offsets, self._file_size)
-        data = memoryview(np.ascontiguousarray(entries).reshape(-1))
+        data = np.ascontiguousarray(entries).reshape(-1).data
         while data:
             file = at - at % self._file_size
             parts = consume_queue_file(*key, file)

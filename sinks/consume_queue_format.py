@@ -70,7 +70,7 @@ def count_queued(groups: Any, sys_flags: Any, counts: Any) -> int:
     total = 0
     for row in range(groups.size):
         kind = sys_flags[row] & _TYPE_MASK
-        if kind == _NOT_TYPE or kind == _COMMIT_TYPE:
+        if kind in (_NOT_TYPE, _COMMIT_TYPE):
             counts[groups[row]] += 1
             total += 1
     return total
@@ -95,7 +95,7 @@ def encode_entries(
     """
     for row in range(groups.size):
         kind = sys_flags[row] & _TYPE_MASK
-        if kind != _NOT_TYPE and kind != _COMMIT_TYPE:
+        if kind not in (_NOT_TYPE, _COMMIT_TYPE):
             continue
         to = starts[groups[row]]
         starts[groups[row]] = to + 1

@@ -44,8 +44,8 @@ class DataFile:
     size_bytes, modification_time_ms
         Its length, which is checked, and milliseconds since 1970 UTC.
     statistics_json
-        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers believe them: ``count(*)``
-        sums ``numRecords``, and a filter outside min and max passes the file over. Timestamps look like
+        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers believe them: they count
+        rows by ``numRecords`` and pass over a file whose min and max exclude a filter. Timestamps look like
         ``2026-11-21T00:00:00.000Z``, rounded down, the maximum too: readers add 1 ms to it.
     """
 
@@ -66,9 +66,10 @@ class DeltaTable:
         self.path = path
         self._log = path / "_delta_log"
         self._columns = _columns(schema)
-        self._jvm: Any = spark._jvm  # noqa: SLF001  py4j's gateway has no public name
+        session: Any = spark
+        self._jvm = session._jvm  # noqa: SLF001  py4j's gateway has no public name
         self._kernel = self._jvm.io.delta.kernel
-        configuration: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001
+        configuration = session._jsc.hadoopConfiguration()  # noqa: SLF001
         self._engine = self._kernel.defaults.engine.DefaultEngine.create(configuration)
         self._table = self._kernel.Table.forPath(self._engine, str(path))
         self._snapshot: Any = None
@@ -102,16 +103,13 @@ class DeltaTable:
             Kernel cannot write; or Spark refuses to create the table.
         """
         path = path.resolve()
-        is_new = _is_vacant(path)
-        if is_new:
+        if _is_vacant(path):
             with _output_errors(f"cannot create a Delta table at {path}"):
-                spark.sql(_create_statement(path, schema, cluster_by, properties))
+                spark.sql(_create_sql(path, schema, cluster_by, properties))
+            _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
         table = cls(spark, path, schema)
         with _output_errors(f"{path}: Kernel cannot write this Delta table"):
             table._load().buildUpdateTableTransaction(_ENGINE_INFO, table._kernel.Operation.WRITE)
-        if is_new:
-            table._sync_log(f"{0:020d}.json")
-            _sync(path, path.parent)
         return table
 
     def last_transaction_version(self, app_id: str) -> int | None:
@@ -129,8 +127,7 @@ class DeltaTable:
     def append(self, files: Sequence[DataFile], *, app_id: str, version: int) -> int:
         """Commit `files`, none or more, with transaction `version` of `app_id`; return the new table version.
 
-        It is one commit, durable on return. `version` must be above the last one of `app_id`, and the table
-        must not hold the files yet.
+        It is one commit, durable on return. The table must not hold the files or that version yet.
 
         Raises
         ------
@@ -149,10 +146,8 @@ class DeltaTable:
             what = f"{self.path}: transaction {version} of {app_id!r}"
             if "ConcurrentTransactionException" in str(error):
                 last = self.last_transaction_version(app_id)
-                msg = f"{what} is already in the table, which is at {last}; go on after that version"
-                raise TransactionAlreadyCommittedError(msg) from error
-            msg = f"{what} failed: {_text(error)}; before another try, look at the last transaction version"
-            raise OutputError(msg) from error
+                raise TransactionAlreadyCommittedError(f"{what} is in the table, now at {last}") from error
+            raise OutputError(f"{what} failed: {_text(error)}; see the last version before a retry") from error
         committed = int(result.getVersion())
         self._sync_log(f"{committed:020d}.json")
         self._keep(result.getPostCommitSnapshot().orElse(None))
@@ -168,11 +163,10 @@ class DeltaTable:
         root = self._table.getPath(engine)
         statuses = self._jvm.java.util.ArrayList()
         for file in files:
-            with _output_errors(f"{self.path}/{file.path}: not Delta's statistics", SinkError):
-                statistics = parse(file.statistics_json, schema)
-            if not statistics.isPresent():
-                raise SinkError(f"{self.path}/{file.path}: its statistics have no numRecords")
             path = f"{root}/{file.path}"
+            with _output_errors(f"{path}: not Delta's statistics with numRecords", SinkError):
+                statistics = parse(file.statistics_json, schema)
+                statistics.get()
             statuses.add(status(path, file.size_bytes, file.modification_time_ms, statistics))
         context = kernel.Transaction.getWriteContext(engine, state, self._jvm.java.util.HashMap())
         iterator = kernel.internal.util.Utils.toCloseableIterator(statuses.iterator())
@@ -191,17 +185,14 @@ class DeltaTable:
                 else:
                     hook.threadSafeInvoke(self._engine)
             except _JAVA_ERRORS as error:
-                text = "%s: version %d is committed, but not its %s: %s"
-                _LOGGER.warning(text, self.path, committed, kind, _text(error))
+                what = f"{self.path}: version {committed} is committed, but its {kind} failed"
+                _LOGGER.warning("%s: %s", what, _text(error))
         self._sync_log(f"{committed:020d}.crc", f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
 
     def _latest(self) -> Any:
-        """The newest snapshot, without listing the log while the one known is still the newest.
-
-        Listing costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
-        """
-        known, version = self._snapshot_commit, self._snapshot.getVersion() if self._snapshot else -1
+        # Listing the log costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
         # A table removed and made again must not be continued at the version of the old one.
+        known, version = self._snapshot_commit, self._snapshot.getVersion() if self._snapshot else -1
         if known and known == self._identity(version) and not self._identity(version + 1):
             return self._snapshot
         return self._load()
@@ -239,27 +230,24 @@ class DeltaTable:
 def _is_vacant(path: Path) -> bool:
     """Whether a table can be created at `path`; False for a Delta table, OutputError for anything else."""
     with _output_errors(f"cannot look into {path}"):
-        names = ["a file"] if path.is_file() else []
+        names = ["a file"] if path.exists() else []
         if path.is_dir():
             names = sorted(entry.name for entry in path.iterdir())
         if any((path / "_delta_log").glob("*.json")):
             return False
     if names in ([], ["_delta_log"]):  # a creation that died leaves an empty log
         return True
-    raise OutputError(f"{path} is no Delta table, found {', '.join(names[:3])}; give an empty or missing directory")
+    found = ", ".join(names[:3])
+    raise OutputError(f"{path} is no Delta table, it holds {found}; give an empty or missing directory")
 
 
-def _create_statement(
-    path: Path, schema: StructType, cluster_by: tuple[str, ...], properties: dict[str, str]
-) -> str:
-    def literal(text: str) -> str:
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
+def _create_sql(path: Path, schema: StructType, cluster_by: Sequence[str], properties: dict[str, str]) -> str:
+    escaped = str.maketrans({"\\": r"\\", "'": r"\'"})
     statement = f"CREATE TABLE delta.{_name(str(path))} ({', '.join(_columns(schema))}) USING DELTA"
     if cluster_by:
         statement += f" CLUSTER BY ({', '.join(map(_name, cluster_by))})"
     if properties:
-        pairs = (f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        pairs = (f"'{key.translate(escaped)}' = '{properties[key].translate(escaped)}'" for key in properties)
         statement += f" TBLPROPERTIES ({', '.join(pairs)})"
     if "${" in statement:
         raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'")
@@ -271,8 +259,8 @@ def _name(identifier: str) -> str:
 
 
 def _columns(schema: StructType) -> list[str]:
-    types = (field.dataType.simpleString() + ("" if field.nullable else " NOT NULL") for field in schema)
-    return [f"{_name(name)} {kind}" for name, kind in zip(schema.names, types, strict=True)]
+    null = {True: "", False: " NOT NULL"}
+    return [f"{_name(field.name)} {field.dataType.simpleString()}{null[field.nullable]}" for field in schema]
 
 
 def _check(root: Path, files: Sequence[DataFile]) -> None:
@@ -307,6 +295,5 @@ def _output_errors(what: str, kind: type[Exception] = OutputError) -> Iterator[N
 
 
 def _text(error: BaseException) -> str:
-    if isinstance(error, OSError):
-        return str(error.strerror)
-    return str(getattr(error, "java_exception", None) or error).strip().partition("\n")[0]
+    said = getattr(error, "java_exception", None) or getattr(error, "strerror", None) or error
+    return str(said).strip().partition("\n")[0]

@@ -100,9 +100,7 @@ class DurableFiles:
         try:
             self._make(path.parent)
             self._forget(str(path))
-            descriptor = os.open(
-                temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
-            )
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
                 view = memoryview(data)
                 while view:

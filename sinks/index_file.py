@@ -98,9 +98,7 @@ class IndexFile:
         diffs = time_diffs(keys.timestamps, header.begin_timestamp)
         if first == 1:
             # The first key is measured against the begin that the file inherited, the others against its own.
-            header = replace(
-                header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0])
-            )
+            header = replace(header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0]))
             diffs[1:] = time_diffs(keys.timestamps[1:], header.begin_timestamp)
         entries = np.empty(count, ENTRY)
         previous = np.empty(count, np.int32)
@@ -114,9 +112,7 @@ class IndexFile:
             hash_slot_count=header.hash_slot_count + fresh,
             index_count=first + count,
         )
-        self._files.write(
-            *self._parts, offset=self._entries_at + ENTRY_SIZE * first, data=entries.view(np.uint8).data
-        )
+        self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * first, data=entries.view(np.uint8).data)
         self._write_slots(keys.hashes)
         self._write_header()
 

@@ -6,7 +6,6 @@ record. ``LogicBatch.merge`` checks that the windows follow each other without a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +60,7 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
         "messages": len(columns),
         "last_record": last_record_of(columns),
         "topics": [],
-        **{name: b"" for name in WINDOW_SCHEMA.names[len(RESULT_FIELDS) + 1 :]},
+        **dict.fromkeys(WINDOW_SCHEMA.names[len(RESULT_FIELDS) + 1 :], b""),
     }
     if needs.consume_queue and len(columns):
         row.update(_queues(columns))
@@ -189,9 +188,7 @@ class LogicBatch:
             places = queue.entries.view(cqf.ENTRY)["physical_offset"][:, 0]
             keep = places >= offset
             if keep.any():
-                queues.append(
-                    QueueEntries(queue.topic, queue.queue_id, queue.entries[keep], queue.queue_offsets[keep])
-                )
+                queues.append(QueueEntries(queue.topic, queue.queue_id, queue.entries[keep], queue.queue_offsets[keep]))
         later = self.keys.offsets >= offset
         keys = KeyEntries(self.keys.hashes[later], self.keys.offsets[later], self.keys.timestamps[later])
         return LogicBatch(offset, self.end, self.messages, self.last_record, tuple(queues), keys)
@@ -205,9 +202,7 @@ def _merge_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
     numbers: dict[tuple[bytes, int], int] = {}
     ids = _joined(windows, "queue_ids", _ID).tolist()
     topics = [topic for row in windows["topics"].to_pylist() for topic in row]
-    blocks = np.array(
-        [numbers.setdefault(queue, len(numbers)) for queue in zip(topics, ids, strict=True)], np.int64
-    )
+    blocks = np.array([numbers.setdefault(queue, len(numbers)) for queue in zip(topics, ids, strict=True)], np.int64)
     counts = _joined(windows, "queue_counts", _COUNT)
     totals = np.bincount(blocks, counts, len(numbers)).astype(np.int64)
     ends = np.cumsum(totals)
@@ -221,10 +216,8 @@ def _merge_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
     )
 
 
-def _regroup(
-    windows: pa.Table, name: str, width: int, blocks: Int64s, counts: Int64s, starts: Sequence[int]
-) -> Bytes:
+def _regroup(windows: pa.Table, name: str, width: int, blocks: Int64s, counts: Int64s, starts: Int64s) -> Bytes:
     source = np.frombuffer(bytearray().join(windows[name].to_pylist()), np.uint8).reshape(-1, width)
     target = np.empty_like(source)
-    cqf.merge_blocks(blocks, counts, np.array(starts, np.int64), source, target)
+    cqf.merge_blocks(blocks, counts, starts.copy(), source, target)
     return target

@@ -31,7 +31,15 @@ TABLE_SCHEMA = pa.schema(
 # Delta keeps minima and maxima of these only: statistics on every column cost more than the data.
 STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
 
-_DICTIONARY_COLUMNS = ["broker", "topic", "born_host", "store_host", "tags", "transaction_type", "properties.key_value.key"]
+_DICTIONARY_COLUMNS = [
+    "broker",
+    "topic",
+    "born_host",
+    "store_host",
+    "tags",
+    "transaction_type",
+    "properties.key_value.key",
+]
 _ROWS_A_GROUP = 128 * 1024
 
 PART_SCHEMA = pa.schema(

@@ -104,7 +104,7 @@ class MessageTable:
         if batch.end <= self.end_offset:
             return
         if batch.start > self.end_offset:
-            msg = f"the table ends at {self.end_offset} and the batch begins at {batch.start}: records between are missing"
+            msg = f"the table ends at {self.end_offset}, the batch begins at {batch.start}: records between are missing"
             raise SinkError(msg)
         self._delta.append(batch.files, app_id=self._app_id, version=batch.end)
         self._progress = SinkProgress(

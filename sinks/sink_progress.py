@@ -72,15 +72,14 @@ class ProgressFile:
             return None
         try:
             record = json.loads(text)
-            version = record.pop("version")
             last = record.pop("last_record")
-            if version != _VERSION:
-                msg = f"version {version}, wanted {_VERSION}"
-                raise ValueError(msg)
-            return SinkProgress(last_record=RecordFingerprint(**last) if last else None, **record)
+            if record.pop("version") == _VERSION:
+                return SinkProgress(last_record=RecordFingerprint(**last) if last else None, **record)
+            why: object = f"its version is not {_VERSION}"
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            msg = f"{self.path} is no progress record ({error}); remove it to derive the sink from the log again"
-            raise SinkError(msg) from error
+            why = error
+        msg = f"{self.path} is no progress record of reput ({why}); remove it to derive the sink from the log again"
+        raise SinkError(msg)
 
     def store(self, progress: SinkProgress) -> None:
         """Put the record in place, whole and durably."""

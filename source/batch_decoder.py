@@ -252,18 +252,14 @@ def _columns(data: Bytes, place: int, parts: Int64s, spans: Int32s, codes: Int64
     queue_ids, queue_offsets = np.empty(count, np.int32), np.empty(count, np.int64)
     sys_flags, store_timestamps = np.empty(count, np.int32), np.empty(count, np.int64)
     _dispatch_fields(data, parts, count, queue_ids, queue_offsets, sys_flags, store_timestamps)
-    return RecordColumns(
-        data, place, parts, spans, codes, queue_ids, queue_offsets, sys_flags, store_timestamps
-    )
+    return RecordColumns(data, place, parts, spans, codes, queue_ids, queue_offsets, sys_flags, store_timestamps)
 
 
 def _fill_tags_codes(data: Bytes, parts: Int64s, spans: Int32s, delays_ms: Int64s, codes: Int64s) -> int:
     """Fill `codes`; returns how many records from the first are good."""
     filled = 0
     while filled < len(parts):
-        row, why = pk.tags_codes(
-            data, parts[filled:], len(parts) - filled, spans[filled:], delays_ms, codes[filled:]
-        )
+        row, why = pk.tags_codes(data, parts[filled:], len(parts) - filled, spans[filled:], delays_ms, codes[filled:])
         filled += row
         if why != pk.DELAY_NOT_ASCII:
             break
@@ -278,9 +274,7 @@ def _fill_tags_codes(data: Bytes, parts: Int64s, spans: Int32s, delays_ms: Int64
     return filled
 
 
-def _tags_code_of_level(
-    data: Bytes, parts: Int64s, spans: Int32s, delays_ms: Int64s, row: int, level: bytes
-) -> int:
+def _tags_code_of_level(data: Bytes, parts: Int64s, spans: Int32s, delays_ms: Int64s, row: int, level: bytes) -> int:
     """The tags code of one record whose DELAY reads as the ASCII text `level`."""
     extended = np.concatenate([data, np.frombuffer(level, np.uint8)])
     span = spans[row : row + 1].copy()

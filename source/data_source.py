@@ -65,11 +65,11 @@ class CommitLogDataSource(DataSource):
             return spark_schema(RANGE_SCHEMA)
         return spark_schema(message_schema(include_body=options.include_body))
 
-    def reader(self, schema: StructType) -> CommitLogReader:
+    def reader(self, schema: StructType) -> CommitLogReader:  # noqa: ARG002  Spark's signature
         """The batch reader."""
         return CommitLogReader(self._options())
 
-    def streamReader(self, schema: StructType) -> CommitLogStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> CommitLogStreamReader:  # noqa: N802, ARG002
         """The micro-batch reader."""
         options = self._options()
         if options.ending_offset != LATEST:

@@ -26,9 +26,7 @@ class LogReader:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._finder = ReputEndFinder(
-            check_crc=options.check_crc != "none", tail_guard_ms=options.tail_guard_ms
-        )
+        self._finder = ReputEndFinder(check_crc=options.check_crc != "none", tail_guard_ms=options.tail_guard_ms)
         self.last_end: int | None = None
         self._warned_at = -1
 

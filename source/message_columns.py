@@ -143,9 +143,7 @@ def _keys(columns: RecordColumns) -> pa.Array:
             break
         room = count
     kind = MESSAGE_SCHEMA.field("keys").type
-    return pa.ListArray.from_arrays(
-        pa.array(row_ends), strings(columns.data, starts[:count], sizes[:count]), type=kind
-    )
+    return pa.ListArray.from_arrays(pa.array(row_ends), strings(columns.data, starts[:count], sizes[:count]), type=kind)
 
 
 def _properties(columns: RecordColumns) -> pa.Array:

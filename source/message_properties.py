@@ -58,9 +58,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     return tuple(delays)
 
 
-def tags_code(
-    topic: str, properties: dict[str, str], store_timestamp: int, delays_ms: tuple[int, ...]
-) -> int | None:
+def tags_code(topic: str, properties: dict[str, str], store_timestamp: int, delays_ms: tuple[int, ...]) -> int | None:
     """The ConsumeQueue entry's third field (``CommitLog#checkMessageAndReturnSize``).
 
     The hash of the whole TAGS text, 0 without tags; on the schedule topic the delivery time in milliseconds. None

@@ -21,9 +21,7 @@ TRANSACTION_TYPE_NAMES = {
     TRANSACTION_ROLLBACK_TYPE: "rollback",
 }
 
-assert set(TRANSACTION_TYPE_NAMES) == {
-    bits for bits in range(TRANSACTION_MASK + 1) if bits & ~TRANSACTION_MASK == 0
-}
+assert set(TRANSACTION_TYPE_NAMES) == {bits for bits in range(TRANSACTION_MASK + 1) if bits & ~TRANSACTION_MASK == 0}
 
 
 def transaction_type(sys_flag: int) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from reput.source import record_kernels as rk
+from reput.source.batch_decoder import Bytes
 from reput.source.errors import DataLossError, OptionError
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
 from reput.source.message_decoder import Verdict
@@ -164,6 +165,6 @@ def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
     return end
 
 
-def _store_timestamp(data: rk.Any, at: int) -> int:
+def _store_timestamp(data: Bytes, at: int) -> int:
     shift = HOST_V6_EXTRA if rk.load_i32(data, at + SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
     return int(rk.load_i64(data, at + STORE_TIMESTAMP_AT + shift))

@@ -1,4 +1,4 @@
-"""The source's options: names as in Spark's Kafka source and in broker.conf, unit, default, limit and reason of each."""
+"""The source's options, named as in Spark's Kafka source and in broker.conf: unit, default, limit, reason of each."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _INT_MAX = 2**31 - 1
 @njit(cache=True)
 def spans_equal(left: Any, left_at: int, right: Any, right_at: int, size: int) -> bool:
     """Whether `size` bytes at the two places are equal."""
-    for i in range(size):
+    for i in range(size):  # noqa: SIM110  numba compiles no generator expressions
         if left[left_at + i] != right[right_at + i]:
             return False
     return True
@@ -61,9 +61,8 @@ def spans_equal(left: Any, left_at: int, right: Any, right_at: int, size: int) -
 def _known_property(data: Any, at: int, size: int) -> int:
     """Which of LOCATED the name at `at` is, or -1."""
     for index in range(_LOCATED_COUNT):
-        if size == _NAME_SIZES[index] and data[at] == _NAMES[_NAME_STARTS[index]]:
-            if spans_equal(data, at, _NAMES, _NAME_STARTS[index], size):
-                return index
+        if size == _NAME_SIZES[index] and spans_equal(data, at, _NAMES, _NAME_STARTS[index], size):
+            return index
     return -1
 
 
@@ -109,11 +108,7 @@ def _next_unit(data: Any, at: int, end: int) -> tuple[int, int]:
             return 0xFFFD, 1
         if left < 3 or (data[at + 2] & 0xC0) != 0x80:
             return 0xFFFD, 2
-        point = (
-            (np.int64(first & 0x0F) << 12)
-            | (np.int64(data[at + 1] & 0x3F) << 6)
-            | np.int64(data[at + 2] & 0x3F)
-        )
+        point = (np.int64(first & 0x0F) << 12) | (np.int64(data[at + 1] & 0x3F) << 6) | np.int64(data[at + 2] & 0x3F)
         return (0xFFFD if 0xD800 <= point <= 0xDFFF else point), 3
     if 0xF0 <= first <= 0xF4:
         if not second_ok or (first == 0xF0 and data[at + 1] < 0x90) or (first == 0xF4 and data[at + 1] > 0x8F):

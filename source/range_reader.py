@@ -107,7 +107,7 @@ def _scans(
 
 def _read_fully(descriptor: int, buffer: Bytes, size: int, offset: int) -> int:
     """Fill `buffer[:size]` from the file's byte `offset` on; returns how many bytes the file had."""
-    view = memoryview(buffer)
+    view = buffer.data
     done = 0
     while done < size:
         got = os.preadv(descriptor, [view[done:size]], offset + done)

@@ -1,8 +1,9 @@
 """How far it is safe to read: the end of a live log is a judgement.
 
-The broker's write position is only in its memory, segments are preallocated with zeros, and bytes behind the end may be
-old records with good checksums. A record counts when its magic, size, lengths, own place and body CRC hold; the last one
-also needs a successor, or to be unchanged for a while, because its last bytes may still be zeros that pass every test.
+The broker's write position is only in its memory, segments are preallocated with zeros, and bytes behind the end may
+be old records with good checksums. A record counts when its magic, size, lengths, own place and body CRC hold; the
+last one also needs a successor, or to be unchanged for a while, because its last bytes may still be zeros that pass
+every test.
 """
 
 from __future__ import annotations
@@ -61,9 +62,7 @@ def begins_with_record(file: MappedFile) -> bool:
 class ReputEndFinder:
     """Finds the end again and again as the log grows; remembers only what saves reading the same bytes twice."""
 
-    def __init__(
-        self, *, check_crc: bool, tail_guard_ms: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, *, check_crc: bool, tail_guard_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds."""
         self._check_crc = check_crc
         self._tail_guard_ms = tail_guard_ms
@@ -103,7 +102,7 @@ class ReputEndFinder:
             stop, verdict = scan.stop, scan.verdict
             if len(scan):
                 last = scan.last_offset
-                digest = zlib.crc32(scan.data[last - scan.start : stop - scan.start])
+                digest = zlib.crc32(scan.data[last - scan.start : stop - scan.start].data)
         if last < 0 or verdict is Verdict.BLANK or self._is_settled(last, digest):
             return ReputEnd(stop, verdict)
         return ReputEnd(last, verdict, stop - last)

@@ -81,12 +81,8 @@ def main_options(
 )
 def tail(
     store: Annotated[Path, typer.Option(help="The broker's store root, which holds commitlog/; only read.")],
-    output: Annotated[
-        Path, typer.Option(help="Gets consumequeue/ index/ checkpoint and reput's own folder reput/.")
-    ],
-    table: Annotated[
-        Path | None, typer.Option(help="The Delta table of message metadata; created if missing.")
-    ] = None,
+    output: Annotated[Path, typer.Option(help="Gets consumequeue/ index/ checkpoint and reput's own folder reput/.")],
+    table: Annotated[Path | None, typer.Option(help="The Delta table of message metadata; created if missing.")] = None,
     broker_conf: Annotated[
         Path | None, typer.Option(help="The broker's broker.conf: sizes, delay levels, index switches, paths.")
     ] = None,
@@ -108,6 +104,7 @@ def tail(
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
     from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
     from reput.streaming.progress import ProgressReporter  # noqa: PLC0415
+    from reput.streaming.session import start_session  # noqa: PLC0415
     from reput.streaming.tail import Tail, TailPaths  # noqa: PLC0415
 
     _set_up_logging()
@@ -115,10 +112,19 @@ def tail(
 
     def run() -> None:
         settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=option or ())
-        job = Tail(settings, TailPaths(output, table, checkpoint), reporter)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: job.stop())
-        job.run(available_now=available_now, spark_on_terminal=verbose)
+        with Tail(settings, TailPaths(output, table, checkpoint), reporter) as job:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: job.stop())
+            spark = start_session(
+                "reput tail",
+                master=settings["sparkMaster"],
+                driver_memory=settings["sparkDriverMemory"],
+                log_file=None if verbose else job.spark_log,
+            )
+            try:
+                job.run(spark, available_now=available_now)
+            finally:
+                spark.stop()
         for line in reporter.summary():
             typer.echo(line)
 

@@ -88,9 +88,7 @@ PIPELINE_OPTIONS = (
         MAX_HASH_SLOT_NUM,
         "the broker's default",
     ),
-    Option(
-        "maxIndexNum", whole_number(2), "a whole number from 2", MAX_INDEX_NUM, "the broker's default"
-    ),
+    Option("maxIndexNum", whole_number(2), "a whole number from 2", MAX_INDEX_NUM, "the broker's default"),
     Option(
         "tableTriggerMs",
         whole_number(0),
@@ -186,7 +184,7 @@ def load_config(
     given: dict[str, str] = {}
     if config_file is not None:
         given.update(_read_toml(config_file))
-    commit_log = (store / _COMMIT_LOG,)
+    commit_log: tuple[Path, ...] = (store / _COMMIT_LOG,)
     broker: dict[str, str] = {}
     if broker_conf is not None:
         broker = _read_properties(broker_conf)
@@ -243,4 +241,3 @@ def _refuse_unsupported(broker: Mapping[str, str], path: Path | None) -> None:
                 "consumeQueueEnable=false keeps the other sinks"
             )
             raise OptionError(msg)
-

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from reput.sinks.durable_file import DurableFiles
+from reput.sinks.index_service import IndexSink
 from reput.sinks.logic_batch import WINDOW_DDL, LogicBatch, LogicNeeds, encode_window
 from reput.sinks.message_file import PART_DDL, PartWriter
 from reput.sinks.message_table import MessageTable, TableBatch
@@ -47,14 +48,14 @@ class LogicDispatch:
         files: DurableFiles,
         decode: DecodeOptions,
         report: Report,
-        index_msg_timestamp: Callable[[], int] | None = None,
+        index: IndexSink | None = None,
     ) -> None:
-        """`index_msg_timestamp` gives the checkpoint's third field; without an index it keeps the one on disk."""
+        """`index` is the one among `sinks`, for the checkpoint's third field; without, it stays as it is on disk."""
         self._sinks = tuple(sinks)
         self._files = files
         self._decode = decode
         self._report = report
-        self._index_msg_timestamp = index_msg_timestamp
+        self._index = index
         names = {sink.name for sink in sinks}
         self._needs = LogicNeeds(consume_queue="consumequeue" in names, index="index" in names)
 
@@ -63,7 +64,7 @@ class LogicDispatch:
         """The least of the sinks' ends."""
         return min(sink.end_offset for sink in self._sinks)
 
-    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """See `Dispatch`; one job: the ranges are read once."""
         began = time.monotonic()
         needs, decode = self._needs, self._decode
@@ -86,7 +87,7 @@ class LogicDispatch:
 
     def _write_checkpoint(self, store_timestamp: int) -> None:
         known = load_store_checkpoint(self._files)
-        index = self._index_msg_timestamp() if self._index_msg_timestamp else known.index_msg_timestamp
+        index = self._index.index_msg_timestamp if self._index else known.index_msg_timestamp
         # The record was read from the log, so the log has it; the broker's own value may be older.
         physic = max(known.physic_msg_timestamp, store_timestamp)
         store_checkpoint(self._files, StoreCheckpoint(physic, store_timestamp, index))
@@ -108,7 +109,7 @@ class TableDispatch:
         """Every record before this place is in the table."""
         return self._table.end_offset
 
-    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """See `Dispatch`."""
         began = time.monotonic()
         writer = PartWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)

@@ -113,9 +113,7 @@ def spark_offset(checkpoint: Path) -> int | None:
     return int(json.loads(lines[-1])["physicOffset"])
 
 
-def catch_up(
-    spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, checkpoint: Path, log: LogReader
-) -> None:
+def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, checkpoint: Path, log: LogReader) -> None:
     """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size."""
     target = spark_offset(checkpoint)
     while target is not None and dispatch.end_offset < target:
@@ -141,4 +139,3 @@ def catch_up(
 def aligned(log: LogReader, offset: int) -> int:
     """The last place up to `offset` where a record begins: a sink that took over a broker's files ends anywhere."""
     return log.align_down(0, offset)
-

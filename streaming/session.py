@@ -56,7 +56,7 @@ def start_session(
         builder = builder.config(key, value)
     with _standard_error_to(log_file):
         try:
-            session = configure_spark_with_delta_pip(builder).getOrCreate()
+            session: SparkSession = configure_spark_with_delta_pip(builder).getOrCreate()
         except Exception as error:
             where = f"; see {log_file}" if log_file else ""
             msg = f"Spark does not start: {str(error).splitlines()[0]}{where}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
@@ -28,10 +27,8 @@ from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.progress import ProgressReporter
-from reput.streaming.recovery import Recoverable, aligned, catch_up, recover_sinks
-from reput.streaming.session import start_session
+from reput.streaming.recovery import aligned, catch_up, recover_sinks
 
-_log = logging.getLogger("reput")
 _POLL_SECONDS = 0.2
 _CHECKPOINTS = "spark-checkpoint"
 _SPARK_LOG = "spark.log"
@@ -54,75 +51,80 @@ class TailPaths:
 
 
 class Tail:
-    """One run: take the output, recover, run the queries until they end or a stop is asked for."""
+    """One run: take the output and recover (on entering), run the queries, give the output back (on leaving)."""
 
     def __init__(self, config: PipelineConfig, paths: TailPaths, reporter: ProgressReporter) -> None:
         self._config = config
         self._paths = paths
         self._reporter = reporter
-        self._log = LogReader(SourceOptions.parse(config.source_options(**self._start_options())))
+        start = {name: config[name] for name in ("startingOffset", "startingTimestamp")}
+        self._log = LogReader(SourceOptions.parse(config.source_options(**start)))
+        self._files = DurableFiles(paths.output)
         self._stop = threading.Event()
+        self._cleanup = ExitStack()
+        self._sinks: list[Sink] = []
+        self._index: IndexSink | None = None
+
+    def __enter__(self) -> Tail:
+        """Check the paths and the store, lock the output, recover its files; all before Spark is needed.
+
+        Raises
+        ------
+        ReputError
+            With a message for the user.
+        """
+        if not (self._config["consumeQueueEnable"] or self._config["messageIndexEnable"] or self._paths.table):
+            msg = "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
+            raise OptionError(msg)
+        check_paths(self._config.commit_log, self._paths)
+        self._log.initial_offset()  # a store that cannot be read leaves no trace in the output
+        with self._cleanup:
+            self._cleanup.enter_context(StoreLock(self._paths.output))
+            self._cleanup.callback(self._files.close)
+            self._open_sinks()
+            recover_sinks(self._sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            self._cleanup = self._cleanup.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the lock and the files."""
+        self._cleanup.close()
+
+    @property
+    def spark_log(self) -> Path:
+        """Where Spark's own messages go."""
+        return self._files.make_directory(REPUT) / _SPARK_LOG
 
     def stop(self) -> None:
         """Ask for a stop between batches; may be called from a signal handler."""
         self._stop.set()
 
-    def run(self, *, available_now: bool, spark_on_terminal: bool = False) -> None:
+    def run(self, spark: SparkSession, *, available_now: bool) -> None:
         """Run until the end of the log (`available_now`) or until `stop`.
 
         Raises
         ------
         ReputError
-            With a message for the user; any other exception is a defect.
+            With a message for the user; a query's own exception otherwise.
         """
-        check_paths(self._config.commit_log, self._paths)
-        self._log.queue()  # a store that cannot be read is told before Spark starts
-        with ExitStack() as cleanup:
-            cleanup.enter_context(StoreLock(self._paths.output))
-            files = DurableFiles(self._paths.output)
-            cleanup.callback(files.close)
-            log_file = None if spark_on_terminal else files.make_directory(REPUT) / _SPARK_LOG
-            sinks, index = self._logic_sinks(files)
-            recover_sinks(sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
-            spark = start_session(
-                "reput tail",
-                master=self._config["sparkMaster"],
-                driver_memory=self._config["sparkDriverMemory"],
-                log_file=log_file,
-            )
-            cleanup.callback(spark.stop)
-            spark.dataSource.register(CommitLogDataSource)
-            dispatches = self._dispatches(spark, files, sinks, index)
-            if not dispatches:
-                raise OptionError("nothing to keep: every sink is switched off, and there is no --table")
-            self._run_queries(spark, dispatches, available_now=available_now)
+        spark.dataSource.register(CommitLogDataSource)
+        self._run_queries(spark, self._dispatches(spark), available_now=available_now)
 
-    def _start_options(self) -> dict[str, object]:
-        return {"startingOffset": self._config["startingOffset"], "startingTimestamp": self._config["startingTimestamp"]}
-
-    def _logic_sinks(self, files: DurableFiles) -> tuple[list[Sink], IndexSink | None]:
-        sinks: list[Sink] = []
-        index = None
+    def _open_sinks(self) -> None:
         if self._config["consumeQueueEnable"]:
-            sinks.append(ConsumeQueueSink(files, self._config["mappedFileSizeConsumeQueue"]))
+            self._sinks.append(ConsumeQueueSink(self._files, self._config["mappedFileSizeConsumeQueue"]))
         if self._config["messageIndexEnable"]:
-            index = IndexSink(files, self._config["maxHashSlotNum"], self._config["maxIndexNum"])
-            sinks.append(index)
-        return sinks, index
+            self._index = IndexSink(self._files, self._config["maxHashSlotNum"], self._config["maxIndexNum"])
+            self._sinks.append(self._index)
 
-    def _dispatches(
-        self, spark: SparkSession, files: DurableFiles, sinks: Sequence[Sink], index: IndexSink | None
-    ) -> list[Dispatch]:
-        decode = self._log.decode_options
-        report = self._reporter.on_batch
+    def _dispatches(self, spark: SparkSession) -> list[Dispatch]:
+        decode, report = self._log.decode_options, self._reporter.on_batch
         dispatches: list[Dispatch] = []
-        if sinks:
-            timestamp = (lambda: index.index_msg_timestamp) if index is not None else None
-            dispatches.append(LogicDispatch(sinks, files, decode, report, timestamp))
+        if self._sinks:
+            dispatches.append(LogicDispatch(self._sinks, self._files, decode, report, self._index))
         if self._paths.table is not None:
-            table = MessageTable(spark, self._paths.table, self._config["broker"], files)
-            recoverable: list[Recoverable] = [table]
-            recover_sinks(recoverable, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            table = MessageTable(spark, self._paths.table, self._config["broker"], self._files)
+            recover_sinks([table], self._log, fail_on_data_loss=self._config["failOnDataLoss"])
             dispatches.append(TableDispatch(table, self._config["broker"], decode, report))
         return dispatches
 

@@ -28,4 +28,3 @@ def compile_kernels() -> None:
     window = encode_window(Window(0, size, decoded.columns), LogicNeeds())
     batch = LogicBatch.merge(pa.Table.from_batches([window]))
     chain_entries(np.zeros(1, np.int32), batch.keys.hashes, 1, np.empty(len(batch.keys.hashes), np.int32))
-

@@ -6,9 +6,10 @@ every record once, in order, into an empty store.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from record_writer import Message
@@ -44,6 +45,67 @@ class Settings:
     def delay_ms(self) -> list[int]:
         """Milliseconds of level 1, 2, ..."""
         return [int(level[:-1]) * DELAY_UNIT_MS[level[-1]] for level in self.message_delay_level.split(" ")]
+
+
+# --- Reading a log ---------------------------------------------------------------------------------------
+
+
+class Fields:
+    """Takes field after field from a record."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def number(self, size: int) -> int:
+        """The next signed number."""
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def host(self, *, is_v6: bool) -> tuple[str, int]:
+        """The next address and port."""
+        return str(ipaddress.ip_address(self.take(16 if is_v6 else 4))), self.number(4)
+
+
+def parse_record(record: bytes) -> tuple[int, Message]:
+    """A V1 record's own physical offset and its message; the body CRC is not read."""
+    fields = Fields(record)
+    fields.take(12)
+    queue_id, flag, queue_offset = fields.number(4), fields.number(4), fields.number(8)
+    physical_offset, sys_flag = fields.number(8), fields.number(4)
+    message = Message(
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=queue_offset,
+        sys_flag=sys_flag,
+        born_timestamp=fields.number(8),
+        born_host=fields.host(is_v6=bool(sys_flag & 0x10)),
+        store_timestamp=fields.number(8),
+        store_host=fields.host(is_v6=bool(sys_flag & 0x20)),
+        reconsume_times=fields.number(4),
+        prepared_transaction_offset=fields.number(8),
+        body=fields.take(fields.number(4)),
+        topic=fields.take(fields.number(1)).decode(),
+        properties=fields.take(fields.number(2)),
+    )
+    assert fields.at == len(record)
+    return physical_offset, message
+
+
+def read_log(segments: Mapping[int, bytes]) -> Iterator[Record]:
+    """Every record of a sound log up to its zeros; segments by their first offset."""
+    for from_offset, segment in segments.items():
+        at = 0
+        while (size := int.from_bytes(segment[at : at + 4], "big")) and segment[at + 4] == 0xDA:
+            physical_offset, message = parse_record(segment[at : at + size])
+            assert physical_offset == from_offset + at
+            yield physical_offset, message, size
+            at += size
+        assert size in {0, len(segment) - at}, "neither zeros nor a blank record"
 
 
 # --- Java strings and properties -------------------------------------------------------------------------
@@ -130,22 +192,15 @@ class ConsumeQueue:
         self.write_offset += UNIT_BYTES
 
 
-def consume_queue_files(
-    records: Iterable[Record], settings: Settings
-) -> dict[tuple[str, int], dict[int, bytes]]:
+def consume_queue_files(records: Iterable[Record], settings: Settings) -> dict[tuple[str, int], dict[int, bytes]]:
     """Each queue's full-size files, keyed by (topic, queue id) and by the offset in the file's name."""
     queues: dict[tuple[str, int], ConsumeQueue] = {}
     for physical_offset, message, msg_size in records:
         if message.sys_flag & 0xC not in {NOT_TRANSACTION, COMMIT}:
             continue
-        queue = queues.setdefault(
-            (message.topic, message.queue_id), ConsumeQueue(settings.consume_queue_file_bytes)
-        )
+        queue = queues.setdefault((message.topic, message.queue_id), ConsumeQueue(settings.consume_queue_file_bytes))
         queue.put(physical_offset, msg_size, tags_code(message, settings), message.queue_offset or 0)
-    return {
-        key: {offset: bytes(content) for offset, content in queue.files.items()}
-        for key, queue in queues.items()
-    }
+    return {key: {offset: bytes(content) for offset, content in queue.files.items()} for key, queue in queues.items()}
 
 
 # --- IndexFile -------------------------------------------------------------------------------------------

@@ -114,9 +114,7 @@ def make_templates(shape: Shape) -> list[Template]:
     return templates
 
 
-def assign_queues(
-    shape: Shape, block_topics: list[int], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def assign_queues(shape: Shape, block_topics: list[int], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Queue id and queue offset of `count` messages whose topics repeat."""
     topic = np.resize(np.array(block_topics, dtype=np.int64), count)
     queues_of_topic = shape.queues // shape.topics + (topic < shape.queues % shape.topics)

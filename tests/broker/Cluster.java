@@ -11,6 +11,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 /** The name server's address, and what every subcommand does with it. */
 final class Cluster {
     private static final int ROUTE_WAIT_MS_MAX = 30_000;
+    private static final int ROUTE_POLL_MS = 50;
     private final String nameServer;
 
     Cluster(Arguments arguments) {
@@ -60,26 +61,27 @@ final class Cluster {
         throws Exception {
         List<List<MessageQueue>> result = new ArrayList<>();
         for (Arguments.Topic topic : topics) {
-            List<MessageQueue> queues = new ArrayList<>();
             long deadline = System.currentTimeMillis() + ROUTE_WAIT_MS_MAX;
+            List<MessageQueue> queues = queuesNow(producer, topic.name);
             while (queues.size() < topic.queues) {
-                try {
-                    queues = new ArrayList<>(producer.fetchPublishMessageQueues(topic.name));
-                } catch (MQClientException e) {
-                    if (System.currentTimeMillis() > deadline) {
-                        throw e;
-                    }
+                if (System.currentTimeMillis() > deadline) {
+                    throw new IllegalStateException("no route to " + topic.name + ", only " + queues);
                 }
-                if (queues.size() < topic.queues) {
-                    if (System.currentTimeMillis() > deadline) {
-                        throw new IllegalStateException(topic.name + " has queues " + queues);
-                    }
-                    Thread.sleep(50);
-                }
+                Thread.sleep(ROUTE_POLL_MS);
+                queues = queuesNow(producer, topic.name);
             }
             queues.sort(Comparator.naturalOrder());
             result.add(queues);
         }
         return result;
+    }
+
+    private static List<MessageQueue> queuesNow(DefaultMQProducer producer, String topic) {
+        try {
+            return new ArrayList<>(producer.fetchPublishMessageQueues(topic));
+        } catch (MQClientException e) {
+            // What a topic without a route answers; the caller asks again and gives up in time.
+            return new ArrayList<>();
+        }
     }
 }

@@ -22,12 +22,16 @@ SMALL_FILES: dict[str, str | int | bool] = {
     "enablePropertyFilter": True,
 }
 MESSAGES = 4000
+BATCH_MAX = 8  # the client's default
 
 
 @pytest.fixture(scope="module")
 def name_server(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NameServer]:
-    with rocketmq.name_server(tmp_path_factory.mktemp("namesrv")) as server:
-        yield server
+    server = rocketmq.name_server(tmp_path_factory.mktemp("namesrv"))
+    try:
+        yield server.start()
+    finally:
+        server.kill()
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +119,8 @@ def test_sql_filter_and_rate(rocketmq: RocketMQ, name_server: NameServer, broker
         assert running.running
         sent = running.wait(timeout_s=60)
     assert sent["failed"] == 0
-    assert sent["acknowledged"] == pytest.approx(10_000, rel=0.02)
+    # Never faster than told; slower only where the machine has no time for it.
+    assert 8_000 < sent["acknowledged"] <= 10_000 + BATCH_MAX
     everything = rocketmq.workload("consume", name_server, topics="Rate")
     filtered = rocketmq.workload("consume", name_server, topics="Rate", sql="amount < 500")
     assert everything["count"] == sent["acknowledged"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import ipaddress
 import itertools
 import json
 import struct
@@ -11,20 +10,30 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from model import IndexFile, Settings, consume_queue_files, index_file_contents, java_hash, java_string
-from record_writer import CommitLogWriter, Message, StoredRecord, encode, write_store
+from model import (
+    IndexFile,
+    Record,
+    Settings,
+    consume_queue_files,
+    index_file_contents,
+    java_hash,
+    java_string,
+    parse_record,
+    read_log,
+)
+from record_writer import CommitLogWriter, Message, encode, write_store
 
 TESTS = Path(__file__).parents[1]
 GOLDEN = ["golden-a", "golden-b"]
 LIVE = ["v4-plain", "v4-tx-delay-retry", "v4-killed", "v4-killed-rebuilt", "v4-expired", "v4-expired-rebuilt"]
 
-# --- reading archives and records, by a parser of the tests' own ------------------------------------------
+# --- the archives ----------------------------------------------------------------------------------------
 
 Files = Mapping[str, bytes]
 
@@ -49,68 +58,13 @@ def settings_of(name: str) -> Settings:
     return Settings(conf["mappedFileSizeConsumeQueue"], conf["maxHashSlotNum"], conf["maxIndexNum"])
 
 
-class Fields:
-    """Takes field after field from a record."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def take(self, size: int) -> bytes:
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big", signed=True)
-
-    def host(self, *, v6: bool) -> tuple[str, int]:
-        return str(ipaddress.ip_address(self.take(16 if v6 else 4))), self.number(4)
-
-
-def parse(record: bytes) -> tuple[int, Message]:
-    """A record's own physical offset and its message; the body CRC is left for ``encode`` to compute."""
-    fields = Fields(record)
-    fields.take(12)
-    queue_id, flag, queue_offset = fields.number(4), fields.number(4), fields.number(8)
-    physical_offset, sys_flag = fields.number(8), fields.number(4)
-    message = Message(
-        queue_id=queue_id,
-        flag=flag,
-        queue_offset=queue_offset,
-        sys_flag=sys_flag,
-        born_timestamp=fields.number(8),
-        born_host=fields.host(v6=bool(sys_flag & 0x10)),
-        store_timestamp=fields.number(8),
-        store_host=fields.host(v6=bool(sys_flag & 0x20)),
-        reconsume_times=fields.number(4),
-        prepared_transaction_offset=fields.number(8),
-        body=fields.take(fields.number(4)),
-        topic=fields.take(fields.number(1)).decode(),
-        properties=fields.take(fields.number(2)),
-    )
-    assert fields.at == len(record)
-    return physical_offset, message
-
-
 def segments(files: Files) -> dict[int, bytes]:
     return {int(path[10:]): data for path, data in sorted(files.items()) if path.startswith("commitlog/")}
 
 
-def read_log(files: Files) -> Iterator[StoredRecord]:
-    """Every record up to the zeros, blanks checked on the way."""
-    for from_offset, segment in segments(files).items():
-        at = 0
-        while (size := int.from_bytes(segment[at : at + 4], "big")) and segment[at + 4] != 0xCB:
-            physical_offset, message = parse(segment[at : at + size])
-            assert physical_offset == from_offset + at
-            yield StoredRecord(physical_offset, message, size)
-            at += size
-        assert size in {0, len(segment) - at}
-
-
 @functools.cache
-def records_of(name: str) -> list[StoredRecord]:
-    return list(read_log(archive(name)))
+def records_of(name: str) -> list[Record]:
+    return list(read_log(segments(archive(name))))
 
 
 def written(store: Path) -> dict[str, bytes]:
@@ -120,88 +74,69 @@ def written(store: Path) -> dict[str, bytes]:
 
 # --- encode ----------------------------------------------------------------------------------------------
 
-T0 = 0x1A1FB8215C9
 T1 = 0x1A1FB821824
 IN_A = Message("TopicA", flag=7, born_timestamp=0x174876E8000, born_host=("10.1.2.3", 1234))
-BATCH_A = replace(
-    IN_A, flag=0, born_timestamp=0x174876E8001, born_host=("10.1.2.3", 1), store_timestamp=T1 + 7
-)
+BATCH_A = replace(IN_A, flag=0, born_timestamp=0x174876E8001, born_host=("10.1.2.3", 1), store_timestamp=T1 + 7)
 
 
 def in_a(body: bytes, millis: int, **fields: Any) -> Message:
     return replace(IN_A, body=body, store_timestamp=T1 + millis, **fields)
 
 
-def keyed(keys: str, uniq_key: str) -> dict[str, str]:
-    return {"KEYS": keys, "UNIQ_KEY": uniq_key, "TAGS": "T"}
-
-
-def batched(keys: str) -> dict[str, str]:
-    return {"KEYS": keys, "WAIT": "true", "TAGS": "BT", "BATCHP": "v"}
-
-
+BATCHED = {"WAIT": "true", "TAGS": "BT", "BATCHP": "v"}
 DELAYED = {"REAL_TOPIC": "TopicB", "UNIQ_KEY": "U2", "DELAY": "3", "TAGS": "T", "REAL_QID": "0"}
 V6_HOST = ("1050::5:600:300c:326b", 1234)
 MESSAGES_A = [
-    replace(
-        IN_A,
-        body=b"hello",
-        store_timestamp=T0,
-        properties={"KEYS": "k1 k2", "UNIQ_KEY": f"7F000001{1:022d}", "TAGS": "TAG1"},
-    ),
+    in_a(b"hello", -603, properties={"KEYS": "k1 k2", "UNIQ_KEY": f"7F000001{1:022d}", "TAGS": "TAG1"}),
     in_a(b"world", 0, queue_id=1),
     in_a(b"v6", 1, born_host=V6_HOST, properties={"KEYS": " k3  k4 ", "TAGS": "中文"}),
     in_a(b"delay", 2, topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=DELAYED),
-    in_a(b"prep", 2, topic="HALF", sys_flag=0x4, properties=keyed("kp", "U3")),
-    in_a(b"commit", 2, sys_flag=0x8, properties=keyed("kc", "U4")),
-    in_a(b"roll", 2, sys_flag=0xC, properties=keyed("kr", "U5")),
-    replace(BATCH_A, body=b"b0", properties=batched("bk0")),
-    replace(BATCH_A, body=b"b1", properties=batched("bk1")),
+    in_a(b"prep", 2, topic="HALF", sys_flag=0x4, properties={"KEYS": "kp", "UNIQ_KEY": "U3", "TAGS": "T"}),
+    in_a(b"commit", 2, sys_flag=0x8, properties={"KEYS": "kc", "UNIQ_KEY": "U4", "TAGS": "T"}),
+    in_a(b"roll", 2, sys_flag=0xC, properties={"KEYS": "kr", "UNIQ_KEY": "U5", "TAGS": "T"}),
+    replace(BATCH_A, body=b"b0", properties={"KEYS": "bk0"} | BATCHED),
+    replace(BATCH_A, body=b"b1", properties={"KEYS": "bk1"} | BATCHED),
     replace(BATCH_A, body=b"nb", properties={"BATCHP": "v"}),
 ]
 #: Each record's hex, as the reference of the store format gives it.
 VECTORS_A = """
-000000a2daa320a73610a6860000000000000007000000000000000000000000000000000000000000000174876e8000
-0a010203000004d2000001a1fb8215c97f00000100002a9f0000000000000000000000000000000568656c6c6f06546f
-70696341003c4b455953016b31206b3202554e49515f4b45590137463030303030313030303030303030303030303030
-303030303030303102544147530154414731
+000000a2daa320a73610a6860000000000000007000000000000000000000000000000000000000000000174876e80000a010203000004d2000001a1
+fb8215c97f00000100002a9f0000000000000000000000000000000568656c6c6f06546f70696341003c4b455953016b31206b3202554e49515f4b45
+590137463030303030313030303030303030303030303030303030303030303102544147530154414731
 
-00000066daa320a73a7711430000000100000007000000000000000000000000000000a20000000000000174876e8000
-0a010203000004d2000001a1fb8218247f00000100002a9f00000000000000000000000000000005776f726c6406546f
-706963410000
+00000066daa320a73a7711430000000100000007000000000000000000000000000000a20000000000000174876e80000a010203000004d2000001a1
+fb8218247f00000100002a9f00000000000000000000000000000005776f726c6406546f706963410000
 
-00000088daa320a7770659160000000000000007000000000000000100000000000001080000001000000174876e8000
-105000000000000000050600300c326b000004d2000001a1fb8218257f00000100002a9f000000000000000000000000
-00000002763606546f7069634100194b45595301206b3320206b3420025441475301e4b8ade69687
+00000088daa320a7770659160000000000000007000000000000000100000000000001080000001000000174876e8000105000000000000000050600
+300c326b000004d2000001a1fb8218257f00000100002a9f00000000000000000000000000000002763606546f7069634100194b45595301206b3320
+206b3420025441475301e4b8ade69687
 
-000000aadaa320a7329a809b0000000200000007000000000000000000000000000001900000000000000174876e8000
-0a010203000004d2000001a1fb8218267f00000100002a9f0000000000000000000000000000000564656c6179135343
-484544554c455f544f5049435f5858585800375245414c5f544f50494301546f7069634202554e49515f4b4559015532
-0244454c4159013302544147530154025245414c5f5149440130
+000000aadaa320a7329a809b0000000200000007000000000000000000000000000001900000000000000174876e80000a010203000004d2000001a1
+fb8218267f00000100002a9f0000000000000000000000000000000564656c6179135343484544554c455f544f5049435f5858585800375245414c5f
+544f50494301546f7069634202554e49515f4b45590155320244454c4159013302544147530154025245414c5f5149440130
 
-0000007ddaa320a755812d6000000000000000070000000000000000000000000000023a0000000400000174876e8000
-0a010203000004d2000001a1fb8218267f00000100002a9f00000000000000000000000000000004707265700448414c
-46001a4b455953016b7002554e49515f4b455901553302544147530154
+0000007ddaa320a755812d6000000000000000070000000000000000000000000000023a0000000400000174876e80000a010203000004d2000001a1
+fb8218267f00000100002a9f00000000000000000000000000000004707265700448414c46001a4b455953016b7002554e49515f4b45590155330254
+4147530154
 
-00000081daa320a74ed42ead0000000000000007000000000000000200000000000002b70000000800000174876e8000
-0a010203000004d2000001a1fb8218267f00000100002a9f00000000000000000000000000000006636f6d6d69740654
-6f70696341001a4b455953016b6302554e49515f4b455901553402544147530154
+00000081daa320a74ed42ead0000000000000007000000000000000200000000000002b70000000800000174876e80000a010203000004d2000001a1
+fb8218267f00000100002a9f00000000000000000000000000000006636f6d6d697406546f70696341001a4b455953016b6302554e49515f4b455901
+553402544147530154
 
-0000007fdaa320a72eb532ce0000000000000007000000000000000000000000000003380000000c00000174876e8000
-0a010203000004d2000001a1fb8218267f00000100002a9f00000000000000000000000000000004726f6c6c06546f70
-696341001a4b455953016b7202554e49515f4b455901553502544147530154
+0000007fdaa320a72eb532ce0000000000000007000000000000000000000000000003380000000c00000174876e80000a010203000004d2000001a1
+fb8218267f00000100002a9f00000000000000000000000000000004726f6c6c06546f70696341001a4b455953016b7202554e49515f4b4559015535
+02544147530154
 
-00000086daa320a730cb2b760000000000000000000000000000000300000000000003b70000000000000174876e8001
-0a01020300000001000001a1fb82182b7f00000100002a9f00000000000000000000000000000002623006546f706963
-4100234b45595301626b30025741495401747275650254414753014254024241544348500176
+00000086daa320a730cb2b760000000000000000000000000000000300000000000003b70000000000000174876e80010a01020300000001000001a1
+fb82182b7f00000100002a9f00000000000000000000000000000002623006546f7069634100234b45595301626b3002574149540174727565025441
+4753014254024241544348500176
 
-00000086daa320a747cc1be000000000000000000000000000000004000000000000043d0000000000000174876e8001
-0a01020300000001000001a1fb82182b7f00000100002a9f00000000000000000000000000000002623106546f706963
-4100234b45595301626b31025741495401747275650254414753014254024241544348500176
+00000086daa320a747cc1be000000000000000000000000000000004000000000000043d0000000000000174876e80010a01020300000001000001a1
+fb82182b7f00000100002a9f00000000000000000000000000000002623106546f7069634100234b45595301626b3102574149540174727565025441
+4753014254024241544348500176
 
-0000006bdaa320a7191b54a20000000000000000000000000000000500000000000004c30000000000000174876e8001
-0a01020300000001000001a1fb82182b7f00000100002a9f000000000000000000000000000000026e6206546f706963
-4100084241544348500176
+0000006bdaa320a7191b54a20000000000000000000000000000000500000000000004c30000000000000174876e80010a01020300000001000001a1
+fb82182b7f00000100002a9f000000000000000000000000000000026e6206546f7069634100084241544348500176
 """
 OFFSETS_A = [0, 162, 264, 400, 570, 695, 824, 951, 1085, 1219]
 QUEUE_OFFSETS_A = [0, 0, 1, 0, 0, 2, 0, 3, 4, 5]
@@ -212,7 +147,7 @@ def test_encode_gives_the_brokers_bytes(number: int) -> None:
     message = replace(MESSAGES_A[number], queue_offset=QUEUE_OFFSETS_A[number])
     expected = bytes.fromhex(VECTORS_A.strip().split("\n\n")[number])
     assert encode(message, OFFSETS_A[number]) == expected
-    assert parse(expected) == (
+    assert parse_record(expected) == (
         OFFSETS_A[number],
         replace(message, properties=message.properties_bytes, sys_flag=message.stored_sys_flag),
     )
@@ -239,11 +174,20 @@ def test_hosts_set_their_own_sys_flag_bit_and_width() -> None:
 # --- the segment files -----------------------------------------------------------------------------------
 
 
+def batch_of(message: Message) -> tuple[object, ...]:
+    """Equal for the records of one client batch: only they keep WAIT; they share queue, host and times."""
+    times = (message.born_timestamp, message.store_timestamp)
+    batch = (message.topic, message.queue_id, message.born_host, times)
+    return batch if b"WAIT\x01" in message.properties_bytes else (id(message),)
+
+
 @pytest.mark.parametrize("name", GOLDEN + LIVE)
 def test_the_writer_lays_out_a_brokers_log(name: str, tmp_path: Path) -> None:
     """Every record of a real log, appended again and queue offsets counted anew, makes the same files."""
     known = facts(name)
     records = records_of(name)
+    assert len(records) == known["totalMessages"]
+    assert Counter(message.topic for _, message, _ in records) == known["messagesPerTopic"]
     expected = {at: data for at, data in segments(archive(name)).items() if any(data)}
     first = {}
     for _, message, _ in reversed(records):
@@ -254,42 +198,30 @@ def test_the_writer_lays_out_a_brokers_log(name: str, tmp_path: Path) -> None:
         start_offset=known["minOffset"],
         first_queue_offsets=first,
     ) as writer:
-        for _, message, _ in records:
-            writer.append(replace(message, queue_offset=None))
+        for _, batch in itertools.groupby((message for _, message, _ in records), key=batch_of):
+            writer.append_batch([replace(message, queue_offset=None) for message in batch])
     assert writer.records == records
     assert writer.max_offset == known["maxOffset"]
     assert {int(path.name): path.read_bytes() for path in sorted(tmp_path.iterdir())} == expected
 
 
-@pytest.mark.parametrize("name", GOLDEN + LIVE)
-def test_the_facts_of_an_archive_are_those_of_its_log(name: str) -> None:
-    known = facts(name)
-    assert Counter(message.topic for _, message, _ in records_of(name)) == known["messagesPerTopic"]
-    assert len(records_of(name)) == known["totalMessages"]
-
-
 def test_roll_over_of_store_b(tmp_path: Path) -> None:
-    golden = records_of("golden-b")
     with CommitLogWriter(tmp_path, 4096) as writer:
-        for i, (_, stored, _) in enumerate(golden):
+        for i, (_, stored, _) in enumerate(records_of("golden-b")):
             properties = {"KEYS": f"key{i}", "UNIQ_KEY": f"UQ{i}", "TAGS": f"TAG{i % 3}"}
             writer.append(replace(stored, queue_offset=None, body=b"x" * 500, properties=properties))
     expected = [0, 629, 1258, 1887, 2516, 3145, 4096, 4725, 5354, 5983, 6612, 7243]
     assert [record.physical_offset for record in writer.records] == expected
-    blank = (tmp_path / f"{0:020d}").read_bytes()[3774:]
-    assert blank == bytes.fromhex("00000142cbd43194") + bytes(314)
-    assert segments(archive("golden-b"))[4096] == (tmp_path / f"{4096:020d}").read_bytes()
-
-
-def fill_to_3774(writer: CommitLogWriter) -> None:
-    writer.append_raw(b"\x01" * 3774)
+    first, second = (path.read_bytes() for path in sorted(tmp_path.iterdir()))
+    assert first[3774:] == bytes.fromhex("00000142cbd43194") + bytes(314)
+    assert second == segments(archive("golden-b"))[4096]
 
 
 @pytest.mark.parametrize(("size", "expected"), [(314, 3774), (315, 4096)])
 def test_blank_boundary(size: int, expected: int, tmp_path: Path) -> None:
     """322 bytes are left: a record and 8 bytes more must fit."""
     with CommitLogWriter(tmp_path, 4096) as writer:
-        fill_to_3774(writer)
+        writer.append_raw(b"\x01" * 3774)
         message = Message(topic="T", body=b"b" * (size - 92))
         assert writer.append(message) == expected
         assert writer.records[0].msg_size == size
@@ -302,7 +234,7 @@ def test_blank_boundary(size: int, expected: int, tmp_path: Path) -> None:
 
 def test_a_batch_rolls_as_a_whole(tmp_path: Path) -> None:
     with CommitLogWriter(tmp_path, 4096) as writer:
-        fill_to_3774(writer)
+        writer.append_raw(b"\x01" * 3774)
         assert writer.append_batch([Message(body=bytes(100))] * 2) == [4096, 4096 + 200]
         assert writer.next_queue_offset("TopicTest", 0) == 2
 
@@ -334,7 +266,7 @@ def test_a_torn_record_is_completed_in_place(tmp_path: Path) -> None:
 def test_write_store_names_the_store(tmp_path: Path) -> None:
     records = write_store(tmp_path, [Message()] * 3, 4096, start_offset=4096, broker_conf={"maxIndexNum": 8})
     assert [record.message.queue_offset for record in records] == [0, 1, 2]
-    assert list(read_log(written(tmp_path))) == [
+    assert list(read_log(segments(written(tmp_path)))) == [
         record._replace(message=replace(record.message, properties=b"")) for record in records
     ]
     conf = (tmp_path / "broker.conf").read_text(encoding="utf-8").splitlines()
@@ -349,9 +281,10 @@ DISPATCHED = [*GOLDEN, *(name for name in LIVE if name != "v4-expired")]
 
 @pytest.mark.parametrize("name", DISPATCHED)
 def test_model_equals_the_brokers_consume_queues(name: str) -> None:
+    queues = consume_queue_files(records_of(name), settings_of(name))
     actual = {
         f"consumequeue/{topic}/{queue_id}/{offset:020d}": content
-        for (topic, queue_id), files in consume_queue_files(records_of(name), settings_of(name)).items()
+        for (topic, queue_id), files in queues.items()
         for offset, content in files.items()
     }
     expected = {p: data for p, data in archive(name).items() if p.startswith("consumequeue/")}
@@ -362,3 +295,112 @@ def test_model_equals_the_brokers_consume_queues(name: str) -> None:
 def test_model_equals_the_brokers_index_files(name: str) -> None:
     expected = [data for path, data in sorted(archive(name).items()) if path.startswith("index/")]
     assert index_file_contents(records_of(name), settings_of(name)) == expected
+
+
+ZERO = (0, 0, 0)
+PRE_BLANK = (0, 0x7FFFFFFF, 0)
+
+
+@pytest.mark.parametrize(
+    ("placed", "expected"),
+    [
+        ([(0, 0), (0, 1)], {0: [(0, 100, 0), ZERO, ZERO]}),  # (A) not beyond the last one
+        ([(0, 4)], {60: [PRE_BLANK, (0, 100, 0), ZERO]}),  # (C) begins in the middle
+        ([(0, 3)], {60: [(0, 100, 0), ZERO, ZERO]}),  # (C) on a file's first unit
+        ([(0, 0), (100, 1), (200, 1)], {0: [(0, 100, 0), (100, 100, 0), ZERO]}),  # (D) repeated
+        ([(0, 0), (100, 5), (200, 1)], {0: [(0, 100, 0), (100, 100, 0), ZERO]}),  # (E) gap, then (D)
+        ([(0, 0), (100, 5), (200, 0)], {0: [(0, 100, 0), (100, 100, 0), (200, 100, 0)]}),  # 0 is unchecked
+        ([(0, 0), (100, 1), (200, 2), (300, 1)], {0: [(at, 100, 0) for at in (0, 100, 200)], 60: [ZERO] * 3}),
+    ],
+)
+def test_model_follows_each_queue_rule(
+    placed: list[tuple[int, int]], expected: dict[int, list[tuple[int, ...]]]
+) -> None:
+    """The units of files of 3 units, from (physical offset, queue offset) of 100-byte records."""
+    records = [(physical, Message(queue_offset=queue_offset), 100) for physical, queue_offset in placed]
+    (files,) = consume_queue_files(records, Settings(mapped_file_size_consume_queue=55)).values()
+    assert {at: list(struct.iter_unpack(">qiq", content)) for at, content in files.items()} == expected
+
+
+def test_model_gives_the_index_files_of_the_reference() -> None:
+    index_file = IndexFile(max_hash_slot_num=5, max_index_num=4)
+    puts = [("T#a", 100, 1000000000000), ("T#b", 200, 1000000001500), ("T#a", 300, 1000000003000)]
+    assert [index_file.put_key(*put) for put in [*puts, ("T#c", 400, 1)]] == [True, True, True, False]
+    assert index_file.to_bytes() == bytes.fromhex(
+        "000000E8D4A51000 000000E8D4A51BB8 0000000000000064 000000000000012C 00000002 00000004"
+        "00000000 00000003 00000002 00000000 00000000" + "00" * 20 + "00013FF2 0000000000000064 00000000 00000000"
+        "00013FF3 00000000000000C8 00000001 00000000 00013FF2 000000000000012C 00000003 00000001"
+    )
+
+
+def test_model_inherits_into_the_next_file_and_leaves_it_without_a_count() -> None:
+    keys = [("a", 1000000000000), ("b", 1000000001500), ("a", 1000000003000), ("", 0), ("a", 1000000008000)]
+    records = [
+        (100 * i, Message("T", properties={"KEYS": key}, store_timestamp=time), 100)
+        for i, (key, time) in enumerate(keys)
+    ]
+    settings = Settings(max_hash_slot_num=5, max_index_num=4)
+    assert len(index_file_contents(records[:3], settings)) == 1
+    empty = index_file_contents(records[:4], settings)[1]
+    inherited = struct.pack(">qqqqii", 1000000003000, 1000000003000, 200, 200, 0, 0)
+    assert empty == inherited.ljust(140, b"\x00")
+    second = index_file_contents(records, settings)[1]
+    assert struct.unpack_from(">qqqqii", second) == (1000000008000, 1000000008000, 400, 400, 1, 2)
+    assert struct.unpack_from(">iqii", second, 40 + 20 + 20) == (0x13FF2, 400, 5, 0)
+
+
+def test_model_knows_javas_strings() -> None:
+    hashes = {"TagA||TagB": 1789476431, "中文": 646394, "😀": 1772899, "polygenelubricants": -(2**31)}
+    assert {text: java_hash(text) for text in hashes} == hashes
+    assert java_string(b"a\xed\xa0\x80b\xff\xed\xa0") == "a\ufffdb\ufffd\ufffd"
+
+
+# --- make_log --------------------------------------------------------------------------------------------
+
+SHAPES = {
+    "default": (2000, 65536, {}),
+    "few": (7, 4096, {"--body-bytes": "100", "--queues": "1"}),
+    "wide": (
+        2000,
+        1 << 20,
+        {"--keys": "10", "--ipv6": "", "--non-ascii": "", "--queues": "10000", "--topics": "99"},
+    ),
+    "large": (300, 1 << 20, {"--body-bytes": "65536", "--keys": "0", "--queues": "3", "--seed": "7"}),
+    "repeated": (40000, 1 << 22, {"--body-bytes": "100", "--queues": "5", "--topics": "2"}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_make_log_writes_what_the_writer_writes(shape: str, tmp_path: Path) -> None:
+    """Parsed, and appended again with offsets, counts and CRCs computed anew, the log is the same files."""
+    messages, mapped_file_size, options = SHAPES[shape]
+    command = [sys.executable, str(TESTS / "benchmarks" / "make_log.py"), "--store", str(tmp_path / "made")]
+    command += ["--messages", str(messages), "--mapped-file-size", str(mapped_file_size)]
+    command += [word for option in options.items() for word in option if word]
+    assert f"{messages:,} messages" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    made = written(tmp_path / "made")
+    records = list(read_log(segments(made)))
+    assert len(records) == messages
+    again = [replace(message, queue_offset=None) for _, message, _ in records]
+    assert write_store(tmp_path / "again", again, mapped_file_size) == records
+    assert written(tmp_path / "again") == made
+    check_variety([message for _, message, _ in records], options)
+
+
+def check_variety(messages: list[Message], options: Mapping[str, str]) -> None:
+    properties = [dict(item.split(b"\x01") for item in m.properties_bytes.split(b"\x02")) for m in messages]
+    keys = [key for found in properties for key in found.get(b"KEYS", b"").split()]
+    assert len(keys) == len(set(keys)) == len(messages) * int(options.get("--keys", "1"))
+    assert len({found[b"UNIQ_KEY"] for found in properties}) == len(messages)
+    times = [message.store_timestamp for message in messages]
+    assert times == sorted(times)
+    queues = {(message.topic, message.queue_id) for message in messages}
+    assert len(queues) <= int(options.get("--queues", "64"))
+    body_bytes = int(options.get("--body-bytes", "380"))
+    assert all(abs(len(message.body) - body_bytes) <= body_bytes / 4 + 1 for message in messages)
+    if len(messages) >= 1000:
+        assert len({found[b"TAGS"] for found in properties}) >= 6
+        assert len(queues) >= min(int(options.get("--queues", "64")), 1000)
+    assert any(message.sys_flag == 0x30 for message in messages) == ("--ipv6" in options)
+    assert any(not key.isascii() for key in keys) == ("--non-ascii" in options)

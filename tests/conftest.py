@@ -1,0 +1,63 @@
+"""Fixtures of every test: the stores that real brokers left, and the one Spark session of a run."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
+
+DATA = Path(__file__).parent / "data"
+
+settings.register_profile("default", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("nightly", max_examples=10_000, deadline=None)
+settings.load_profile("default")
+
+
+@dataclass(frozen=True)
+class BrokerStore:
+    """A store that a real broker left: its root, its broker.conf, and what tests know of it."""
+
+    root: Path
+    broker_conf: Path
+    facts: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], BrokerStore]:
+    """Unpack a store of tests/data, once a run; nobody writes into it."""
+    unpacked: dict[str, BrokerStore] = {}
+
+    def unpack(name: str) -> BrokerStore:
+        if name not in unpacked:
+            directory = tmp_path_factory.mktemp("stores")
+            with tarfile.open(DATA / f"{name}.tar.gz") as archive:
+                archive.extractall(directory, filter="data")
+            facts = json.loads((DATA / f"{name}.json").read_text())
+            unpacked[name] = BrokerStore(directory / name / "store", directory / name / "broker.conf", facts)
+        return unpacked[name]
+
+    return unpack
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Start the product's own session, on two cores."""
+    from reput.streaming.session import start_session
+
+    directory = tmp_path_factory.mktemp("spark")
+    session = start_session(
+        "tests",
+        master="local[2]",
+        driver_memory="2g",
+        log_file=directory / "spark.log",
+        settings={"spark.sql.warehouse.dir": str(directory / "warehouse")},
+    )
+    yield session
+    session.stop()

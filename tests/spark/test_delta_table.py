@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from reput.sinks.delta_table import DataFile, DeltaTable, TransactionAlreadyCommittedError
+from reput.source.errors import OutputError, SinkError
+
+pytestmark = pytest.mark.spark
+
+APP = "store-1/table"
+SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("store_time", TimestampType()),
+        StructField("physical_offset", LongType(), nullable=False),
+        StructField("queue_id", IntegerType()),
+        StructField("keys", ArrayType(StringType())),
+        StructField("properties", MapType(StringType(), StringType())),
+    ]
+)
+START = datetime(2026, 11, 21, tzinfo=UTC)
+WRITE_OPTIONS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["topic"],
+    "write_statistics": ["topic", "store_time", "physical_offset"],
+    "write_page_index": True,
+    "store_schema": False,
+    "row_group_size": 1 << 20,
+}
+
+
+def messages(first: int, count: int = 10, topic: str = "orders") -> pa.Table:
+    offsets = range(first, first + count)
+    return pa.table(
+        {
+            # Not in the table's order: columns are found by name.
+            "physical_offset": pa.array(offsets, pa.int64()),
+            "queue_id": pa.array([None if o % 3 == 0 else o % 4 for o in offsets], pa.int32()),
+            "topic": pa.array([topic] * count, pa.string()),
+            "store_time": pa.array(
+                [START + timedelta(microseconds=1001 * o) for o in offsets], pa.timestamp("us", "UTC")
+            ),
+            "keys": pa.array([None if o % 5 == 0 else [f"k{o}", None] for o in offsets], pa.list_(pa.string())),
+            "properties": pa.array(
+                [None if o % 7 == 0 else [("TAGS", "a"), ("none", None)] for o in offsets],
+                pa.map_(pa.string(), pa.string()),
+            ),
+        }
+    )
+
+
+def stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def statistics(rows: pa.Table) -> str:
+    low, high = {}, {}
+    for name in ("topic", "store_time", "physical_offset"):
+        ends = pc.min_max(rows[name]).as_py()
+        low[name], high[name] = (stamp(v) if isinstance(v, datetime) else v for v in (ends["min"], ends["max"]))
+    nulls = {name: rows[name].null_count for name in low}
+    return json.dumps({"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def written(table: DeltaTable, name: str, rows: pa.Table) -> DataFile:
+    path = table.path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, path, **WRITE_OPTIONS)
+    status = path.stat()
+    return DataFile(name, status.st_size, status.st_mtime_ns // 1_000_000, statistics(rows))
+
+
+def quoted(path: Path) -> str:
+    return "delta.`" + str(path).replace("`", "``") + "`"
+
+
+def selected(spark: SparkSession, table: DeltaTable, where: str = "true") -> DataFrame:
+    return spark.sql(f"SELECT * FROM {quoted(table.path)} WHERE {where}")
+
+
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    return sorted(frame.toArrow().to_pylist(), key=lambda row: row["physical_offset"])
+
+
+def expected(*parts: pa.Table) -> list[dict[str, Any]]:
+    rows = pa.concat_tables(parts).select(SCHEMA.names).to_pylist()
+    return sorted(rows, key=lambda row: row["physical_offset"])
+
+
+def files_read(frame: DataFrame) -> int:
+    frame.collect()
+    scan = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
+    return int(scan.metrics().apply("numFiles").value())
+
+
+def last_version(spark: SparkSession, table: DeltaTable) -> int:
+    return int(spark.sql(f"DESCRIBE HISTORY {quoted(table.path)} LIMIT 1").first()["version"])
+
+
+@pytest.fixture
+def opened(spark: SparkSession, tmp_path: Path) -> Callable[..., DeltaTable]:
+    def open_(path: Path = tmp_path / "messages", schema: StructType = SCHEMA, **properties: str) -> DeltaTable:
+        clustered = ("topic", "store_time")
+        return DeltaTable.open_or_create(spark, path, schema, cluster_by=clustered, properties=properties)
+
+    return open_
+
+
+def test_rows_are_read_as_written_right_after_each_append(
+    spark: SparkSession, opened: Callable[..., DeltaTable]
+) -> None:
+    table = opened()
+    parts: list[pa.Table] = []
+    for part in range(3):
+        parts.append(messages(part * 100))
+        assert table.append([written(table, f"{part}.parquet", parts[-1])], app_id=APP, version=part) == part + 1
+        assert rows_of(selected(spark, table)) == expected(*parts)
+    assert table.last_transaction_version(APP) == 2
+    assert table.last_transaction_version("another") is None
+
+
+def test_table_has_clustering_properties_and_schema(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+    table = opened(**{"delta.appendOnly": "true", "it's": "a\\b'c"})
+    detail = spark.sql(f"DESCRIBE DETAIL {quoted(table.path)}").first()
+    assert detail["clusteringColumns"] == ["topic", "store_time"]
+    assert detail["properties"] == {"delta.appendOnly": "true", "it's": "a\\b'c"}
+    assert selected(spark, table).schema == SCHEMA
+    assert opened(table.path, StructType(SCHEMA.fields[::-1])).append([], app_id=APP, version=1) == 1
+
+
+def test_filters_outside_the_statistics_read_no_file(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+    table = opened()
+    files = [written(table, f"{first}.parquet", messages(first, topic=f"t{first}")) for first in (0, 100, 200)]
+    table.append(files, app_id=APP, version=1)
+    for where, count in (
+        ("physical_offset > 209", 0),
+        ("physical_offset BETWEEN 50 AND 99", 0),
+        ("physical_offset = 105", 1),
+        ("physical_offset >= 100", 2),
+        ("topic = 't200'", 1),
+        ("topic = 'u'", 0),
+        ("store_time < TIMESTAMP '2026-11-21 00:00:00.05'", 1),
+        ("store_time > TIMESTAMP '2026-11-22 00:00:00'", 0),
+    ):
+        assert files_read(selected(spark, table, where)) == count, where
+
+
+def test_bounds_rounded_as_delta_wants_hide_no_row(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+    table = opened()
+    long = "z" * 40
+    rows = messages(999, 1, topic=long)  # 999 ms and 999 us: the maximum is rounded down below it
+    bounds = json.loads(statistics(rows))
+    assert bounds["maxValues"]["store_time"] == "2026-11-21T00:00:00.999Z"
+    bounds["minValues"]["topic"], bounds["maxValues"]["topic"] = long[:32], long[:32] + "\x7f"
+    file = replace(written(table, "0.parquet", rows), statistics_json=json.dumps(bounds))
+    table.append([file], app_id=APP, version=1)
+    assert rows_of(selected(spark, table, "store_time > TIMESTAMP '2026-11-21 00:00:00.9995'")) == expected(rows)
+    assert rows_of(selected(spark, table, f"topic = '{long}'")) == expected(rows)
+
+
+@pytest.mark.parametrize("version", [7, 6, 0])
+def test_a_repeated_or_lower_version_is_refused(
+    spark: SparkSession, opened: Callable[..., DeltaTable], version: int
+) -> None:
+    table = opened()
+    rows = messages(0)
+    table.append([written(table, "0.parquet", rows)], app_id=APP, version=7)
+    again = written(table, "again.parquet", messages(100))
+    for other in (table, opened()):
+        with pytest.raises(TransactionAlreadyCommittedError, match=rf"transaction {version} .* now at 7"):
+            other.append([again], app_id=APP, version=version)
+    assert (last_version(spark, table), table.last_transaction_version(APP)) == (1, 7)
+    assert rows_of(selected(spark, table)) == expected(rows)
+    assert table.append([again], app_id=APP, version=2**62) == 2
+    assert table.last_transaction_version(APP) == 2**62
+
+
+def test_an_append_without_files_moves_the_version(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+    table = opened()
+    assert [table.append([], app_id=APP, version=version) for version in (10, 11)] == [1, 2]
+    assert opened().last_transaction_version(APP) == 11
+    assert rows_of(selected(spark, table)) == []
+
+
+def test_the_data_frame_writer_sees_the_same_transactions(
+    spark: SparkSession, opened: Callable[..., DeltaTable]
+) -> None:
+    table = opened()
+    table.append([written(table, "0.parquet", messages(0))], app_id=APP, version=100)
+    rows = spark.createDataFrame([("orders", None, 500, 0, None, None)], SCHEMA.simpleString())
+    writer = rows.write.format("delta").mode("append").option("txnAppId", APP)
+    writer.option("txnVersion", 100).save(str(table.path))
+    assert selected(spark, table).count() == 10
+    writer.option("txnVersion", 101).save(str(table.path))
+    assert selected(spark, table).count() == 11
+    with pytest.raises(TransactionAlreadyCommittedError, match="now at 101"):
+        table.append([], app_id=APP, version=101)
+    assert table.append([], app_id=APP, version=102) == 3
+
+
+def test_optimize_compacts_and_clusters_and_keeps_the_rows(
+    spark: SparkSession, opened: Callable[..., DeltaTable]
+) -> None:
+    table = opened(**{"delta.appendOnly": "true"})
+    parts = [messages(first, topic=f"t{first % 20}") for first in range(0, 60, 10)]
+    for number, part in enumerate(parts):
+        table.append([written(table, f"{number}.parquet", part)], app_id=APP, version=number)
+    metrics = spark.sql(f"OPTIMIZE {quoted(table.path)}").first()["metrics"]
+    assert (metrics["numFilesAdded"], metrics["numFilesRemoved"]) == (1, 6)
+    assert metrics["clusteringStats"]["numOutputZCubes"] == 1
+    assert rows_of(selected(spark, table)) == expected(*parts)
+    assert files_read(selected(spark, table, "physical_offset > 1000")) == 0
+
+    parts.append(messages(100))
+    assert table.append([written(table, "later.parquet", parts[-1])], app_id=APP, version=50) == 8
+    assert rows_of(selected(spark, table)) == expected(*parts)
+    history = spark.sql(f"DESCRIBE HISTORY {quoted(table.path)}").collect()
+    assert [row["operation"] for row in history] == ["WRITE", "OPTIMIZE", *["WRITE"] * 6, "CREATE TABLE"]
+    assert "reput/" in history[0]["engineInfo"]
+
+
+def test_many_commits_leave_checkpoints_and_stay_readable(
+    spark: SparkSession, opened: Callable[..., DeltaTable]
+) -> None:
+    table = opened()
+    parts = [messages(first, 2) for first in range(0, 250, 10)]
+    for number, part in enumerate(parts):
+        table.append([written(table, f"{number}.parquet", part)], app_id=APP, version=number)
+    log = table.path / "_delta_log"
+    assert sorted(path.name[:20] for path in log.glob("*.checkpoint*.parquet")) == [f"{10:020d}", f"{20:020d}"]
+    assert json.loads((log / "_last_checkpoint").read_text())["version"] == 20
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert rows_of(selected(spark, table)) == expected(*parts)
+    assert opened().last_transaction_version(APP) == 24
+
+
+def test_a_checkpoint_removes_what_the_retention_no_longer_keeps(
+    spark: SparkSession, opened: Callable[..., DeltaTable]
+) -> None:
+    short = {"delta.logRetentionDuration": "interval 1 hours", "delta.checkpointInterval": "5"}
+    table = opened(**short, **{"delta.deletedFileRetentionDuration": "interval 1 hours"})
+    rows = messages(0)
+    table.append([written(table, "0.parquet", rows)], app_id=APP, version=1)
+    for version in range(2, 10):
+        table.append([], app_id=APP, version=version)
+    log = table.path / "_delta_log"
+    for path in log.glob("*.json"):
+        os.utime(path, (0, 0))
+    for path in log.glob("*.checkpoint.parquet"):
+        os.utime(path, (0, 0))
+    assert table.append([], app_id=APP, version=10) == 10
+    assert min(log.glob("*.json")).name == f"{5:020d}.json"
+    assert table.append([], app_id=APP, version=11) == 11
+    assert rows_of(selected(spark, table)) == expected(rows)
+
+
+def test_a_failed_checkpoint_is_told_and_the_commit_stands(
+    spark: SparkSession, opened: Callable[..., DeltaTable], caplog: pytest.LogCaptureFixture
+) -> None:
+    table = opened(**{"delta.checkpointInterval": "2"})
+    (table.path / "_delta_log" / "_last_checkpoint" / "in the way").mkdir(parents=True)
+    rows = [messages(0), messages(10)]
+    with caplog.at_level(logging.WARNING, logger="reput.sinks.delta_table"):
+        for number, part in enumerate(rows):
+            table.append([written(table, f"{number}.parquet", part)], app_id=APP, version=number)
+    assert ["version 2 is committed, but its CHECKPOINT failed" in text for text in caplog.messages] == [True]
+    assert rows_of(selected(spark, table)) == expected(*rows)
+    assert opened().last_transaction_version(APP) == 1
+
+
+@pytest.mark.parametrize("name", ["with space", "back`tick", "größe 消息", "per%20cent", "q'uo\"te\\"])
+def test_any_path_can_hold_a_table(
+    spark: SparkSession, opened: Callable[..., DeltaTable], tmp_path: Path, name: str
+) -> None:
+    encoding = spark._jvm.java.lang.System.getProperty("sun.jnu.encoding")
+    if not name.isascii() and encoding != "UTF-8":
+        pytest.skip(f"this JVM names files in {encoding}")
+    parts = [messages(0), messages(10)]
+    for version, part in enumerate(parts):
+        table = opened(tmp_path / name / "table")
+        table.append([written(table, f"{name}/{version}.parquet", part)], app_id=APP, version=version)
+    assert rows_of(selected(spark, table)) == expected(*parts)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_creation_that_died_is_done_again(opened: Callable[..., DeltaTable], tmp_path: Path) -> None:
+    (tmp_path / "messages" / "_delta_log").mkdir(parents=True)
+    assert opened().append([], app_id=APP, version=1) == 1
+
+
+def test_foreign_files_are_refused_and_left_alone(opened: Callable[..., DeltaTable], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "messages").mkdir()
+    (tmp_path / "messages" / "mine.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"messages is no Delta table, it holds mine\.txt; give an empty or"):
+        opened()
+    with pytest.raises(OutputError, match="file is no Delta table, it holds a file; give an empty or missing"):
+        opened(tmp_path / "file")
+    with pytest.raises(OutputError, match="cannot create a Delta table"):
+        opened(tmp_path / "file" / "below")
+    with pytest.raises(OutputError, match="Spark would replace"):
+        opened(tmp_path / "${spark.app.name}")
+    assert {path.name for path in tmp_path.rglob("*")} == {"file", "messages", "mine.txt"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ([*SCHEMA.fields, StructField("tags", StringType())], r"lacking \['`tags` string'\], not wanted \[\]"),
+        (SCHEMA.fields[:-1], r"lacking \[\], not wanted \['`properties` map<string,string>'\]"),
+        (
+            [*SCHEMA.fields[:2], StructField("physical_offset", IntegerType()), *SCHEMA.fields[3:]],
+            r"lacking \['`physical_offset` int'\], not wanted \['`physical_offset` bigint NOT NULL'\]",
+        ),
+    ],
+)
+def test_a_table_with_another_schema_is_refused(
+    opened: Callable[..., DeltaTable], fields: list[StructField], message: str
+) -> None:
+    path = opened().path
+    with pytest.raises(OutputError, match=message) as refused:
+        opened(schema=StructType(fields))
+    assert str(path) in str(refused.value)
+
+
+def test_an_altered_or_partitioned_table_is_refused(
+    spark: SparkSession, opened: Callable[..., DeltaTable], tmp_path: Path
+) -> None:
+    table = opened()
+    table.append([], app_id=APP, version=1)
+    spark.sql(f"ALTER TABLE {quoted(table.path)} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    with pytest.raises(OutputError, match="columns mapped by name"):
+        table.append([], app_id=APP, version=2)
+    empty = spark.createDataFrame([], SCHEMA)
+    empty.write.format("delta").partitionBy("topic").save(str(tmp_path / "partitioned"))
+    with pytest.raises(OutputError, match="partition column topic"):
+        opened(tmp_path / "partitioned")
+
+
+def test_a_bad_file_is_refused_and_nothing_written(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+    table = opened()
+    good = written(table, "0.parquet", messages(0))
+    for bad, message in (
+        ([good, good], "named twice"),
+        ([replace(good, path="missing.parquet")], "No such file"),
+        ([replace(good, size_bytes=1)], "bytes, not 1"),
+        ([replace(good, path="../0.parquet")], "no path of a data file"),
+        ([replace(good, path=str(table.path / "0.parquet"))], "no path of a data file"),
+        ([replace(good, path="./0.parquet")], "no path of a data file"),
+        ([replace(good, statistics_json="{")], "not Delta's statistics"),
+        ([replace(good, statistics_json="{}")], "not Delta's statistics"),
+        ([replace(good, statistics_json=good.statistics_json.replace("000Z", "000+00:00"))], "as timestamp"),
+    ):
+        with pytest.raises(SinkError, match=message):
+            table.append(bad, app_id=APP, version=1)
+    assert last_version(spark, table) == 0
+    assert table.append([good], app_id=APP, version=1) == 1
+
+
+def test_commits_of_other_writers_are_seen(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+    one, other = opened(), opened()
+    assert one.append([], app_id=APP, version=1) == 1
+    assert other.append([], app_id="another", version=1) == 2
+    assert one.append([], app_id=APP, version=2) == 3
+    with pytest.raises(TransactionAlreadyCommittedError):
+        other.append([], app_id=APP, version=2)
+    assert other.last_transaction_version(APP) == 2
+
+
+def test_a_table_removed_under_it_is_not_continued(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+    table = opened()
+    for version in range(3):
+        table.append([], app_id=APP, version=version)
+    shutil.rmtree(table.path)
+    with pytest.raises(OutputError, match="is not found"):
+        table.append([], app_id=APP, version=3)
+    assert not table.path.exists()
+    opened()
+    assert table.append([], app_id=APP, version=3) == 1
+
+
+def test_append_inside_foreach_batch(spark: SparkSession, opened: Callable[..., DeltaTable], tmp_path: Path) -> None:
+    table = opened()
+
+    def sink(batch: DataFrame, batch_id: int) -> None:
+        first = batch_id * 100
+        file = written(table, f"{batch_id}.parquet", messages(first, batch.count()))
+        table.append([file], app_id=APP, version=first)
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one.txt").write_text("a\nb\n")
+    lines = spark.readStream.format("text").load(str(tmp_path / "in"))
+    writer = lines.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    for text in ("", "c\n"):
+        (tmp_path / "in" / f"{text.strip()}more.txt").write_text(text)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    assert rows_of(selected(spark, table)) == expected(messages(0, 2), messages(100, 1))
