@@ -235,7 +235,7 @@ def _is_vacant(path: Path) -> bool:
             names = sorted(entry.name for entry in path.iterdir())
         if any((path / "_delta_log").glob("*.json")):
             return False
-    if names in ([], ["_delta_log"]):  # a creation that died leaves an empty log
+    if not names:
         return True
     found = ", ".join(names[:3])
     raise OutputError(f"{path} is no Delta table, it holds {found}; give an empty or missing directory")

@@ -1,7 +1,7 @@
 """What a 4.9.3 broker's ConsumeQueue and IndexFile hold after it dispatched a log, slow and obvious.
 
-The oracle of the sinks' tests: it shares no code with them. Nothing is expired, and the broker dispatched
-every record once, in order, into an empty store.
+The oracle of the sinks' tests: it shares no code with them. The broker dispatched every record once, in order, into
+an empty store.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ Record = tuple[int, Message, int]
 UNIT_BYTES = 20
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
 
-NOT_TRANSACTION = 0x0
-COMMIT = 0x8
-ROLLBACK = 0xC
-
+NO_TRANSACTION, COMMIT, ROLLBACK = 0x0, 0x8, 0xC
 DELAY_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -118,9 +115,8 @@ def java_string(data: bytes) -> str:
 
 def java_hash(text: str) -> int:
     """``String#hashCode``: over UTF-16 units, wrapped to a signed 32-bit number."""
-    utf16 = text.encode("utf-16-be", "surrogatepass")
     result = 0
-    for (unit,) in struct.iter_unpack(">H", utf16):
+    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")):
         result = (31 * result + unit) & 0xFFFFFFFF
     return result - 2**32 if result >= 2**31 else result
 
@@ -196,7 +192,7 @@ def consume_queue_files(records: Iterable[Record], settings: Settings) -> dict[t
     """Each queue's full-size files, keyed by (topic, queue id) and by the offset in the file's name."""
     queues: dict[tuple[str, int], ConsumeQueue] = {}
     for physical_offset, message, msg_size in records:
-        if message.sys_flag & 0xC not in {NOT_TRANSACTION, COMMIT}:
+        if message.sys_flag & 0xC not in {NO_TRANSACTION, COMMIT}:
             continue
         queue = queues.setdefault((message.topic, message.queue_id), ConsumeQueue(settings.consume_queue_file_bytes))
         queue.put(physical_offset, msg_size, tags_code(message, settings), message.queue_offset or 0)

@@ -25,8 +25,9 @@ MAGIC_V1 = 0xDAA320A7
 MAGIC_BLANK = 0xCBD43194
 BLANK_BYTES = 8
 
-BLOCK_RECORDS_MAX = 1024
-BUFFER_BYTES_MAX = 96 << 20
+BLOCK_RECORDS_MAX = 512
+BUFFER_BYTES_MAX = 8 << 20
+TOPICS_MAX = 100
 
 DIGITS = 12
 UNIQ_KEY_PREFIX = "7F0000010000AABBCCDD"
@@ -56,7 +57,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         limits = {"messages": (1, 10**9), "body_bytes": (100, 65_536), "queues": (1, 10_000)}
-        for name, (least, most) in (limits | {"keys": (0, 10), "topics": (1, self.queues)}).items():
+        for name, (least, most) in (limits | {"keys": (0, 10), "topics": (1, min(self.queues, TOPICS_MAX))}).items():
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"{name} is {getattr(self, name)}, not in {least}..{most}")
 
