@@ -36,6 +36,19 @@ def rounded_file_size(configured: int) -> int:
     return -(-configured // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
 
 
+@dataclass(frozen=True)
+class Placement:
+    """What is written to a queue: `entries` (uint8[n, 20]) from byte `begin` of the queue on.
+
+    `empty_file` is where a file begins that gets no entry: the broker makes a full queue's next file before it finds
+    that the record is a repeated one.
+    """
+
+    begin: int
+    entries: Bytes
+    empty_file: int | None = None
+
+
 @dataclass
 class ConsumeQueue:
     """Where one queue's next entry goes. Offsets in bytes of the queue, but `max_physic_offset` in the log."""
@@ -46,30 +59,29 @@ class ConsumeQueue:
     files: list[int] = field(default_factory=list)  # where each file begins
     max_physic_offset: int = 0
 
-    def place(self, entries: Bytes, queue_offsets: Int64s, file_size: int) -> tuple[int, Bytes]:
-        """Decide where `entries` (uint8[n, 20], in log order) go and what is written.
-
-        Returns (offset in the queue of the first byte, the entries to write there, pre-blank included), and moves
-        `end` and `max_physic_offset`.
-        """
+    def place(self, entries: Bytes, queue_offsets: Int64s, file_size: int) -> Placement:
+        """Decide where `entries` (uint8[n, 20], in log order) go, and move `end` and `max_physic_offset`."""
         view = entries.view(ENTRY)[:, 0]
-        begin = self.end
-        blanks = 0
+        begin, blanks, empty_file = self.end, 0, None
         if not self.files:
             expected = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE
             blanks = expected % file_size // CQ_STORE_UNIT_SIZE  # (C)
             begin = expected - expected % file_size
-            self.end = begin + blanks * CQ_STORE_UNIT_SIZE
+            self.end = expected
         if not self._is_regular(view, queue_offsets):
-            entries = entries[self._accepted(view, queue_offsets)]
+            accepted, repeated_at = self._accepted(view, queue_offsets)
+            entries = entries[accepted]
             view = entries.view(ENTRY)[:, 0]
+            after = self.end + len(view) * CQ_STORE_UNIT_SIZE
+            if repeated_at == after and after % file_size == 0 and after not in self.files:
+                empty_file = after
         if len(view):
             self.end += len(view) * CQ_STORE_UNIT_SIZE
             self.max_physic_offset = int(view["physical_offset"][-1]) + int(view["msg_size"][-1])
         if blanks:
             blank = np.full(blanks, PRE_BLANK).view(np.uint8).reshape(-1, CQ_STORE_UNIT_SIZE)
             entries = np.concatenate([blank, entries])
-        return begin, entries
+        return Placement(begin, entries, empty_file)
 
     def _is_regular(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> bool:
         return (
@@ -78,19 +90,23 @@ class ConsumeQueue:
             and bool((np.diff(queue_offsets) == 1).all())
         )
 
-    def _accepted(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> list[int]:
-        """The rows the broker would append, one by one, when the queue offsets do not simply run on."""
-        accepted = []
+    def _accepted(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> tuple[list[int], int]:
+        """The rows the broker would append, one by one, when the queue offsets do not simply run on.
+
+        And where the queue ended when the last repeated record came, -1 without one.
+        """
+        accepted, repeated_at = [], -1
         end, reached = self.end, self.max_physic_offset
         for row, queue_offset in enumerate(queue_offsets.tolist()):
             after = int(view["physical_offset"][row]) + int(view["msg_size"][row])
             if after <= reached:  # (A)
                 continue
             expected = queue_offset * CQ_STORE_UNIT_SIZE
-            if queue_offset != 0 and expected != end:
-                if expected < end:  # (D)
-                    continue
-                _log.warning(  # (E)
+            if queue_offset != 0 and expected < end:  # (D)
+                repeated_at = end
+                continue
+            if queue_offset != 0 and expected != end:  # (E)
+                _log.warning(
                     "queue order of %r-%d: the record at %d has queue offset %d, the queue ends at %d",
                     self.topic,
                     self.queue_id,
@@ -100,7 +116,7 @@ class ConsumeQueue:
                 )
             accepted.append(row)
             reached, end = after, end + CQ_STORE_UNIT_SIZE
-        return accepted
+        return accepted, repeated_at
 
 
 class ConsumeQueueSink:
@@ -172,18 +188,23 @@ class ConsumeQueueSink:
         key = (incoming.topic, incoming.queue_id)
         consume_queue_directory(*key)  # refuses hostile names before anything is kept of them
         queue = self._queues.setdefault(key, ConsumeQueue(*key))
-        at, entries = queue.place(incoming.entries, incoming.queue_offsets, self._file_size)
-        data = np.ascontiguousarray(entries).reshape(-1).data
+        placement = queue.place(incoming.entries, incoming.queue_offsets, self._file_size)
+        data = np.ascontiguousarray(placement.entries).reshape(-1).data
+        at = placement.begin
         while data:
             file = at - at % self._file_size
-            parts = consume_queue_file(*key, file)
-            if not queue.files or file > queue.files[-1]:
-                self._files.create(*parts, size=self._file_size)
-                queue.files.append(file)
+            self._make_file(queue, file)
             size = min(len(data), file + self._file_size - at)
-            self._files.write(*parts, offset=at - file, data=data[:size])
+            self._files.write(*consume_queue_file(*key, file), offset=at - file, data=data[:size])
             data = data[size:]
             at += size
+        if placement.empty_file is not None:
+            self._make_file(queue, placement.empty_file)
+
+    def _make_file(self, queue: ConsumeQueue, file: int) -> None:
+        if not queue.files or file > queue.files[-1]:
+            self._files.create(*consume_queue_file(queue.topic, queue.queue_id, file), size=self._file_size)
+            queue.files.append(file)
 
     def _load_queues(self, end_offset: int | None) -> None:
         for topic, queue_id, directory in _queue_directories(self._files.root / CONSUME_QUEUE):
@@ -210,25 +231,39 @@ class ConsumeQueueSink:
 
     def _find_end(self, queue: ConsumeQueue, end_offset: int | None) -> None:
         """Find the queue's end, dropping entries of records from `end_offset` on (None keeps all)."""
+        dropped: list[int] = []
         while queue.files:
-            parts = consume_queue_file(queue.topic, queue.queue_id, queue.files[-1])
-            path = self._files.root.joinpath(*parts)
-            view = np.frombuffer(_written_part(path), ENTRY)
+            view = np.frombuffer(_written_part(self._path(queue, queue.files[-1])), ENTRY)
             valid = (view["physical_offset"] >= 0) & (view["msg_size"] > 0)
             if end_offset is not None:
                 valid &= view["physical_offset"] < end_offset
-            count = int(np.argmin(valid)) if not valid.all() else len(view)
+            count = len(view) if valid.all() else int(np.argmin(valid))
             real = np.flatnonzero(view["msg_size"][:count] != PRE_BLANK["msg_size"])
             if len(real):
                 last = view[int(real[-1])]
                 queue.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
                 queue.end = queue.files[-1] + count * CQ_STORE_UNIT_SIZE
-                if view[count:].tobytes().strip(b"\0"):
-                    zeros = bytes((len(view) - count) * CQ_STORE_UNIT_SIZE)
-                    self._files.write(*parts, offset=count * CQ_STORE_UNIT_SIZE, data=zeros)
-                return
-            self._files.remove(*parts)
-            queue.files.pop()
+                self._clear(queue, queue.files[-1], view[count:], count)
+                break
+            dropped.insert(0, queue.files.pop())
+        # A full queue may have its next file already, without an entry.
+        if dropped and queue.files and dropped[0] == queue.end:
+            view = np.frombuffer(_written_part(self._path(queue, dropped[0])), ENTRY)
+            self._clear(queue, dropped[0], view, 0)
+            queue.files.append(dropped.pop(0))
+        for file in dropped:
+            self._files.remove(*consume_queue_file(queue.topic, queue.queue_id, file))
+
+    def _path(self, queue: ConsumeQueue, file: int) -> Path:
+        return self._files.root.joinpath(*consume_queue_file(queue.topic, queue.queue_id, file))
+
+    def _clear(self, queue: ConsumeQueue, file: int, stale: np.ndarray[Any, Any], first: int) -> None:
+        if stale.tobytes().strip(b"\0"):
+            self._files.write(
+                *consume_queue_file(queue.topic, queue.queue_id, file),
+                offset=first * CQ_STORE_UNIT_SIZE,
+                data=bytes(len(stale) * CQ_STORE_UNIT_SIZE),
+            )
 
 
 def _written_part(path: Path) -> bytes:

@@ -110,18 +110,16 @@ def encode_entries(
 
 
 @njit(cache=True)
-def merge_blocks(block_groups: Any, block_counts: Any, starts: Any, source: Any, target: Any) -> None:
-    """Copy blocks of rows so that each group's blocks stand together, in the order they came.
+def merge_blocks(block_groups: Any, block_sizes: Any, starts: Any, source: Any, target: Any) -> None:
+    """Copy blocks of bytes so that each group's blocks stand together, in the order they came.
 
-    Block i has `block_counts[i]` rows of `source` (uint8[n, width], blocks one after the other) and belongs to group
-    `block_groups[i]`, whose next row in `target` is `starts[group]`, which is moved on.
+    Block i is the next `block_sizes[i]` bytes of `source` and belongs to group `block_groups[i]`, whose next byte in
+    `target` is `starts[group]`, which is moved on.
     """
     at = 0
     for block in range(block_groups.size):
-        group = block_groups[block]
+        group, size = block_groups[block], block_sizes[block]
         to = starts[group]
-        for row in range(block_counts[block]):
-            for byte in range(source.shape[1]):
-                target[to + row, byte] = source[at + row, byte]
-        starts[group] = to + block_counts[block]
-        at += block_counts[block]
+        target[to : to + size] = source[at : at + size]
+        starts[group] = to + size
+        at += size

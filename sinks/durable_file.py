@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -184,6 +185,19 @@ class DurableFiles:
         except OSError as error:
             error.filename = path
             raise
+
+
+def write_scratch(directory: Path, data: bytes | memoryview) -> Path:
+    """Write a new file of a name of its own, without making it durable: a task's message to the driver."""
+    try:
+        descriptor, path = tempfile.mkstemp(dir=directory, suffix=".scratch")
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+    except OSError as error:
+        raise _refused("write a scratch file in", directory, error) from error
+    return Path(path)
 
 
 def _sync_directory(directory: str) -> None:

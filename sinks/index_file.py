@@ -117,7 +117,9 @@ class IndexFile:
         self._write_header()
 
     def _write_slots(self, hashes: Int32s) -> None:
-        pages = np.unique(hashes % len(self._slots) // _SLOTS_A_PAGE)
+        touched = np.zeros(len(self._slots) // _SLOTS_A_PAGE + 1, bool)
+        touched[hashes % np.int32(len(self._slots)) // np.int32(_SLOTS_A_PAGE)] = True
+        pages = np.flatnonzero(touched)
         breaks = np.flatnonzero(np.diff(pages) > 1) + 1
         for run in np.split(pages, breaks):
             first = int(run[0]) * _SLOTS_A_PAGE

@@ -1,4 +1,4 @@
-"""What the tasks of a micro-batch hand to the driver for ConsumeQueue and IndexFile.
+"""What the tasks of a micro-batch hand to the driver for ConsumeQueue and IndexFile, through ``scratch`` files.
 
 One Arrow row a window of the log, in no particular order; 28 bytes a queued message and 20 bytes a key, never a
 record. ``LogicBatch.merge`` checks that the windows follow each other without a gap and puts them together.
@@ -15,7 +15,7 @@ import pyarrow as pa
 from reput.sinks import consume_queue_format as cqf
 from reput.sinks.index_format import collect_keys
 from reput.sinks.sink_progress import RecordFingerprint
-from reput.sinks.task_result import RESULT_DDL, RESULT_FIELDS, in_log_order, last_fingerprint, last_record_of
+from reput.sinks.task_result import RESULT_FIELDS, in_log_order, last_fingerprint, last_record_of
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes, Int32s, Int64s, RecordColumns
 from reput.source.range_reader import Window
@@ -36,10 +36,6 @@ WINDOW_SCHEMA = pa.schema(
         pa.field("key_offsets", pa.binary(), nullable=False),
         pa.field("key_timestamps", pa.binary(), nullable=False),
     ]
-)
-WINDOW_DDL = (
-    f"{RESULT_DDL}, topics array<binary>, queue_ids binary, queue_counts binary, entries binary, "
-    "queue_offsets binary, key_hashes binary, key_offsets binary, key_timestamps binary"
 )
 
 
@@ -195,7 +191,14 @@ class LogicBatch:
 
 
 def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:
-    return np.frombuffer(b"".join(windows[name].to_pylist()), dtype)
+    """A binary column's values one after the other, as one array; copies at most once."""
+    column = windows[name].combine_chunks()
+    values = column if isinstance(column, pa.Array) else column.chunk(0)
+    _, ends, data = values.buffers()
+    if data is None:
+        return np.empty(0, dtype)
+    ends = np.frombuffer(ends, np.int32, len(values) + 1, 4 * values.offset)
+    return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].view(dtype)
 
 
 def _merge_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
@@ -217,7 +220,8 @@ def _merge_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
 
 
 def _regroup(windows: pa.Table, name: str, width: int, blocks: Int64s, counts: Int64s, starts: Int64s) -> Bytes:
-    source = np.frombuffer(bytearray().join(windows[name].to_pylist()), np.uint8).reshape(-1, width)
-    target = np.empty_like(source)
-    cqf.merge_blocks(blocks, counts, starts.copy(), source, target)
-    return target
+    """The column's rows of `width` bytes, each queue's together, as uint8[n, width]."""
+    source = _joined(windows, name, np.dtype(np.uint8))
+    target = np.empty(len(source), np.uint8)
+    cqf.merge_blocks(blocks, counts * width, starts * width, source, target)
+    return target.reshape(-1, width)

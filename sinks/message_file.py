@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.task_result import RESULT_DDL, RESULT_FIELDS, last_record_of
-from reput.source.dispatch_request import MESSAGE_SCHEMA
+from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange
 from reput.source.mapped_file_queue import MappedFile, file_name
 from reput.source.message_columns import message_batch
-from reput.source.offset_range import OffsetRange
 from reput.source.range_reader import DecodeOptions, read_windows
 
 # The table's columns: the broker's name, then a message's. All may be null in Delta: a constraint on a column would
@@ -159,5 +158,7 @@ class _Statistics:
 
 
 def _json_value(value: Any) -> Any:
-    # Whole milliseconds, as stored; readers add one to a maximum.
-    return value.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if isinstance(value, datetime) else value
+    # Whole milliseconds, as stored; readers add one to a maximum. isoformat pads early years, strftime does not.
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return value

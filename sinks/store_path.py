@@ -17,6 +17,7 @@ STORE_CHECKPOINT = "checkpoint"
 LOCK = "lock"
 REPUT = "reput"
 PROGRESS = "progress"
+SCRATCH = "scratch"
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TOPIC_LENGTH_MAX = 127

@@ -32,14 +32,15 @@ def last_record_of(columns: RecordColumns) -> list[int] | None:
 
 
 def in_log_order(results: pa.Table) -> pa.Table:
-    """The tasks' rows sorted by place.
+    """The tasks' rows sorted by place; Spark gives them in order, so that a copy is rarely made.
 
     Raises
     ------
     SinkError
         They overlap or leave a gap: a result is missing or came twice.
     """
-    results = results.sort_by("start")
+    if results["start"].to_pylist() != sorted(results["start"].to_pylist()):
+        results = results.sort_by("start")
     starts, ends = results["start"].to_pylist(), results["end"].to_pylist()
     for end, start in zip(ends, starts[1:], strict=False):
         if end != start:

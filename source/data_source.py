@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -22,11 +22,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from reput.source.dispatch_request import RANGE_SCHEMA, message_schema, spark_schema
+from reput.source.dispatch_request import RANGE_SCHEMA, OffsetRange, message_schema, spark_schema
 from reput.source.errors import DataLossError, OptionError
-from reput.source.log_reader import LogReader
-from reput.source.offset_range import OffsetRange
 from reput.source.options import LATEST, SourceOptions
+from reput.source.worker_process import settle_worker
+
+if TYPE_CHECKING:
+    from reput.source.log_reader import LogReader
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +80,13 @@ class CommitLogDataSource(DataSource):
         return CommitLogStreamReader(options)
 
 
+def _log_reader(options: SourceOptions) -> LogReader:
+    # Workers that only pass ranges on need not load the compiled decoder.
+    from reput.source.log_reader import LogReader  # noqa: PLC0415
+
+    return LogReader(options)
+
+
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, RangePartition)
     span = partition.range
@@ -90,8 +99,8 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
             "file_size": span.file.size,
         }
         yield pa.RecordBatch.from_pylist([row], RANGE_SCHEMA)
+        settle_worker()
         return
-    # Only tasks that decode pay for loading the compiled decoder.
     from reput.source.message_columns import read_messages  # noqa: PLC0415
 
     yield from read_messages(span, options)
@@ -105,7 +114,7 @@ class CommitLogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges that begin on a record; none for an empty log."""
-        log = LogReader(self._options)
+        log = _log_reader(self._options)
         start = log.initial_offset()
         end = log.settled_end(start)
         if self._options.ending_offset != LATEST:
@@ -128,7 +137,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._log = LogReader(options)
+        self._log = _log_reader(options)
         self._available_now_end: int | None = None
         self._initial_offset: dict[str, Any] | None = None
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
+
+from reput.source.mapped_file_queue import MappedFile
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -64,3 +69,20 @@ def message_schema(*, include_body: bool) -> pa.Schema:
 def spark_schema(schema: pa.Schema) -> StructType:
     """The same columns in Spark's types."""
     return from_arrow_schema(schema)
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """`[start, end)` of the log, inside one segment; both are places where a record or the blank begins."""
+
+    start: int
+    end: int
+    file: MappedFile
+
+
+def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[OffsetRange]:
+    """The ranges that rows of ``dispatch_request.RANGE_SCHEMA`` say."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            file = MappedFile(row["file_from_offset"], row["file_size"], row["file"])
+            yield OffsetRange(row["start"], row["end"], file)

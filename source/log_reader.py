@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from reput.source import offset_range
+from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.message_decoder import Verdict
-from reput.source.offset_range import OffsetRange
 from reput.source.options import EARLIEST, LATEST, SourceOptions
 from reput.source.range_reader import DecodeOptions
 from reput.source.reput_end_offset import ReputEnd, ReputEndFinder

@@ -16,7 +16,7 @@ from reput.source import message_format as fmt
 from reput.source import property_kernels as pk
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes, Int64s, RecordColumns
-from reput.source.dispatch_request import MESSAGE_SCHEMA, message_schema
+from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange, message_schema
 from reput.source.java_string import decode_utf8, parse_int
 from reput.source.message_sys_flag import (
     BORNHOST_V6_FLAG,
@@ -24,7 +24,6 @@ from reput.source.message_sys_flag import (
     TRANSACTION_MASK,
     TRANSACTION_TYPE_NAMES,
 )
-from reput.source.offset_range import OffsetRange
 from reput.source.options import SourceOptions
 from reput.source.range_reader import DecodeOptions, read_windows
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-
-import pyarrow as pa
+from collections.abc import Iterator
 
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes
+from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import DataLossError, OptionError
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
 from reput.source.message_decoder import Verdict
@@ -22,23 +20,6 @@ from reput.source.message_format import (
 )
 from reput.source.message_sys_flag import BORNHOST_V6_FLAG
 from reput.source.range_reader import scan_windows
-
-
-@dataclass(frozen=True)
-class OffsetRange:
-    """`[start, end)` of the log, inside one segment; both are places where a record or the blank begins."""
-
-    start: int
-    end: int
-    file: MappedFile
-
-
-def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[OffsetRange]:
-    """The ranges that rows of ``dispatch_request.RANGE_SCHEMA`` say."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            file = MappedFile(row["file_from_offset"], row["file_size"], row["file"])
-            yield OffsetRange(row["start"], row["end"], file)
 
 
 def split(queue: MappedFileQueue, start: int, end: int, bytes_max: int) -> Iterator[OffsetRange]:

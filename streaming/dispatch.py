@@ -12,13 +12,15 @@ from pyspark.sql import DataFrame
 
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
-from reput.sinks.logic_batch import WINDOW_DDL, LogicBatch, LogicNeeds, encode_window
+from reput.sinks.logic_batch import WINDOW_SCHEMA, LogicBatch, LogicNeeds, encode_window
 from reput.sinks.message_file import PART_DDL, PartWriter
 from reput.sinks.message_table import MessageTable, TableBatch
+from reput.sinks.scratch import SCRATCH_DDL, Scratch, hand_over
 from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
-from reput.source.offset_range import ranges_of
+from reput.source.dispatch_request import ranges_of
 from reput.source.range_reader import DecodeOptions, read_windows
+from reput.source.worker_process import settle_worker
 from reput.streaming.progress import BatchReport
 
 Report = Callable[[BatchReport], None]
@@ -56,6 +58,8 @@ class LogicDispatch:
         self._decode = decode
         self._report = report
         self._index = index
+        self._scratch = Scratch(files)
+        self._scratch.clear()
         names = {sink.name for sink in sinks}
         self._needs = LogicNeeds(consume_queue="consumequeue" in names, index="index" in names)
 
@@ -67,17 +71,18 @@ class LogicDispatch:
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """See `Dispatch`; one job: the ranges are read once."""
         began = time.monotonic()
-        needs, decode = self._needs, self._decode
+        needs, decode, scratch = self._needs, self._decode, self._scratch.directory
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            settle_worker()
             for span in ranges_of(batches):
-                for window in read_windows(span.file, span.start, span.end, decode):
-                    yield encode_window(window, needs)
+                windows = read_windows(span.file, span.start, span.end, decode)
+                yield hand_over(scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
 
-        windows = ranges.mapInArrow(task, WINDOW_DDL).toArrow()
-        if not windows.num_rows:
+        results = ranges.mapInArrow(task, SCRATCH_DDL).toArrow()
+        if not results.num_rows:
             return
-        batch = LogicBatch.merge(windows)
+        batch = LogicBatch.merge(self._scratch.take(results["path"].to_pylist()))
         for sink in self._sinks:
             sink.write(batch)
         if batch.last_record is not None:
@@ -115,6 +120,7 @@ class TableDispatch:
         writer = PartWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            settle_worker()
             for span in ranges_of(batches):
                 yield writer.write(span)
 

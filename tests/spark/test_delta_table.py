@@ -31,6 +31,7 @@ from reput.source.errors import OutputError, SinkError
 
 pytestmark = pytest.mark.spark
 
+Open = Callable[..., DeltaTable]
 APP = "store-1/table"
 SCHEMA = StructType(
     [
@@ -122,7 +123,7 @@ def last_version(spark: SparkSession, table: DeltaTable) -> int:
 
 
 @pytest.fixture
-def opened(spark: SparkSession, tmp_path: Path) -> Callable[..., DeltaTable]:
+def opened(spark: SparkSession, tmp_path: Path) -> Open:
     def open_(path: Path = tmp_path / "messages", schema: StructType = SCHEMA, **properties: str) -> DeltaTable:
         clustered = ("topic", "store_time")
         return DeltaTable.open_or_create(spark, path, schema, cluster_by=clustered, properties=properties)
@@ -130,9 +131,7 @@ def opened(spark: SparkSession, tmp_path: Path) -> Callable[..., DeltaTable]:
     return open_
 
 
-def test_rows_are_read_as_written_right_after_each_append(
-    spark: SparkSession, opened: Callable[..., DeltaTable]
-) -> None:
+def test_rows_are_read_as_written_right_after_each_append(spark: SparkSession, opened: Open) -> None:
     table = opened()
     parts: list[pa.Table] = []
     for part in range(3):
@@ -143,7 +142,7 @@ def test_rows_are_read_as_written_right_after_each_append(
     assert table.last_transaction_version("another") is None
 
 
-def test_table_has_clustering_properties_and_schema(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+def test_table_has_clustering_properties_and_schema(spark: SparkSession, opened: Open) -> None:
     table = opened(**{"delta.appendOnly": "true", "it's": "a\\b'c"})
     detail = spark.sql(f"DESCRIBE DETAIL {quoted(table.path)}").first()
     assert detail["clusteringColumns"] == ["topic", "store_time"]
@@ -152,7 +151,7 @@ def test_table_has_clustering_properties_and_schema(spark: SparkSession, opened:
     assert opened(table.path, StructType(SCHEMA.fields[::-1])).append([], app_id=APP, version=1) == 1
 
 
-def test_filters_outside_the_statistics_read_no_file(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+def test_filters_outside_the_statistics_read_no_file(spark: SparkSession, opened: Open) -> None:
     table = opened()
     files = [written(table, f"{first}.parquet", messages(first, topic=f"t{first}")) for first in (0, 100, 200)]
     table.append(files, app_id=APP, version=1)
@@ -169,7 +168,7 @@ def test_filters_outside_the_statistics_read_no_file(spark: SparkSession, opened
         assert files_read(selected(spark, table, where)) == count, where
 
 
-def test_bounds_rounded_as_delta_wants_hide_no_row(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+def test_bounds_rounded_as_delta_wants_hide_no_row(spark: SparkSession, opened: Open) -> None:
     table = opened()
     long = "z" * 40
     rows = messages(999, 1, topic=long)  # 999 ms and 999 us: the maximum is rounded down below it
@@ -183,9 +182,7 @@ def test_bounds_rounded_as_delta_wants_hide_no_row(spark: SparkSession, opened: 
 
 
 @pytest.mark.parametrize("version", [7, 6, 0])
-def test_a_repeated_or_lower_version_is_refused(
-    spark: SparkSession, opened: Callable[..., DeltaTable], version: int
-) -> None:
+def test_a_repeated_or_lower_version_is_refused(spark: SparkSession, opened: Open, version: int) -> None:
     table = opened()
     rows = messages(0)
     table.append([written(table, "0.parquet", rows)], app_id=APP, version=7)
@@ -199,16 +196,14 @@ def test_a_repeated_or_lower_version_is_refused(
     assert table.last_transaction_version(APP) == 2**62
 
 
-def test_an_append_without_files_moves_the_version(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+def test_an_append_without_files_moves_the_version(spark: SparkSession, opened: Open) -> None:
     table = opened()
     assert [table.append([], app_id=APP, version=version) for version in (10, 11)] == [1, 2]
     assert opened().last_transaction_version(APP) == 11
     assert rows_of(selected(spark, table)) == []
 
 
-def test_the_data_frame_writer_sees_the_same_transactions(
-    spark: SparkSession, opened: Callable[..., DeltaTable]
-) -> None:
+def test_the_data_frame_writer_sees_the_same_transactions(spark: SparkSession, opened: Open) -> None:
     table = opened()
     table.append([written(table, "0.parquet", messages(0))], app_id=APP, version=100)
     rows = spark.createDataFrame([("orders", None, 500, 0, None, None)], SCHEMA.simpleString())
@@ -222,9 +217,7 @@ def test_the_data_frame_writer_sees_the_same_transactions(
     assert table.append([], app_id=APP, version=102) == 3
 
 
-def test_optimize_compacts_and_clusters_and_keeps_the_rows(
-    spark: SparkSession, opened: Callable[..., DeltaTable]
-) -> None:
+def test_optimize_compacts_and_clusters_and_keeps_the_rows(spark: SparkSession, opened: Open) -> None:
     table = opened(**{"delta.appendOnly": "true"})
     parts = [messages(first, topic=f"t{first % 20}") for first in range(0, 60, 10)]
     for number, part in enumerate(parts):
@@ -243,9 +236,7 @@ def test_optimize_compacts_and_clusters_and_keeps_the_rows(
     assert "reput/" in history[0]["engineInfo"]
 
 
-def test_many_commits_leave_checkpoints_and_stay_readable(
-    spark: SparkSession, opened: Callable[..., DeltaTable]
-) -> None:
+def test_many_commits_leave_checkpoints_and_stay_readable(spark: SparkSession, opened: Open) -> None:
     table = opened()
     parts = [messages(first, 2) for first in range(0, 250, 10)]
     for number, part in enumerate(parts):
@@ -258,9 +249,7 @@ def test_many_commits_leave_checkpoints_and_stay_readable(
     assert opened().last_transaction_version(APP) == 24
 
 
-def test_a_checkpoint_removes_what_the_retention_no_longer_keeps(
-    spark: SparkSession, opened: Callable[..., DeltaTable]
-) -> None:
+def test_a_checkpoint_removes_what_the_retention_no_longer_keeps(spark: SparkSession, opened: Open) -> None:
     short = {"delta.logRetentionDuration": "interval 1 hours", "delta.checkpointInterval": "5"}
     table = opened(**short, **{"delta.deletedFileRetentionDuration": "interval 1 hours"})
     rows = messages(0)
@@ -277,7 +266,7 @@ def test_a_checkpoint_removes_what_the_retention_no_longer_keeps(
 
 
 def test_a_failed_checkpoint_is_told_and_the_commit_stands(
-    spark: SparkSession, opened: Callable[..., DeltaTable], caplog: pytest.LogCaptureFixture
+    spark: SparkSession, opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = opened(**{"delta.checkpointInterval": "2"})
     (table.path / "_delta_log" / "_last_checkpoint" / "in the way").mkdir(parents=True)
@@ -291,9 +280,7 @@ def test_a_failed_checkpoint_is_told_and_the_commit_stands(
 
 
 @pytest.mark.parametrize("name", ["with space", "back`tick", "größe 消息", "per%20cent", "q'uo\"te\\"])
-def test_any_path_can_hold_a_table(
-    spark: SparkSession, opened: Callable[..., DeltaTable], tmp_path: Path, name: str
-) -> None:
+def test_any_path_can_hold_a_table(spark: SparkSession, opened: Open, tmp_path: Path, name: str) -> None:
     encoding = spark._jvm.java.lang.System.getProperty("sun.jnu.encoding")
     if not name.isascii() and encoding != "UTF-8":
         pytest.skip(f"this JVM names files in {encoding}")
@@ -305,7 +292,7 @@ def test_any_path_can_hold_a_table(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_foreign_files_are_refused_and_left_alone(opened: Callable[..., DeltaTable], tmp_path: Path) -> None:
+def test_foreign_files_are_refused_and_left_alone(opened: Open, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "messages").mkdir()
     (tmp_path / "messages" / "mine.txt").write_text("mine")
@@ -334,18 +321,14 @@ def test_foreign_files_are_refused_and_left_alone(opened: Callable[..., DeltaTab
         ),
     ],
 )
-def test_a_table_with_another_schema_is_refused(
-    opened: Callable[..., DeltaTable], fields: list[StructField], message: str
-) -> None:
+def test_a_table_with_another_schema_is_refused(opened: Open, fields: list[StructField], message: str) -> None:
     path = opened().path
     with pytest.raises(OutputError, match=message) as refused:
         opened(schema=StructType(fields))
     assert str(path) in str(refused.value)
 
 
-def test_an_altered_or_partitioned_table_is_refused(
-    spark: SparkSession, opened: Callable[..., DeltaTable], tmp_path: Path
-) -> None:
+def test_an_altered_or_partitioned_table_is_refused(spark: SparkSession, opened: Open, tmp_path: Path) -> None:
     table = opened()
     table.append([], app_id=APP, version=1)
     spark.sql(f"ALTER TABLE {quoted(table.path)} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
@@ -357,7 +340,7 @@ def test_an_altered_or_partitioned_table_is_refused(
         opened(tmp_path / "partitioned")
 
 
-def test_a_bad_file_is_refused_and_nothing_written(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+def test_a_bad_file_is_refused_and_nothing_written(spark: SparkSession, opened: Open) -> None:
     table = opened()
     good = written(table, "0.parquet", messages(0))
     for bad, message in (
@@ -377,7 +360,7 @@ def test_a_bad_file_is_refused_and_nothing_written(spark: SparkSession, opened: 
     assert table.append([good], app_id=APP, version=1) == 1
 
 
-def test_commits_of_other_writers_are_seen(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+def test_commits_of_other_writers_are_seen(spark: SparkSession, opened: Open) -> None:
     one, other = opened(), opened()
     assert one.append([], app_id=APP, version=1) == 1
     assert other.append([], app_id="another", version=1) == 2
@@ -387,7 +370,7 @@ def test_commits_of_other_writers_are_seen(spark: SparkSession, opened: Callable
     assert other.last_transaction_version(APP) == 2
 
 
-def test_a_table_removed_under_it_is_not_continued(spark: SparkSession, opened: Callable[..., DeltaTable]) -> None:
+def test_a_table_removed_under_it_is_not_continued(spark: SparkSession, opened: Open) -> None:
     table = opened()
     for version in range(3):
         table.append([], app_id=APP, version=version)
@@ -399,7 +382,7 @@ def test_a_table_removed_under_it_is_not_continued(spark: SparkSession, opened: 
     assert table.append([], app_id=APP, version=3) == 1
 
 
-def test_append_inside_foreach_batch(spark: SparkSession, opened: Callable[..., DeltaTable], tmp_path: Path) -> None:
+def test_append_inside_foreach_batch(spark: SparkSession, opened: Open, tmp_path: Path) -> None:
     table = opened()
 
     def sink(batch: DataFrame, batch_id: int) -> None:

@@ -1,0 +1,176 @@
+"""Run the sinks of the `logic` query over a log without Spark, at any cut points, and read back what they leave."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+from model import Record, Settings, consume_queue_files, index_file_contents
+from record_writer import CommitLogWriter, Message, StoredRecord
+
+from reput.sinks.consume_queue import ConsumeQueueSink
+from reput.sinks.consume_queue_format import ENTRY
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.index_service import IndexSink
+from reput.sinks.logic_batch import KeyEntries, LogicBatch, LogicNeeds, QueueEntries, encode_window
+from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.offset_range import split
+from reput.source.range_reader import DecodeOptions, read_windows
+
+#: 2023-11-14 22:13:20 UTC, for ever: what a run names its index files after.
+STUCK_CLOCK_SECONDS = 1_700_000_000.0
+
+
+def stuck_clock() -> float:
+    """Tell the same time at every call."""
+    return STUCK_CLOCK_SECONDS
+
+
+class LogBatches:
+    """Makes the batch of any `[start, end)` of a commitlog, as the tasks and the driver of a micro-batch do."""
+
+    def __init__(self, commitlog: Path, range_bytes: int = 700, window_bytes: int = 300) -> None:
+        """Ranges and windows are small, so that a batch is put together from many."""
+        self._queue = MappedFileQueue.load([commitlog])
+        self._range_bytes = range_bytes
+        self._window_bytes = window_bytes
+
+    def __call__(self, start: int, end: int) -> LogicBatch:
+        """The batch; both must be places where a record or the blank begins, or where the records end."""
+        spans = split(self._queue, start, end, self._range_bytes)
+        rows = [
+            encode_window(window, LogicNeeds())
+            for span in spans
+            for window in read_windows(span.file, span.start, span.end, DecodeOptions(), self._window_bytes)
+        ]
+        return LogicBatch.merge(pa.Table.from_batches(reversed(rows)))  # results come in no order
+
+
+def places(records: Iterable[Record]) -> list[int]:
+    """Where a batch may begin or end: at each record, and behind it, where that is a blank."""
+    return sorted({place for at, _, size in records for place in (at, at + size)})
+
+
+def write_log(directory: Path, messages: Iterable[Message], mapped_file_size: int = 2000) -> list[StoredRecord]:
+    """Write a commitlog and return what it holds."""
+    with CommitLogWriter(directory, mapped_file_size) as writer:
+        for message in messages:
+            writer.append(message)
+    return writer.records
+
+
+def batch_of(topic: bytes, queue_id: int, placed: Sequence[tuple[int, int]], msg_size: int = 100) -> LogicBatch:
+    """A batch of one queue without a log: records of `msg_size` bytes at (physical offset, queue offset)."""
+    entries = np.array([(at, msg_size, 0) for at, _ in placed], ENTRY).view(np.uint8).reshape(-1, ENTRY.itemsize)
+    queue = QueueEntries(topic, queue_id, entries, np.array([offset for _, offset in placed], np.int64))
+    nothing = np.empty(0, np.int64)
+    keys = KeyEntries(np.empty(0, np.int32), nothing, nothing)
+    return LogicBatch(0, max(at for at, _ in placed) + msg_size, len(placed), None, (queue,), keys)
+
+
+class SinkRun:
+    """Both sinks of one output, from recovery to close, and the store checkpoint after each batch."""
+
+    def __init__(
+        self, root: Path, settings: Settings, start: int = 0, clock: Callable[[], float] = stuck_clock
+    ) -> None:
+        self.files = DurableFiles(root)
+        self.queues = ConsumeQueueSink(self.files, settings.mapped_file_size_consume_queue)
+        self.index = IndexSink(self.files, settings.max_hash_slot_num, settings.max_index_num, clock)
+        self._start = start
+
+    def __enter__(self) -> SinkRun:
+        try:
+            self.recover()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def end(self) -> int:
+        """Both sinks have every record before this place."""
+        return min(self.queues.end_offset, self.index.end_offset)
+
+    def recover(self) -> None:
+        """Bring both sinks to what their progress records say."""
+        self.queues.recover(self._start)
+        self.index.recover(self._start)
+
+    def write(self, batch: LogicBatch) -> None:
+        """Do with a batch what the `logic` query does."""
+        self.queues.write(batch)
+        self.index.write(batch)
+        if batch.last_record is not None:
+            known = load_store_checkpoint(self.files)
+            time = batch.last_record.store_timestamp
+            physic = max(known.physic_msg_timestamp, time)
+            store_checkpoint(self.files, StoreCheckpoint(physic, time, self.index.index_msg_timestamp))
+
+    def close(self) -> None:
+        """Close the files."""
+        self.files.close()
+
+
+def run_sinks(
+    root: Path, batches: LogBatches, cuts: Iterable[int], settings: Settings, clock: Callable[[], float] = stuck_clock
+) -> None:
+    """Dispatch the log in one run, a batch between each two cuts."""
+    cuts = list(cuts)
+    with SinkRun(root, settings, cuts[0], clock) as run:
+        for start, end in itertools.pairwise(cuts):
+            run.write(batches(start, end))
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    """Every file by its path below `root`."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def queue_files(root: Path) -> dict[str, bytes]:
+    """The ConsumeQueue files by their path below `root`."""
+    return {path: data for path, data in files_below(root).items() if path.startswith("consumequeue/")}
+
+
+def index_contents(root: Path) -> list[bytes]:
+    """The index files' contents, oldest first: their names are a clock's."""
+    return [data for path, data in files_below(root).items() if path.startswith("index/")]
+
+
+def expected_queue_files(records: Iterable[Record], settings: Settings) -> dict[str, bytes]:
+    """What `queue_files` must be, by the model."""
+    return {
+        f"consumequeue/{topic}/{queue_id}/{offset:020d}": content
+        for (topic, queue_id), files in consume_queue_files(records, settings).items()
+        for offset, content in files.items()
+    }
+
+
+def check_output(root: Path, records: Sequence[Record], settings: Settings) -> None:
+    """The output holds what the model says, the progress records and the checkpoint, and nothing else."""
+    queues = expected_queue_files(records, settings)
+    assert queue_files(root) == queues
+    assert index_contents(root) == index_file_contents(records, settings)
+    own = ["reput/progress/consumequeue.json", "reput/progress/index.json"]
+    others = {path for path in files_below(root) if not path.startswith(("consumequeue/", "index/"))}
+    assert others == {*own, *(["checkpoint"] if records else [])}
+
+
+@contextmanager
+def no_fsync() -> Iterator[None]:
+    """Leave out the waiting for the disk, for the tests that run thousands of batches and pull no plug."""
+    with mock.patch.object(os, "fsync"):
+        yield
