@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from broker.fixtures import rocketmq  # noqa: F401
 from pyspark.sql import SparkSession
 
 DATA = Path(__file__).parent / "data"
@@ -61,3 +64,28 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def hold_lock() -> Iterator[Callable[[Path], int]]:
+    """Let another process hold the lock of a store, as a broker does; gives its process id."""
+    holders: list[subprocess.Popen[str]] = []
+
+    def hold(path: Path) -> int:
+        code = (
+            "import fcntl,os,sys\n"
+            f"f=os.open({str(path)!r}, os.O_RDWR | os.O_CREAT)\n"
+            "fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)\n"
+            "print('held', flush=True); sys.stdin.read()\n"
+        )
+        holder = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        holders.append(holder)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        return holder.pid
+
+    yield hold
+    for holder in holders:
+        holder.communicate()

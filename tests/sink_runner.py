@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 from model import Record, Settings, consume_queue_files, index_file_contents
 from record_writer import CommitLogWriter, Message, StoredRecord
 
+from reput.sinks import durable_file
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.consume_queue_format import ENTRY
 from reput.sinks.durable_file import DurableFiles
@@ -169,8 +169,30 @@ def check_output(root: Path, records: Sequence[Record], settings: Settings) -> N
     assert others == {*own, *(["checkpoint"] if records else [])}
 
 
+class OneThread:
+    """Stands in for a thread pool: does the work at once, in order."""
+
+    def __init__(self, _: int) -> None:
+        self.map = map
+
+    def __enter__(self) -> OneThread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _rename(source: str | Path, target: str | Path) -> None:
+    Path(target).unlink(missing_ok=True)  # replacing a file makes some file systems wait for the new one's data
+    Path(source).rename(target)
+
+
 @contextmanager
 def no_fsync() -> Iterator[None]:
     """Leave out the waiting for the disk, for the tests that run thousands of batches and pull no plug."""
-    with mock.patch.object(os, "fsync"):
+    with (
+        mock.patch.object(durable_file.os, "fsync"),
+        mock.patch.object(durable_file.os, "replace", _rename),
+        mock.patch.object(durable_file, "ThreadPoolExecutor", OneThread),
+    ):
         yield

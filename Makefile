@@ -1,0 +1,46 @@
+# Every target makes .venv first if it is missing; nothing else has to be installed but Python 3.10+ and Java 17+.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := .work/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint format clean bench
+
+##@ Use
+demo: $(READY)  ## tail a real broker's store, compare every file with the broker's, ask the table
+	$(BIN)/python tests/demo.py --work $(DEMO)
+
+##@ Develop
+test: $(READY)  ## all tests but the slow ones, a real broker's among them
+	$(BIN)/python -m pytest -m "not slow"
+
+test-fast: $(READY)  ## the tests without Spark and without a broker: seconds
+	$(BIN)/python -m pytest tests/unit tests/faults -m "not slow and not broker and not spark"
+
+lint: $(READY)  ## ruff, mypy strict, the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## let ruff format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## messages per second of the decoder, `logic` and `table`, on a log of 3 million messages
+	$(BIN)/python tests/benchmarks/throughput.py --work .work/bench
+
+clean:  ## remove what demo, tests and benchmarks left, and the environment
+	rm -rf $(VENV) .work build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+help:  ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "reput needs Python 3.10 or later, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(READY)

@@ -1,0 +1,71 @@
+"""`make demo`: the main job on a store that a real RocketMQ 4.9.3 broker left, checked against the broker's own files.
+
+It runs the commands a user would run, `reput tail` and `reput sql`, and compares the result byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+from store_compare import differing_bytes, store_files
+
+DATA = Path(__file__).parent / "data"
+STORE = "v4-plain"
+
+
+def reput(*arguments: str | Path, capture: bool = False) -> str:
+    """Run the command line as a user does; its output is shown, or given back."""
+    command = [str(Path(sys.executable).with_name("reput")), *(str(argument) for argument in arguments)]
+    print("$ reput", " ".join(map(str, arguments)), flush=True)
+    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE if capture else None)
+    return done.stdout or ""
+
+
+def main() -> None:
+    """Unpack, tail, compare, query; exit code 1 when anything differs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--work", type=Path, required=True, help="a directory for the demo's files; emptied first")
+    work = parser.parse_args().work
+    began = time.monotonic()
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    with tarfile.open(DATA / f"{STORE}.tar.gz") as archive:
+        archive.extractall(work, filter="data")
+    facts = json.loads((DATA / f"{STORE}.json").read_text())
+    store, output, table = work / STORE / "store", work / "output", work / "messages"
+    broker_conf = work / STORE / "broker.conf"
+
+    reput(
+        *("tail", "--store", store, "--broker-conf", broker_conf),
+        *("--output", output, "--table", table, "--available-now"),
+    )
+    differences = differing_bytes(store, output)
+    compared = sorted(store_files(store))
+    queues = sum(name.startswith("consumequeue/") for name in compared)
+    count = json.loads(reput("sql", "--table", table, "--format", "json", "SELECT count(*) n FROM messages", capture=True))
+    query = (
+        "SELECT topic, tags, count(*) messages, sum(msg_size) bytes, min(store_time) first_stored "
+        "FROM messages WHERE topic = 'TopicA' AND tags IN ('TagA', 'TagB') GROUP BY topic, tags ORDER BY tags"
+    )
+    reput("sql", "--table", table, query)
+
+    print(f"messages in the log        {facts['totalMessages']}")
+    print(f"rows in the table          {count['n']}")
+    print(f"ConsumeQueue files compared {queues}, IndexFiles compared {len(compared) - queues}")
+    print(f"differing bytes            {sum(differences.values())}")
+    print(f"seconds                    {time.monotonic() - began:.0f}")
+    for name, number in differences.items():
+        print(f"  {name}: {number} bytes differ")
+    if differences or count["n"] != facts["totalMessages"]:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""A real broker under load with `reput tail` beside it, a stop and a start in the middle, and a comparison at the end.
+
+By hand: ``python tests/live_run.py --rate 2000 --seconds 60 --work .work/live`` prints the lag in bytes over time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.rocketmq import Broker, RocketMQ
+from store_compare import differing_bytes, store_files
+
+from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.reput_end_offset import ReputEndFinder
+
+BROKER_CONF: dict[str, str | int | bool] = {
+    "mappedFileSizeCommitLog": 16 << 20,
+    "mappedFileSizeConsumeQueue": 60_000,
+    "maxHashSlotNum": 10_000,
+    "maxIndexNum": 40_000,
+}
+SINKS = ("consumequeue", "index")
+SAMPLE_SECONDS = 0.1
+CATCH_UP_SECONDS = 120.0
+
+
+@dataclass
+class LiveResult:
+    """What a live run showed; `differences` are bytes by file, `missing` and `extra` are physical offsets."""
+
+    acknowledged: int
+    files: int
+    differences: dict[str, int]
+    missing: int
+    extra: int
+    rows: int
+    lag_bytes: list[int] = field(default_factory=list)
+    restart_seconds: float = 0.0
+
+    def lag(self, percent: int) -> int:
+        """A percentile of the samples of the lag, in bytes."""
+        return int(statistics.quantiles(self.lag_bytes, n=100, method="inclusive")[percent - 1])
+
+
+class LiveTail:
+    """`reput tail` as a process beside the broker."""
+
+    def __init__(self, broker: Broker, work: Path) -> None:
+        self.store, self.output, self.table = broker.store, work / "output", work / "messages"
+        self._broker_conf = work / "tail.conf"
+        self._broker_conf.write_text("".join(f"{name}={value}\n" for name, value in BROKER_CONF.items()))
+        self._log = work / "tail.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it runs until `stop`."""
+        command = [
+            str(Path(sys.executable).with_name("reput")),
+            *("tail", "--store", str(self.store), "--output", str(self.output), "--table", str(self.table)),
+            *("--broker-conf", str(self._broker_conf), "--option", "tableTriggerMs=1000"),
+        ]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for exit code 0."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(timeout=120)
+        assert code == 0, f"reput tail ended with {code}:\n{self.log_tail()}"
+        self._process = None
+
+    def kill(self) -> None:
+        """End it whatever happens."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def log_tail(self) -> str:
+        """The last lines it wrote."""
+        return "\n".join(self._log.read_text().splitlines()[-20:])
+
+    def end_offset(self, *sinks: str) -> int:
+        """How far the slowest of the sinks is, 0 before the first start."""
+        ends = []
+        for name in sinks or SINKS:
+            try:
+                record = json.loads((self.output / "reput" / "progress" / f"{name}.json").read_text())
+            except FileNotFoundError:
+                return 0
+            ends.append(int(record["end_offset"]))
+        return min(ends)
+
+    def wait_for(self, offset: int, *sinks: str) -> None:
+        """Wait until the sinks have the effect of every record before `offset`."""
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while self.end_offset(*sinks) < offset:
+            assert self._process is not None
+            assert self._process.poll() is None, f"reput tail died:\n{self.log_tail()}"
+            assert time.monotonic() < deadline, f"stuck at {self.end_offset(*sinks)} of {offset}:\n{self.log_tail()}"
+            time.sleep(SAMPLE_SECONDS)
+
+
+def log_end(finder: ReputEndFinder, store: Path) -> int:
+    """The end of whole records as an outsider sees it now."""
+    queue = MappedFileQueue.load([store / "commitlog"])
+    return finder.find(queue, queue.min_offset).offset
+
+
+def live_run(rocketmq: RocketMQ, work: Path, *, rate: int, seconds: int) -> LiveResult:
+    """Run it; `rate` messages a second for so many seconds, with the tail stopped and started in the middle."""
+    with rocketmq.name_server(work / "namesrv") as names, rocketmq.broker(work / "broker", names, BROKER_CONF) as broker:
+        acks = work / "acks.jsonl"
+        tail = LiveTail(broker, work)
+        tail.start()
+        try:
+            tail.wait_for(0, *SINKS, "messages")
+            with rocketmq.start_workload(
+                "send", names, topics="A:4,B:8,C:1", rate=rate, seconds=seconds, threads=4, mode="async", acksFile=acks
+            ) as load:
+                lag, restart = watch(tail, load, seconds)
+                sent = load.wait()
+            end = log_end(ReputEndFinder(check_crc=True, tail_guard_ms=0), broker.store)
+            tail.wait_for(end, *SINKS, "messages")
+            broker.stop()
+            tail.stop()
+        finally:
+            tail.kill()
+    return compare(broker.store, tail, sent, acks, lag, restart)
+
+
+def watch(tail: LiveTail, load: Any, seconds: int) -> tuple[list[int], float]:
+    """Sample the lag while the load runs; stop and start the tail in the middle. Bytes, and seconds of absence."""
+    finder = ReputEndFinder(check_crc=False, tail_guard_ms=0)
+    lag: list[int] = []
+    restarted = 0.0
+    began = time.monotonic()
+    while load.running:
+        if not restarted and time.monotonic() - began > seconds / 2:
+            stopped_at = time.monotonic()
+            tail.stop()
+            tail.start()
+            # The lag while the tail is down says nothing of it: sample again when it has caught up.
+            tail.wait_for(log_end(finder, tail.store))
+            restarted = time.monotonic() - stopped_at
+        behind = log_end(finder, tail.store) - tail.end_offset()
+        lag.append(max(0, behind))
+        time.sleep(SAMPLE_SECONDS)
+    return lag, restarted
+
+
+def compare(
+    store: Path, tail: LiveTail, sent: dict[str, Any], acks: Path, lag: list[int], restart: float
+) -> LiveResult:
+    """Files byte for byte, and the table's rows against what producers had acknowledged."""
+    wanted = {json.loads(line)["physical_offset"] for line in acks.read_text().splitlines()}
+    found = table_offsets(tail.table)
+    return LiveResult(
+        acknowledged=int(sent["acknowledged"]),
+        files=len(store_files(store)),
+        differences=differing_bytes(store, tail.output),
+        missing=len(wanted - set(found)),
+        extra=len(set(found) - wanted) + len(found) - len(set(found)),
+        rows=len(found),
+        lag_bytes=lag,
+        restart_seconds=restart,
+    )
+
+
+def table_offsets(table: Path) -> list[int]:
+    """The physical offset of every row, by the command line."""
+    command = [
+        str(Path(sys.executable).with_name("reput")),
+        *("sql", "--table", str(table), "--format", "csv", "SELECT physical_offset FROM messages"),
+    ]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [int(line) for line in lines[1:]]
+
+
+def main() -> None:
+    """Run by hand and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=int, default=2000, help="messages a second")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--work", type=Path, required=True, help="a new directory")
+    parser.add_argument("--version", default="4.9.3", help="of RocketMQ")
+    given = parser.parse_args()
+    given.work.mkdir(parents=True)
+    result = live_run(RocketMQ(given.version), given.work.resolve(), rate=given.rate, seconds=given.seconds)
+    print(f"acknowledged messages   {result.acknowledged}")
+    print(f"rows in the table       {result.rows}, missing {result.missing}, beyond what was acknowledged {result.extra}")
+    print(f"files compared          {result.files}, differing bytes {sum(result.differences.values())}")
+    print(f"lag in bytes            median {result.lag(50)}, p99 {result.lag(99)}, samples {len(result.lag_bytes)}")
+    print(f"stopped and started     in {result.restart_seconds:.1f} s, caught up")
+    sys.exit(1 if result.differences or result.missing else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""The whole pipeline on stores of real brokers, in one Spark session."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import BrokerStore
+from pyspark.sql import SparkSession
+from record_writer import CommitLogWriter, Message
+from rich.console import Console
+from store_compare import differing_bytes
+
+from reput.source.errors import CommitLogRewoundError, DataLossError, OutputError, ReputError, StoreLockedError
+from reput.streaming.config import load_config
+from reput.streaming.progress import ProgressReporter
+from reput.streaming.tail import Tail, TailPaths
+
+pytestmark = pytest.mark.spark
+
+Unpack = Callable[[str], BrokerStore]
+
+
+def run_tail(
+    spark: SparkSession, store: Path, output: Path, *options: str, table: Path | None = None, conf: Path | None = None
+) -> ProgressReporter:
+    """Run `reput tail --available-now` in this process."""
+    config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
+    reporter = ProgressReporter(Console(file=io.StringIO()))
+    with Tail(config, TailPaths(output, table, None), reporter) as tail:
+        tail.run(spark, available_now=True)
+    return reporter
+
+
+def rows(spark: SparkSession, table: Path) -> int:
+    """Rows of the message table."""
+    return spark.read.format("delta").load(str(table)).count()
+
+
+@pytest.mark.parametrize("name", ["v4-plain", "v4-tx-delay-retry", "v4-killed-rebuilt", "v4-expired-rebuilt"])
+def test_files_equal_the_brokers_and_the_table_has_each_message_once(
+    spark: SparkSession, broker_store: Unpack, tmp_path: Path, name: str
+) -> None:
+    """ConsumeQueue and IndexFile byte for byte, rows = messages, in several micro-batches."""
+    store = broker_store(name)
+    run_tail(
+        spark,
+        store.root,
+        tmp_path / "out",
+        "maxBytesPerTrigger=3m",
+        "maxBytesPerPartition=900k",
+        "tableMaxBytesPerTrigger=5m",
+        table=tmp_path / "table",
+        conf=store.broker_conf,
+    )
+    assert differing_bytes(store.root, tmp_path / "out") == {}
+    assert rows(spark, tmp_path / "table") == store.facts["totalMessages"]
+    frame = spark.read.format("delta").load(str(tmp_path / "table"))
+    assert frame.select("physical_offset").distinct().count() == store.facts["totalMessages"]
+    found = {row["topic"]: row["count"] for row in frame.groupBy("topic").count().collect()}
+    assert found == store.facts["messagesPerTopic"]
+
+
+def test_without_index(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+    """messageIndexEnable=false leaves no index, and the queues are the same."""
+    store = broker_store("v4-plain")
+    run_tail(spark, store.root, tmp_path / "out", "messageIndexEnable=false", conf=store.broker_conf)
+    assert not (tmp_path / "out" / "index").exists()
+    assert differing_bytes(store.root, tmp_path / "out", index=False) == {}
+
+
+def test_a_second_run_adds_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+    """The log grows between two runs: queues and table go on where they were."""
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
+        for number in range(20):
+            writer.append(Message(properties={"KEYS": f"k{number}"}))
+        run_tail(spark, tmp_path / "store", tmp_path / "out", table=tmp_path / "table")
+        first = rows(spark, tmp_path / "table")
+        for number in range(20, 50):
+            writer.append(Message(properties={"KEYS": f"k{number}"}))
+    reporter = run_tail(spark, tmp_path / "store", tmp_path / "out", table=tmp_path / "table")
+    assert (first, rows(spark, tmp_path / "table")) == (20, 50)
+    assert (reporter.messages("logic"), reporter.messages("table")) == (30, 30)
+    run_tail(spark, tmp_path / "store", tmp_path / "fresh")
+    assert differing_bytes(tmp_path / "fresh", tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "reput/spark-checkpoint",
+        "reput/progress",
+        "consumequeue",
+        "index",
+        "reput/progress/index.json",
+        "reput/progress/consumequeue.json",
+        "reput/progress/messages.json",
+        "reput",
+    ],
+)
+def test_whatever_is_lost_is_made_again(
+    spark: SparkSession, broker_store: Unpack, tmp_path: Path, lost: str
+) -> None:
+    """Lost checkpoints, progress records or files: healed to equal bytes, and no row twice."""
+    store = broker_store("v4-tx-delay-retry")
+    out, table = tmp_path / "out", tmp_path / "table"
+    run_tail(spark, store.root, out, table=table, conf=store.broker_conf)
+    target = out / lost
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    run_tail(spark, store.root, out, table=table, conf=store.broker_conf)
+    assert differing_bytes(store.root, out) == {}
+    assert rows(spark, table) == store.facts["totalMessages"]
+
+
+@pytest.mark.parametrize("query", ["logic", "table"])
+def test_a_replayed_batch_changes_nothing(
+    spark: SparkSession, broker_store: Unpack, tmp_path: Path, query: str
+) -> None:
+    """Spark forgets that its last batch was done and plans it again: no byte and no row changes."""
+    store = broker_store("v4-tx-delay-retry")
+    out, table = tmp_path / "out", tmp_path / "table"
+    options = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=200k")
+    run_tail(spark, store.root, out, *options, table=table, conf=store.broker_conf)
+    commits = out / "reput" / "spark-checkpoint" / query / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    for path in (commits / str(last), commits / f".{last}.crc"):
+        path.unlink(missing_ok=True)
+    run_tail(spark, store.root, out, *options, table=table, conf=store.broker_conf)
+    assert differing_bytes(store.root, out) == {}
+    assert rows(spark, table) == store.facts["totalMessages"]
+
+
+def test_a_new_sink_catches_up_with_the_checkpoint(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+    """The index is switched on after Spark's checkpoint has passed the log: it is filled all the same."""
+    store = broker_store("v4-tx-delay-retry")
+    run_tail(spark, store.root, tmp_path / "out", "messageIndexEnable=false", conf=store.broker_conf)
+    run_tail(spark, store.root, tmp_path / "out", conf=store.broker_conf)
+    assert differing_bytes(store.root, tmp_path / "out") == {}
+
+
+def test_the_brokers_own_files_are_taken_over(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+    """An output with a broker's complete files is left as it is, byte for byte."""
+    store = broker_store("v4-plain")
+    copy = tmp_path / "store"
+    shutil.copytree(store.root, copy)
+    reporter = run_tail(spark, copy, copy, conf=store.broker_conf)
+    assert differing_bytes(store.root, copy) == {}
+    assert reporter.messages("logic") <= 1
+
+
+def test_the_log_is_not_touched(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+    """Sizes, times and bytes of the commitlog are the same before and after."""
+    store = broker_store("v4-tx-delay-retry")
+
+    def state() -> list[tuple[str, int, bytes]]:
+        files = sorted((store.root / "commitlog").iterdir())
+        return [(path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in files]
+
+    before = state()
+    run_tail(spark, store.root, tmp_path / "out", conf=store.broker_conf)
+    assert state() == before
+
+
+def test_a_log_that_was_cut_and_written_on_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    """Another record at the place of the last one that was dispatched stops the run."""
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
+        writer.append(Message(body=b"one"))
+        writer.append(Message(body=b"two"))
+    run_tail(spark, tmp_path / "store", tmp_path / "out")
+    shutil.rmtree(tmp_path / "store")
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
+        writer.append(Message(body=b"one"))
+        writer.append(Message(body=b"six"))
+        writer.append(Message(body=b"ten"))
+    with pytest.raises(CommitLogRewoundError, match="cut the log and wrote on"):
+        run_tail(spark, tmp_path / "store", tmp_path / "out")
+
+
+def test_expired_records_are_a_loss_unless_allowed(spark: SparkSession, tmp_path: Path) -> None:
+    """The first segment expires unread: an error, and with failOnDataLoss=false a jump."""
+    store = tmp_path / "store"
+    with CommitLogWriter(store / "commitlog", 1024) as writer:
+        for number in range(3):
+            writer.append(Message(properties={"KEYS": f"k{number}"}))
+        run_tail(spark, store, tmp_path / "out", table=tmp_path / "table")
+        for number in range(3, 40):
+            writer.append(Message(properties={"KEYS": f"k{number}"}))
+        expired = sorted((store / "commitlog").iterdir())[:2]
+        kept = [record for record in writer.records if record.physical_offset >= 2048]
+    for path in expired:
+        path.unlink()
+    with pytest.raises(DataLossError, match="failOnDataLoss=false"):
+        run_tail(spark, store, tmp_path / "out", table=tmp_path / "table")
+    run_tail(spark, store, tmp_path / "out", "failOnDataLoss=false", table=tmp_path / "table")
+    assert rows(spark, tmp_path / "table") == 3 + len(kept)
+
+
+def test_a_broker_on_the_output_is_refused(broker_store: Unpack, tmp_path: Path, hold_lock: Callable[[Path], int]) -> None:
+    """The lock of the output is held: the message names the process, nothing is written."""
+    store = broker_store("v4-plain")
+    (tmp_path / "out").mkdir()
+    holder = hold_lock(tmp_path / "out" / "lock")
+    config = load_config(store.root, broker_conf=store.broker_conf)
+    reporter = ProgressReporter(Console(file=io.StringIO()))
+    with (
+        pytest.raises(StoreLockedError, match=f"by process {holder}"),
+        Tail(config, TailPaths(tmp_path / "out", None, None), reporter),
+    ):
+        pass
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["lock"]
+
+
+def test_another_store_with_the_same_checkpoint_is_refused(
+    spark: SparkSession, broker_store: Unpack, tmp_path: Path
+) -> None:
+    """A checkpoint that was made for one store is not used for another."""
+    plain, killed = broker_store("v4-plain"), broker_store("v4-killed-rebuilt")
+    run_tail(spark, plain.root, tmp_path / "out", conf=plain.broker_conf)
+    with pytest.raises(ReputError, match="another"):
+        run_tail(spark, killed.root, tmp_path / "out", conf=killed.broker_conf)
+
+
+def test_a_table_of_another_store_is_refused(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+    """Two stores under one broker name cannot share a table: the second would look like rows already there."""
+    plain, killed = broker_store("v4-plain"), broker_store("v4-killed-rebuilt")
+    run_tail(spark, plain.root, tmp_path / "one", table=tmp_path / "table", conf=plain.broker_conf)
+    with pytest.raises(CommitLogRewoundError, match="messages has a record"):
+        run_tail(spark, killed.root, tmp_path / "two", table=tmp_path / "table", conf=killed.broker_conf)
+    run_tail(spark, killed.root, tmp_path / "two", "broker=b", table=tmp_path / "table", conf=killed.broker_conf)
+    assert rows(spark, tmp_path / "table") == plain.facts["totalMessages"] + killed.facts["totalMessages"]
+
+
+def test_output_inside_the_commitlog_is_refused(tmp_path: Path) -> None:
+    """Nothing is written below a commitlog, whatever the user says."""
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
+        writer.append(Message())
+    inside = tmp_path / "store" / "commitlog" / "out"
+    for paths in (TailPaths(inside, None, None), TailPaths(tmp_path / "o", inside, None)):
+        with (
+            pytest.raises(OutputError, match="inside the commitlog"),
+            Tail(load_config(tmp_path / "store"), paths, ProgressReporter(Console(file=io.StringIO()))),
+        ):
+            pass
+    assert not inside.exists()
+
+
+def test_the_progress_record_is_keyed_by_physical_offset(
+    spark: SparkSession, broker_store: Unpack, tmp_path: Path
+) -> None:
+    """Each sink's record ends where the log ends, and names the last record."""
+    store = broker_store("v4-plain")
+    run_tail(spark, store.root, tmp_path / "out", table=tmp_path / "table", conf=store.broker_conf)
+    for name in ("consumequeue", "index", "messages"):
+        record = json.loads((tmp_path / "out" / "reput" / "progress" / f"{name}.json").read_text())
+        last = record["last_record"]
+        assert (record["start_offset"], record["end_offset"]) == (0, last["offset"] + last["size"])
