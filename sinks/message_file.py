@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -88,7 +89,8 @@ class PartWriter:
                 statistics.add(batch)
                 row["last_record"] = last
         if statistics.rows:
-            name = f"part-{file_name(start)}-{file_name(span.end)}.zstd.parquet"
+            # Never a name that was given before: other brokers share the table, and a committed file is for ever.
+            name = f"part-{file_name(start)}-{file_name(span.end)}-{uuid.uuid4()}.zstd.parquet"
             files = DurableFiles(Path(self.table))
             data = buffer.getvalue()
             files.replace(name, data=data)

@@ -179,9 +179,10 @@ class Tail:
 
     def _note_latest(self, query: StreamingQuery) -> None:
         progress: Any = query.lastProgress
-        if progress and progress["sources"] and progress["sources"][0]["latestOffset"]:
-            latest = json.loads(progress["sources"][0]["latestOffset"])
-            self._reporter.on_latest(query.name, int(latest["physicOffset"]))
+        for source in progress["sources"] if progress else ():
+            latest = json.loads(source["latestOffset"] or "null")  # null until the log was looked at
+            if latest is not None:
+                self._reporter.on_latest(query.name, int(latest["physicOffset"]))
 
 
 def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:

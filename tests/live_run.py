@@ -90,13 +90,13 @@ class LiveTail:
         return "\n".join(self._log.read_text().splitlines()[-20:])
 
     def end_offset(self, *sinks: str) -> int:
-        """How far the slowest of the sinks is, 0 before the first start."""
+        """How far the slowest of the sinks is, -1 before it is ready."""
         ends = []
         for name in sinks or SINKS:
             try:
                 record = json.loads((self.output / "reput" / "progress" / f"{name}.json").read_text())
             except FileNotFoundError:
-                return 0
+                return -1
             ends.append(int(record["end_offset"]))
         return min(ends)
 

@@ -25,6 +25,8 @@ from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.offset_range import split
 from reput.source.range_reader import DecodeOptions, read_windows
 
+#: Files that roll often.
+SMALL = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_index_num=10)
 #: 2023-11-14 22:13:20 UTC, for ever: what a run names its index files after.
 STUCK_CLOCK_SECONDS = 1_700_000_000.0
 

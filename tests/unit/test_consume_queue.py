@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import struct
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from model import Settings, consume_queue_files
 from record_writer import Message
 from sink_runner import (
+    SMALL,
     LogBatches,
     SinkRun,
     batch_of,
@@ -25,7 +29,8 @@ from sink_runner import (
     write_log,
 )
 
-from reput.sinks.consume_queue import ConsumeQueueSink, rounded_file_size
+from reput.sinks.consume_queue import ConsumeQueue, ConsumeQueueSink, rounded_file_size
+from reput.sinks.consume_queue_format import ENTRY
 from reput.sinks.durable_file import DurableFiles
 from reput.source.errors import SinkError
 
@@ -43,13 +48,21 @@ def logs(draw: st.DrawFn) -> tuple[list[Message], Settings]:
     kind = st.sampled_from([0x0] * 6 + TYPES)
     queue_offsets: dict[tuple[str, int], int] = {}
     messages = []
-    for (topic, queue_id), by, sys_flag in draw(st.lists(st.tuples(queue, step, kind), min_size=1, max_size=60)):
+    size = draw(st.integers(1, 40))
+    for (topic, queue_id), by, sys_flag in draw(st.lists(st.tuples(queue, step, kind), min_size=size, max_size=size)):
         key = (topic, queue_id)
         known = queue_offsets.get(key)
         queue_offsets[key] = draw(first) if known is None else 0 if by is RESTART else max(0, known + by)
         tags = {"TAGS": f"tag{len(messages) % 3}"}
         messages.append(Message(topic, queue_id, queue_offsets[key], properties=tags, sys_flag=sys_flag))
     return messages, Settings(mapped_file_size_consume_queue=20 * units - draw(st.integers(0, 19)))
+
+
+def open_sink(root: Path, mapped_file_size: int, stack: ExitStack) -> ConsumeQueueSink:
+    """A new run's sink, recovered; its files are closed with `stack`."""
+    sink = ConsumeQueueSink(stack.enter_context(closing(DurableFiles(root))), mapped_file_size)
+    sink.recover(0)
+    return sink
 
 
 def cut_by(data: st.DataObject, allowed: Sequence[int]) -> list[int]:
@@ -60,54 +73,45 @@ def cut_by(data: st.DataObject, allowed: Sequence[int]) -> list[int]:
 
 @given(logs(), st.data())
 def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Settings], data: st.DataObject) -> None:
-    """Whatever the queue offsets do and wherever batches end and runs restart, the files are the model's."""
+    """Whatever the queue offsets do and wherever runs restart, the files are the model's at the end of each batch."""
     messages, settings = log
-    with TemporaryDirectory() as directory, no_fsync():
+    size = settings.mapped_file_size_consume_queue
+    with TemporaryDirectory() as directory, no_fsync(), ExitStack() as stack:
         root = Path(directory)
         records = write_log(root / "log", messages, 1000)
         batches = LogBatches(root / "log")
-        cuts = cut_by(data, places(records))
-        restarts = data.draw(st.sets(st.sampled_from(cuts)), label="restarts")
-        run = SinkRun(root / "out", settings)
-        run.recover()
-        for start, end in itertools.pairwise(cuts):
-            if start in restarts:
-                run.close()
-                run = SinkRun(root / "out", settings)
-                run.recover()
-            run.write(batches(start, end))
-        run.close()
-        assert queue_files(root / "out") == expected_queue_files(records, settings)
+        sink = open_sink(root / "out", size, stack)
+        for start, end in itertools.pairwise(cut_by(data, places(records))):
+            if data.draw(st.integers(0, 3), label="restart at 0") == 0:
+                sink = open_sink(root / "out", size, stack)
+            sink.write(batches(start, end))
+            before_end = [record for record in records if record.physical_offset < end]
+            assert queue_files(root / "out") == expected_queue_files(before_end, settings)
 
 
 @given(logs(), st.data())
 def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Settings], data: st.DataObject) -> None:
     """G1: any range given again, before or after its successors, by the same run or the next, has its effect once."""
     messages, settings = log
-    with TemporaryDirectory() as directory, no_fsync():
+    size = settings.mapped_file_size_consume_queue
+    with TemporaryDirectory() as directory, no_fsync(), ExitStack() as stack:
         root = Path(directory)
         records = write_log(root / "log", messages, 1000)
         batches, allowed = LogBatches(root / "log"), places(records)
-        run = SinkRun(root / "out", settings)
-        run.recover()
         place = st.sampled_from(allowed)
-        for one, other, restart in data.draw(st.lists(st.tuples(place, place, st.booleans())), label="ranges"):
-            if restart:
-                run.close()
-                run = SinkRun(root / "out", settings)
-                run.recover()
-            start, end = sorted((one, other))
-            if start < end and start <= run.end:
-                run.write(batches(start, end))
-        run.write(batches(0, allowed[-1]))
-        after_all = files_below(root / "out")
+        span = st.tuples(place, place).map(sorted)
+        sink = open_sink(root / "out", size, stack)
+        for start, end in data.draw(st.lists(span, max_size=5), label="ranges"):
+            if start < end and start <= sink.end_offset:
+                sink.write(batches(start, end))
+        sink.write(batches(0, allowed[-1]))
         assert queue_files(root / "out") == expected_queue_files(records, settings)
-        for start, end in itertools.combinations(data.draw(st.lists(place, max_size=4).map(sorted)), 2):
+        after_all = files_below(root / "out")
+        for start, end in data.draw(st.lists(span, max_size=3), label="replays"):
             if start < end:
-                run.write(batches(start, end))
-        run.close()
-        with SinkRun(root / "out", settings) as again:
-            again.write(batches(0, allowed[-1]))
+                sink.write(batches(start, end))
+        assert files_below(root / "out") == after_all
+        open_sink(root / "out", size, stack).write(batches(0, allowed[-1]))
         assert files_below(root / "out") == after_all
 
 
@@ -115,7 +119,7 @@ def test_a_batch_that_would_skip_records_is_refused(tmp_path: Path) -> None:
     """A batch that begins behind the sink's end is an error that names both places, and leaves no trace."""
     records = write_log(tmp_path / "log", [Message()] * 6)
     batches, third = LogBatches(tmp_path / "log"), records[2].physical_offset
-    with SinkRun(tmp_path / "out", Settings()) as run:
+    with SinkRun(tmp_path / "out", SMALL) as run:
         before = files_below(tmp_path / "out")
         with pytest.raises(SinkError, match=f"ends at 0 and the batch begins at {third}"):
             run.queues.write(batches(third, places(records)[-1]))
@@ -134,7 +138,6 @@ def entries(at: int) -> tuple[int, int, int]:
 
 
 RULES = {
-    "A: not beyond the last record": ([(0, 0), (0, 1)], {0: [entries(0), ZERO, ZERO]}),
     "C: begins in the middle of a file": ([(0, 4)], {60: [PRE_BLANK, entries(0), ZERO]}),
     "C: begins at a file's last place": ([(0, 5)], {60: [PRE_BLANK, PRE_BLANK, entries(0)]}),
     "C: begins at a file's start": ([(0, 3)], {60: [entries(0), ZERO, ZERO]}),
@@ -162,16 +165,34 @@ def test_rule(rule: str, at_once: bool, tmp_path: Path) -> None:
     """Files of 3 entries, records of 100 bytes at (physical offset, queue offset), in one batch and one by one."""
     placed, expected = RULES[rule]
     settings = Settings(mapped_file_size_consume_queue=60)
-    sink = ConsumeQueueSink(DurableFiles(tmp_path), 60)
-    sink.recover(0)
-    for step in [placed] if at_once else [[one] for one in placed]:
-        sink.write(batch_of(b"T", 3, step))
+    with ExitStack() as stack:
+        sink = open_sink(tmp_path, 60, stack)
+        for step in [placed] if at_once else [[one] for one in placed]:
+            sink.write(batch_of(b"T", 3, step))
     found = {int(path[-20:]): list(struct.iter_unpack(">qiq", data)) for path, data in queue_files(tmp_path).items()}
     assert found == expected
     (model,) = consume_queue_files(
         [(at, Message(queue_offset=queue_offset), 100) for at, queue_offset in placed], settings
     ).values()
     assert {at: list(struct.iter_unpack(">qiq", data)) for at, data in model.items()} == expected
+
+
+def test_rule_a_not_beyond_the_last_record() -> None:
+    """A record that ends at or before the last one's end is built already; one that ends a byte behind it is not."""
+    queue = ConsumeQueue(b"T", 3)
+    assert len(placed_in(queue, [(0, 0)])) == 1
+    assert not len(placed_in(queue, [(0, 1)]))
+    assert not len(placed_in(queue, [(0, 0), (0, 1), (0, 2)]))
+    assert (queue.end, queue.max_physic_offset) == (20, 100)
+    assert placed_in(queue, [(0, 1), (1, 1)]).view(ENTRY)["physical_offset"].tolist() == [[1]]
+    assert (queue.end, queue.max_physic_offset) == (40, 101)
+
+
+def placed_in(queue: ConsumeQueue, placed: list[tuple[int, int]]) -> np.ndarray:
+    (incoming,) = batch_of(b"T", 3, placed).queues
+    result = queue.place(incoming.entries, incoming.queue_offsets, 60)
+    queue.files = queue.files or [0]
+    return result.entries
 
 
 # --- sizes and what is found at start --------------------------------------------------------------------
@@ -181,50 +202,44 @@ def test_rule(rule: str, at_once: bool, tmp_path: Path) -> None:
 def test_file_size_is_rounded_up_to_whole_entries(configured: int, size: int, tmp_path: Path) -> None:
     """As `getMappedFileSizeConsumeQueue`, and a file has its full size from its first entry on."""
     assert rounded_file_size(configured) == size
-    sink = ConsumeQueueSink(DurableFiles(tmp_path), configured)
-    sink.recover(0)
-    sink.write(batch_of(b"T", 0, [(0, 0)]))
+    with ExitStack() as stack:
+        open_sink(tmp_path, configured, stack).write(batch_of(b"T", 0, [(0, 0)]))
     assert (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").stat().st_size == size
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     """Another setting than the files were made with is an error with path, both sizes and what to do."""
-    files = DurableFiles(tmp_path)
-    sink = ConsumeQueueSink(files, 60)
-    sink.recover(0)
-    sink.write(batch_of(b"T", 0, [(0, 0)]))
     message = f"{tmp_path}/consumequeue/T/0/{0:020d} has 60 bytes where mappedFileSizeConsumeQueue is 80; give the"
-    with pytest.raises(SinkError, match=message):
-        ConsumeQueueSink(files, 80).recover(0)
+    with ExitStack() as stack:
+        open_sink(tmp_path, 60, stack).write(batch_of(b"T", 0, [(0, 0)]))
+        with pytest.raises(SinkError, match=message):
+            open_sink(tmp_path, 80, stack)
 
 
 def test_a_missing_queue_is_refused_and_a_missing_folder_derived_again(tmp_path: Path) -> None:
     """One lost queue is an error with the way out; with the whole folder gone the sink begins again by itself."""
-    messages = [Message(topic=topic, properties={}) for topic in ("A", "B", "A", "B", "A")]
-    records = write_log(tmp_path / "log", messages)
-    batch, settings = LogBatches(tmp_path / "log")(0, places(records)[-1]), Settings(60)
-    with SinkRun(tmp_path / "out", settings) as run:
-        run.write(batch)
-    for path in ("consumequeue/A", "consumequeue/B"):
-        (tmp_path / "out" / path / "0" / f"{0:020d}").unlink()
-        (tmp_path / "out" / path / "0").rmdir()
-        sink = ConsumeQueueSink(DurableFiles(tmp_path / "out"), 60)
-        if path.endswith("A"):
-            with pytest.raises(SinkError, match="end at 2 entries in all where 5 were written.* remove consumequeue/"):
-                sink.recover(0)
-    assert sink.recover(0).end_offset == 0
-    sink.write(batch)
-    assert queue_files(tmp_path / "out") == expected_queue_files(records, settings)
+    records = write_log(tmp_path / "log", [Message(topic=topic) for topic in "ABABA"])
+    batch, out = LogBatches(tmp_path / "log")(0, places(records)[-1]), tmp_path / "out"
+    with ExitStack() as stack:
+        open_sink(out, 60, stack).write(batch)
+        shutil.rmtree(out / "consumequeue" / "A")
+        with pytest.raises(SinkError, match=r"end at 2 entries in all where 5 were written.* remove consumequeue/"):
+            open_sink(out, 60, stack)
+        shutil.rmtree(out / "consumequeue")
+        sink = open_sink(out, 60, stack)
+        assert sink.end_offset == 0
+        sink.write(batch)
+    assert queue_files(out) == expected_queue_files(records, SMALL)
 
 
 def test_a_lost_progress_record_takes_the_files_over(tmp_path: Path) -> None:
     """As behind a broker's files, the sink goes on after the last record that any queue knows."""
     records = write_log(tmp_path / "log", [Message(topic=topic) for topic in "ABCABCAB"])
     batches, cut, end = LogBatches(tmp_path / "log"), records[5].physical_offset, places(records)[-1]
-    with SinkRun(tmp_path / "out", Settings(60)) as run:
+    with SinkRun(tmp_path / "out", SMALL) as run:
         run.write(batches(0, cut))
     (tmp_path / "out" / "reput" / "progress" / "consumequeue.json").unlink()
-    with SinkRun(tmp_path / "out", Settings(60)) as run:
+    with SinkRun(tmp_path / "out", SMALL) as run:
         assert run.queues.end_offset == cut
         run.write(batches(0, end))
-    assert queue_files(tmp_path / "out") == expected_queue_files(records, Settings(60))
+    assert queue_files(tmp_path / "out") == expected_queue_files(records, SMALL)

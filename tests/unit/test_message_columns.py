@@ -19,13 +19,12 @@ from unit.decoders import DELAYS_MS
 from unit.logs import SHAPES, log_bytes, varied_messages, write_log
 
 from reput.source.batch_decoder import RecordColumns, decode_records
-from reput.source.dispatch_request import MESSAGE_SCHEMA, message_schema
+from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange, message_schema
 from reput.source.errors import CorruptRecordError
 from reput.source.java_string import parse_int
 from reput.source.message_columns import message_batch, read_messages
 from reput.source.message_decoder import Message as Decoded
 from reput.source.message_properties import split_keys
-from reput.source.offset_range import OffsetRange
 from reput.source.options import SourceOptions
 
 TYPES = {0x0: "none", 0x4: "prepared", 0x8: "commit", 0xC: "rollback"}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model import Settings
 from record_writer import Message
-from sink_runner import LogBatches, SinkRun, batch_of, files_below, no_fsync, places, queue_files, write_log
+from sink_runner import SMALL, LogBatches, SinkRun, batch_of, files_below, no_fsync, places, queue_files, write_log
 
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
@@ -55,10 +55,11 @@ def is_accepted(topic: bytes) -> bool:
     return 0 < len(topic) <= limit and set(topic) <= LEGAL
 
 
+PIECES = [b"..", b"/", b".", b"\0", b"a", b"%", b"|", b"~", b"\\", b"\n"]
 names = st.one_of(
     st.binary(max_size=140),
     st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")),
-    st.lists(st.sampled_from([b"..", b"/", b".", b"\0", b"a", b"%", b"|", b"~", b"\\", b"\n"]), max_size=8).map(b"".join),
+    st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join),
     st.from_regex(rb"\A(%RETRY%|%DLQ%|%LMQ%|)[%|a-zA-Z0-9_\-]{0,260}\Z").map(bytes),
     st.sampled_from([*HOSTILE.values(), *ACCEPTED.values()]),
 )
@@ -77,8 +78,8 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def dispatch(folder: Path, topic: bytes, queue_id: int) -> None:
     """Write one entry of this queue, look for its one file, and take it away again."""
     expected: set[str] = set()
-    sink = ConsumeQueueSink(DurableFiles(folder / "out"), 20)
-    with no_fsync():
+    with no_fsync(), closing(DurableFiles(folder / "out")) as files:
+        sink = ConsumeQueueSink(files, 20)
         sink.recover(0)
         if is_accepted(topic) and queue_id >= 0:
             sink.write(batch_of(topic, queue_id, [(0, 0)]))
@@ -86,7 +87,7 @@ def dispatch(folder: Path, topic: bytes, queue_id: int) -> None:
         else:
             with pytest.raises(SinkError, match="makes no directory"):
                 sink.write(batch_of(topic, queue_id, [(0, 0)]))
-    sink.recover(0)  # what was written is found again
+        ConsumeQueueSink(files, 20).recover(0)  # what was written is found again
     found = {path for path in folder.rglob("*") if not path.is_dir()}
     assert {str(path.relative_to(folder)) for path in found} == {
         "x",
@@ -138,11 +139,11 @@ def test_an_index_files_name_has_17_digits(name: str) -> None:
 def test_a_hostile_record_in_the_log_leaves_its_neighbours_bytes(tmp_path: Path) -> None:
     """A batch with a hostile topic is refused as a whole: nothing of it counts as done."""
     records = write_log(tmp_path / "log", [Message(topic=topic) for topic in ("A", "../../x", "A")])
-    with SinkRun(tmp_path / "out", Settings()) as run:
+    with SinkRun(tmp_path / "out", SMALL) as run:
         run.write(LogBatches(tmp_path / "log")(0, records[1].physical_offset))
         before = files_below(tmp_path / "out")
         with pytest.raises(SinkError, match=r"topic b'\.\./\.\./x' is no name"):
             run.write(LogBatches(tmp_path / "log")(records[1].physical_offset, places(records)[-1]))
-    with SinkRun(tmp_path / "out", Settings()) as run:
+    with SinkRun(tmp_path / "out", SMALL) as run:
         assert run.end == records[1].physical_offset
     assert queue_files(tmp_path / "out") == {path: before[path] for path in before if path.startswith("consumequeue")}

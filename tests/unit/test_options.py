@@ -1,0 +1,189 @@
+"""The source's options: names, defaults, what they allow, and errors that say it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reput.source.errors import OptionError
+from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+from reput.source.options import SOURCE_OPTIONS, SourceOptions
+
+#: A name, the attribute it sets, its default.
+DEFAULTS = [
+    ("rows", "rows", "messages"),
+    ("startingOffset", "starting_offset", "earliest"),
+    ("startingTimestamp", "starting_timestamp", None),
+    ("endingOffset", "ending_offset", "latest"),
+    ("maxBytesPerTrigger", "max_bytes_per_trigger", None),
+    ("maxMessagesPerTrigger", "max_messages_per_trigger", None),
+    ("maxBytesPerPartition", "max_bytes_per_partition", 67_108_864),
+    ("failOnDataLoss", "fail_on_data_loss", True),
+    ("checkCrc", "check_crc", "tail"),
+    ("includeBody", "include_body", False),
+    ("tailGuardMs", "tail_guard_ms", 500),
+    ("mappedFileSizeCommitLog", "mapped_file_size", None),
+    ("messageDelayLevel", "delays_ms", parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL)),
+]
+ATTRIBUTES = {name: attribute for name, attribute, _ in DEFAULTS}
+
+
+def parse(**given: str) -> SourceOptions:
+    return SourceOptions.parse({"path": "/log", **given})
+
+
+@pytest.mark.parametrize(("name", "attribute", "default"), DEFAULTS)
+def test_defaults(name: str, attribute: str, default: object) -> None:
+    """What an option is when nobody gives it."""
+    assert default == getattr(parse(), attribute)
+
+
+def test_the_list_of_options_is_whole() -> None:
+    """Each option is in the table that documents it, once, with words for what it allows and why."""
+    assert sorted(["path", *ATTRIBUTES]) == sorted(option.name for option in SOURCE_OPTIONS)
+    assert all(option.allowed and option.reason for option in SOURCE_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("rows", "ranges", "ranges"),
+        ("rows", "MESSAGES", "messages"),
+        ("startingOffset", "latest", "latest"),
+        ("startingOffset", "Earliest", "earliest"),
+        ("startingOffset", "0", 0),
+        ("startingOffset", "1073741824", 1_073_741_824),
+        ("startingTimestamp", "1700000000000", 1_700_000_000_000),
+        ("startingTimestamp", "0", 0),
+        ("endingOffset", "latest", "latest"),
+        ("endingOffset", "5", 5),
+        ("maxBytesPerTrigger", "1", 1),
+        ("maxBytesPerTrigger", "100k", 102_400),
+        ("maxBytesPerTrigger", "64m", 67_108_864),
+        ("maxBytesPerTrigger", "64M", 67_108_864),
+        ("maxBytesPerTrigger", "1g", 1_073_741_824),
+        ("maxBytesPerTrigger", " 2t ", 2_199_023_255_552),
+        ("maxMessagesPerTrigger", "1000", 1_000),
+        ("maxBytesPerPartition", "16m", 16_777_216),
+        ("failOnDataLoss", "false", False),
+        ("failOnDataLoss", "TRUE", True),
+        ("checkCrc", "all", "all"),
+        ("checkCrc", "None", "none"),
+        ("includeBody", "true", True),
+        ("tailGuardMs", "0", 0),
+        ("tailGuardMs", "200", 200),
+        ("mappedFileSizeCommitLog", "1073741824", 1_073_741_824),
+        ("mappedFileSizeCommitLog", "4k", 4096),
+        ("messageDelayLevel", "1s 2d", (1_000, 172_800_000)),
+    ],
+)
+def test_values(name: str, text: str, expected: object) -> None:
+    """Text to value, for each option."""
+    assert expected == getattr(parse(**{name: text}), ATTRIBUTES[name])
+
+
+BYTES = "bytes: a whole number from 1, or one with k, m, g or t wanted"
+DELAYS = "delays with blanks between, each a number and s, m, h or d wanted"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("rows", "foo", "messages or ranges wanted"),
+        ("rows", "", "messages or ranges wanted"),
+        ("startingOffset", "-1", "earliest, latest or a physical offset wanted"),
+        ("startingOffset", "first", "earliest, latest or a physical offset wanted"),
+        ("startingOffset", "1.5", "earliest, latest or a physical offset wanted"),
+        ("endingOffset", "earliest", "latest or a physical offset (exclusive); batch reads only wanted"),
+        ("startingTimestamp", "-5", "milliseconds since 1970, a store timestamp; replaces startingOffset wanted"),
+        ("startingTimestamp", "now", "milliseconds since 1970, a store timestamp; replaces startingOffset wanted"),
+        ("maxBytesPerTrigger", "-1", BYTES),
+        ("maxBytesPerTrigger", "0", BYTES),
+        ("maxBytesPerTrigger", "0g", BYTES),
+        ("maxBytesPerTrigger", "1.5m", BYTES),
+        ("maxBytesPerTrigger", "1mb", BYTES),
+        ("maxBytesPerTrigger", "1 m", BYTES),
+        ("maxBytesPerTrigger", "m", BYTES),
+        ("maxMessagesPerTrigger", "0", "a whole number from 1 wanted"),
+        ("maxMessagesPerTrigger", "1k", "a whole number from 1 wanted"),
+        ("maxBytesPerPartition", "all", BYTES),
+        ("failOnDataLoss", "no", "true or false wanted"),
+        ("failOnDataLoss", "1", "true or false wanted"),
+        ("checkCrc", "true", "tail, all or none wanted"),
+        ("includeBody", "yes", "true or false wanted"),
+        ("tailGuardMs", "-1", "milliseconds: a whole number from 0 wanted"),
+        ("tailGuardMs", "0.5", "milliseconds: a whole number from 0 wanted"),
+        ("mappedFileSizeCommitLog", "1GiB", BYTES),
+        ("messageDelayLevel", "1s,5s", DELAYS),
+        ("messageDelayLevel", "", DELAYS),
+        ("path", " , ", "the commitlog directory, or several with commas between wanted"),
+    ],
+)
+def test_a_wrong_value_is_told_what_is_right(name: str, text: str, wanted: str) -> None:
+    """The error names the option, what was given, and what it allows."""
+    with pytest.raises(OptionError) as raised:
+        parse(**{name: text})
+    assert f"{name}={text}: {wanted}" == str(raised.value)
+
+
+def test_names_have_no_case() -> None:
+    """Spark folds the names of options, so any case will do."""
+    options = SourceOptions.parse({"PATH": "/log", "tailguardms": "7", "MAXBYTESPERTRIGGER": "1k"})
+    assert (options.path, options.tail_guard_ms, options.max_bytes_per_trigger) == ((Path("/log"),), 7, 1024)
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "tailGuard", "", "rows "])
+def test_an_unknown_option_is_refused_with_the_known(name: str) -> None:
+    """A misspelt option is an error, never ignored, and the right names are listed."""
+    with pytest.raises(OptionError) as raised:
+        parse(**{name: "1"})
+    known = ", ".join(sorted(option.name for option in SOURCE_OPTIONS))
+    assert f"unknown option {name!r}; the options are {known}" == str(raised.value)
+
+
+def test_a_wrong_value_under_another_case_names_the_option() -> None:
+    """The error has the option's own spelling."""
+    with pytest.raises(OptionError, match="^tailGuardMs=x: "):
+        parse(TAILGUARDMS="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/a/commitlog", ["/a/commitlog"]),
+        ("/a,/b", ["/a", "/b"]),
+        (" /a , /b c ,", ["/a", "/b c"]),
+        ("relative", ["relative"]),
+    ],
+)
+def test_paths(text: str, expected: list[str]) -> None:
+    """One directory or several with commas between, as storePathCommitLog has them."""
+    assert tuple(map(Path, expected)) == SourceOptions.parse({"path": text}).path
+
+
+def test_path_is_required() -> None:
+    """Without a path there is nothing to read."""
+    with pytest.raises(
+        OptionError, match=re.escape("path is missing: the commitlog directory, or several with commas")
+    ):
+        SourceOptions.parse({})
+
+
+@pytest.mark.parametrize(
+    ("given", "fails"),
+    [
+        ({"includeBody": "true", "rows": "ranges"}, True),
+        ({"includeBody": "false", "rows": "ranges"}, False),
+        ({"includeBody": "true", "rows": "messages"}, False),
+    ],
+)
+def test_ranges_have_no_bodies(given: dict[str, Any], fails: bool) -> None:
+    """Bodies are columns of messages; asked for with ranges they are refused, not dropped."""
+    if not fails:
+        assert parse(**given).rows == given["rows"]
+        return
+    with pytest.raises(OptionError, match="includeBody=true needs rows=messages"):
+        parse(**given)
