@@ -11,6 +11,7 @@ from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.message_decoder import Verdict
+from reput.source.offset_range import Boundaries
 from reput.source.options import EARLIEST, LATEST, SourceOptions
 from reput.source.range_reader import DecodeOptions
 from reput.source.reput_end_offset import ReputEnd, ReputEndFinder
@@ -26,7 +27,12 @@ class LogReader:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._finder = ReputEndFinder(check_crc=options.check_crc != "none", tail_guard_ms=options.tail_guard_ms)
+        self._boundaries = Boundaries()
+        self._finder = ReputEndFinder(
+            check_crc=options.check_crc != "none",
+            tail_guard_ms=options.tail_guard_ms,
+            on_boundary=self._boundaries.note,
+        )
         self.last_end: int | None = None
         self._warned_at = -1
 
@@ -83,15 +89,17 @@ class LogReader:
     def align_down(self, start: int, offset: int) -> int:
         """The last place up to `offset` where a record begins, walking from `start` or a segment's beginning."""
         file = self.queue().find(offset)
-        return offset if file is None else offset_range.align_down(file, max(start, file.file_from_offset), offset)
+        if file is None:
+            return offset
+        return offset_range.align_down(file, max(start, file.file_from_offset), offset, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
         """See ``offset_range.limit``."""
-        return offset_range.limit(self.queue(), start, end, bytes_max, messages_max)
+        return offset_range.limit(self.queue(), start, end, bytes_max, messages_max, self._boundaries)
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
         """See ``offset_range.split``."""
-        return offset_range.split(self.queue(), start, end, self._options.max_bytes_per_partition)
+        return offset_range.split(self.queue(), start, end, self._options.max_bytes_per_partition, self._boundaries)
 
     def identity(self, offset: int) -> dict[str, int]:
         """What tells this log from another in an offset: the first record of the segment that ends before `offset`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from reput.source import record_kernels as rk
@@ -21,8 +22,33 @@ from reput.source.message_format import (
 from reput.source.message_sys_flag import BORNHOST_V6_FLAG
 from reput.source.range_reader import scan_windows
 
+_BOUNDARIES_MAX = 1 << 20
 
-def split(queue: MappedFileQueue, start: int, end: int, bytes_max: int) -> Iterator[OffsetRange]:
+
+class Boundaries:
+    """Places where records begin, met while walking: what saves walking the same bytes again, and no more than that."""
+
+    def __init__(self) -> None:
+        self._places: list[int] = []
+
+    def note(self, place: int) -> None:
+        """A record begins at `place`, or the records of its file end there."""
+        at = bisect_left(self._places, place)
+        if at == len(self._places) or self._places[at] != place:
+            if len(self._places) >= _BOUNDARIES_MAX:
+                self._places.clear()
+                at = 0
+            self._places.insert(at, place)
+
+    def before(self, start: int, offset: int) -> int:
+        """The last known place in `[start, offset]`; `start` itself is one."""
+        at = bisect_right(self._places, offset)
+        return max(start, self._places[at - 1]) if at else start
+
+
+def split(
+    queue: MappedFileQueue, start: int, end: int, bytes_max: int, known: Boundaries | None = None
+) -> Iterator[OffsetRange]:
     """Cut `[start, end)` at segments, and again so that a range has about `bytes_max` bytes, never inside a record.
 
     Raises
@@ -37,7 +63,7 @@ def split(queue: MappedFileQueue, start: int, end: int, bytes_max: int) -> Itera
             raise DataLossError(msg)
         stop = min(end, file.end)
         while stop - start > bytes_max + bytes_max // 2:
-            cut = align_down(file, start, start + bytes_max)
+            cut = align_down(file, start, start + bytes_max, known)
             if cut == start:  # one record is larger than a range
                 cut = _after_first(file, start)
             if cut >= stop:
@@ -48,11 +74,16 @@ def split(queue: MappedFileQueue, start: int, end: int, bytes_max: int) -> Itera
         start = stop
 
 
-def align_down(file: MappedFile, start: int, offset: int) -> int:
-    """The last place up to `offset` where a record begins or the file's records end, walking from `start`."""
-    place = start
-    for scan in scan_windows(file, start, min(offset, file.end), check_crc=False):
+def align_down(file: MappedFile, start: int, offset: int, known: Boundaries | None = None) -> int:
+    """The last place up to `offset` where a record begins or the file's records end, walking from `start`.
+
+    `known` shortens the walk, and learns from it.
+    """
+    known = known or Boundaries()
+    place = known.before(start, offset)
+    for scan in scan_windows(file, place, min(offset, file.end), check_crc=False):
         place = scan.stop
+        known.note(place)
     return place
 
 
@@ -63,21 +94,28 @@ def _after_first(file: MappedFile, start: int) -> int:
     return file.end
 
 
-def limit(queue: MappedFileQueue, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
+def limit(
+    queue: MappedFileQueue,
+    start: int,
+    end: int,
+    bytes_max: int | None,
+    messages_max: int | None,
+    known: Boundaries | None = None,
+) -> int:
     """The place up to `end` where at most so many bytes or messages from `start` end; always past one record."""
     if bytes_max is not None and start + bytes_max < end:
-        end = _limit_bytes(queue, start, start + bytes_max)
+        end = _limit_bytes(queue, start, start + bytes_max, known)
     if messages_max is not None:
         end = _limit_messages(queue, start, end, messages_max)
     return end
 
 
-def _limit_bytes(queue: MappedFileQueue, start: int, offset: int) -> int:
+def _limit_bytes(queue: MappedFileQueue, start: int, offset: int, known: Boundaries | None) -> int:
     file = queue.find(offset)
     first = queue.find(start)
     if file is None or first is None:
         return offset if first is not None else start
-    place = align_down(file, max(start, file.file_from_offset), offset)
+    place = align_down(file, max(start, file.file_from_offset), offset, known)
     return place if place > start else _after_first(first, start)
 
 

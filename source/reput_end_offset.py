@@ -62,11 +62,22 @@ def begins_with_record(file: MappedFile) -> bool:
 class ReputEndFinder:
     """Finds the end again and again as the log grows; remembers only what saves reading the same bytes twice."""
 
-    def __init__(self, *, check_crc: bool, tail_guard_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds."""
+    def __init__(
+        self,
+        *,
+        check_crc: bool,
+        tail_guard_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+        on_boundary: Callable[[int], None] | None = None,
+    ) -> None:
+        """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds.
+
+        `on_boundary` is told places where records begin, now and then along the walk.
+        """
         self._check_crc = check_crc
         self._tail_guard_ms = tail_guard_ms
         self._clock = clock
+        self._on_boundary = on_boundary or (lambda _: None)
         self._walked = -1  # a place behind a trusted record, up to which the active segment was walked
         self._last: _LastRecord | None = None
 
@@ -102,6 +113,7 @@ class ReputEndFinder:
             stop, verdict = scan.stop, scan.verdict
             if len(scan):
                 last = scan.last_offset
+                self._on_boundary(last)
                 digest = zlib.crc32(scan.data[last - scan.start : stop - scan.start].data)
         if last < 0 or verdict is Verdict.BLANK or self._is_settled(last, digest):
             return ReputEnd(stop, verdict)

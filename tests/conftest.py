@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from broker.fixtures import rocketmq  # noqa: F401
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 DATA = Path(__file__).parent / "data"

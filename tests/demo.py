@@ -49,7 +49,9 @@ def main() -> None:
     differences = differing_bytes(store, output)
     compared = sorted(store_files(store))
     queues = sum(name.startswith("consumequeue/") for name in compared)
-    count = json.loads(reput("sql", "--table", table, "--format", "json", "SELECT count(*) n FROM messages", capture=True))
+    count = json.loads(
+        reput("sql", "--table", table, "--format", "json", "SELECT count(*) n FROM messages", capture=True)
+    )
     query = (
         "SELECT topic, tags, count(*) messages, sum(msg_size) bytes, min(store_time) first_stored "
         "FROM messages WHERE topic = 'TopicA' AND tags IN ('TagA', 'TagB') GROUP BY topic, tags ORDER BY tags"

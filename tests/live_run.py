@@ -118,7 +118,10 @@ def log_end(finder: ReputEndFinder, store: Path) -> int:
 
 def live_run(rocketmq: RocketMQ, work: Path, *, rate: int, seconds: int) -> LiveResult:
     """Run it; `rate` messages a second for so many seconds, with the tail stopped and started in the middle."""
-    with rocketmq.name_server(work / "namesrv") as names, rocketmq.broker(work / "broker", names, BROKER_CONF) as broker:
+    with (
+        rocketmq.name_server(work / "namesrv") as names,
+        rocketmq.broker(work / "broker", names, BROKER_CONF) as broker,
+    ):
         acks = work / "acks.jsonl"
         tail = LiveTail(broker, work)
         tail.start()
@@ -197,7 +200,9 @@ def main() -> None:
     given.work.mkdir(parents=True)
     result = live_run(RocketMQ(given.version), given.work.resolve(), rate=given.rate, seconds=given.seconds)
     print(f"acknowledged messages   {result.acknowledged}")
-    print(f"rows in the table       {result.rows}, missing {result.missing}, beyond what was acknowledged {result.extra}")
+    print(
+        f"rows in the table       {result.rows}, missing {result.missing}, beyond what was acknowledged {result.extra}"
+    )
     print(f"files compared          {result.files}, differing bytes {sum(result.differences.values())}")
     print(f"lag in bytes            median {result.lag(50)}, p99 {result.lag(99)}, samples {len(result.lag_bytes)}")
     print(f"stopped and started     in {result.restart_seconds:.1f} s, caught up")

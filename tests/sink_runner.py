@@ -87,6 +87,8 @@ class SinkRun:
         self.files = DurableFiles(root)
         self.queues = ConsumeQueueSink(self.files, settings.mapped_file_size_consume_queue)
         self.index = IndexSink(self.files, settings.max_hash_slot_num, settings.max_index_num, clock)
+        #: By sink: everything before this place was promised to last.
+        self.returned: dict[str, int] = {}
         self._start = start
 
     def __enter__(self) -> SinkRun:
@@ -109,13 +111,14 @@ class SinkRun:
 
     def recover(self) -> None:
         """Bring both sinks to what their progress records say."""
-        self.queues.recover(self._start)
-        self.index.recover(self._start)
+        for sink in (self.queues, self.index):
+            self.returned[sink.name] = sink.recover(self._start).end_offset
 
     def write(self, batch: LogicBatch) -> None:
         """Do with a batch what the `logic` query does."""
-        self.queues.write(batch)
-        self.index.write(batch)
+        for sink in (self.queues, self.index):
+            sink.write(batch)
+            self.returned[sink.name] = max(batch.end, self.returned[sink.name])
         if batch.last_record is not None:
             known = load_store_checkpoint(self.files)
             time = batch.last_record.store_timestamp

@@ -102,9 +102,7 @@ def test_a_second_run_adds_only_what_is_new(spark: SparkSession, tmp_path: Path)
         "reput",
     ],
 )
-def test_whatever_is_lost_is_made_again(
-    spark: SparkSession, broker_store: Unpack, tmp_path: Path, lost: str
-) -> None:
+def test_whatever_is_lost_is_made_again(spark: SparkSession, broker_store: Unpack, tmp_path: Path, lost: str) -> None:
     """Lost checkpoints, progress records or files: healed to equal bytes, and no row twice."""
     store = broker_store("v4-tx-delay-retry")
     out, table = tmp_path / "out", tmp_path / "table"
@@ -200,7 +198,9 @@ def test_expired_records_are_a_loss_unless_allowed(spark: SparkSession, tmp_path
     assert rows(spark, tmp_path / "table") == 3 + len(kept)
 
 
-def test_a_broker_on_the_output_is_refused(broker_store: Unpack, tmp_path: Path, hold_lock: Callable[[Path], int]) -> None:
+def test_a_broker_on_the_output_is_refused(
+    broker_store: Unpack, tmp_path: Path, hold_lock: Callable[[Path], int]
+) -> None:
     """The lock of the output is held: the message names the process, nothing is written."""
     store = broker_store("v4-plain")
     (tmp_path / "out").mkdir()

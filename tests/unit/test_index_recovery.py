@@ -120,12 +120,14 @@ def test_other_settings_are_refused(settings: Settings, torn: Torn) -> None:
         recover(torn.root, settings)
 
 
-@pytest.mark.parametrize(("field", "value", "why"), [(0, -5, "negative hash"), (0, 7, "broken"), (16, 1, "broken")])
-def test_a_damaged_entry_is_refused(field: int, value: int, why: str, torn: Torn) -> None:
+@pytest.mark.parametrize(("field", "by", "why"), [(0, -(2**31), "negative hash"), (0, 1, "broken"), (16, 1, "broken")])
+def test_a_damaged_entry_is_refused(field: int, by: int, why: str, torn: Torn) -> None:
     """An entry that counts and does not fit its chain is damage, not a torn write: an error with the way out."""
+    at = ENTRIES_AT + 20 * 3 + field  # of the second record's "a", whose predecessor is entry 1
+    (value,) = struct.unpack_from(">i", torn.before[torn.first], at)
     with (torn.root / torn.first).open("r+b") as file:
-        file.seek(ENTRIES_AT + 20 * 3 + field)  # the second record's "a", whose predecessor is entry 1
-        file.write(struct.pack(">i", value))
+        file.seek(at)
+        file.write(struct.pack(">i", value + by))
     with pytest.raises(SinkError, match=f"{torn.root / torn.first} has .*{why}.* remove the index to derive it again"):
         recover(torn.root)
 

@@ -119,10 +119,11 @@ def test_what_stands_at_the_end_is_worth_one_word(tmp_path: Path, caplog: pytest
         put_bytes(tmp_path / f"{0:020d}", end_of(records), b"\1" * 200)
         log.end(0)
         log.end(0)
-    assert caplog.messages == [
-        f"waiting at offset {end_of(records)}: what stands there is no record yet (BAD_MAGIC); if the log goes on behind "
-        "it, that record is damaged"
-    ]
+    expected = (
+        f"waiting at offset {end_of(records)}: what stands there is no record yet (BAD_MAGIC); if the log goes on "
+        "behind it, that record is damaged"
+    )
+    assert [expected] == caplog.messages
 
 
 def test_align_down_limit_and_split(records: list[StoredRecord], tmp_path: Path) -> None:

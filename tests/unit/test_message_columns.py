@@ -208,7 +208,7 @@ def test_malformed_text_reads_as_in_java(malformed: bytes) -> None:
     columns = columns_of([], data=log)
     rows = rows_of(message_batch(columns))
     assert [row_of(message) for message in columns.messages()] == rows
-    assert "T\ufffd\ufffd" == rows[0]["topic"]  # noqa: SIM300
+    assert "T\ufffd\ufffd" == rows[0]["topic"]
 
 
 @pytest.mark.parametrize("names", [(b"\xff", b"\xfe"), (b"\xed\xa0", b"\xef\xbf\xbd"), (b"a\xff", b"b", b"a\xfe")])

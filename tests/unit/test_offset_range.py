@@ -242,6 +242,14 @@ def test_first_store_timestamp(log: Log, tmp_path: Path) -> None:
         assert (first and -5) == first_store_timestamp(MappedFileQueue.load([tmp_path / name]).files[0])
 
 
+def test_first_store_timestamp_of_a_segment_that_is_gone(tmp_path: Path) -> None:
+    """A segment that expires between listing and look is a loss that says so."""
+    queue, _ = write_log(tmp_path, [Message()])
+    Path(queue.files[0].path).unlink()
+    with pytest.raises(DataLossError, match="00000000000000000000 is gone"):
+        first_store_timestamp(queue.files[0])
+
+
 def test_find_timestamp(log: Log) -> None:
     """The first record stored at or after a time; the end when there is none."""
     queue, records = log

@@ -146,7 +146,7 @@ def test_an_unknown_option_is_refused_with_the_known(name: str) -> None:
 
 def test_a_wrong_value_under_another_case_names_the_option() -> None:
     """The error has the option's own spelling."""
-    with pytest.raises(OptionError, match="^tailGuardMs=x: "):
+    with pytest.raises(OptionError, match=r"^tailGuardMs=x: "):
         parse(TAILGUARDMS="x")
 
 

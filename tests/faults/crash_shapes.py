@@ -1,0 +1,118 @@
+"""Six batches under which a system may break: what was before them, and what every place's files must be."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model import Settings
+from record_writer import Message, StoredRecord
+from sink_runner import LogBatches, SinkRun, check_output, files_below, no_fsync, places, write_log
+
+from reput.sinks.logic_batch import LogicBatch
+
+SETTINGS = Settings(mapped_file_size_consume_queue=1200, max_hash_slot_num=150, max_index_num=60)
+Tree = dict[str, bytes]
+
+
+def message(number: int, topic: str = "A", keys: int = 1, **fields: int) -> Message:
+    names = " ".join(f"k{number % 7}{letter}" for letter in "abcd"[:keys])
+    return Message(topic, properties={"KEYS": names}, store_timestamp=1_000_000_000_000 + 700 * number, **fields)
+
+
+def middle_messages() -> list[Message]:
+    return [message(i, "ABC"[i % 3], queue_id=i % 2) for i in range(30)]
+
+
+def queue_roll_messages() -> list[Message]:
+    """A's file has 58 of 60 entries before the batch, and B's is full."""
+    return [message(i, "A" if i < 58 else "B", keys=0) for i in range(118)] + [
+        message(i, "AB"[i % 2], keys=i % 2) for i in range(118, 132)
+    ]
+
+
+def index_roll_messages() -> list[Message]:
+    """The file has 58 of 59 keys before the batch; the batch's third message lies in two files."""
+    return [message(i, keys=2) for i in range(29)] + [message(i, keys=4 * (i % 2)) for i in range(29, 45)]
+
+
+def segment_roll_messages() -> list[Message]:
+    """Of 2,000 bytes; the batch crosses two of them."""
+    return [message(i, "AB"[i % 2]) for i in range(50)]
+
+
+def many_topics_messages() -> list[Message]:
+    """New queues, some of which begin in the middle of a file, among old ones."""
+    old = [message(i, "AB"[i % 2]) for i in range(6)]
+    new = [message(i, f"New{i}", queue_id=i % 3, queue_offset=[None, 7, 60, 0][i % 4]) for i in range(6, 16)]
+    return old + new + [message(i, f"New{i - 10}", queue_id=(i - 10) % 3) for i in range(16, 23)]
+
+
+#: The messages; how many are before the batch, and up to its end.
+SHAPES: dict[str, tuple[Callable[[], list[Message]], int, int]] = {
+    "first": (middle_messages, 0, 9),
+    "middle": (middle_messages, 11, 22),
+    "queue-file roll": (queue_roll_messages, 118, 126),
+    "index roll": (index_roll_messages, 29, 37),
+    "segment roll": (segment_roll_messages, 11, 39),
+    "many topics": (many_topics_messages, 6, 17),
+}
+
+
+@dataclass
+class Shape:
+    """One shape's log. `start`, `middle`, `end`, `last`: the batch, a place to cut it, the end of the log."""
+
+    name: str
+    log: Path
+    root: Path
+    records: list[StoredRecord]
+    start: int
+    middle: int
+    end: int
+    last: int
+    states: dict[int, Tree] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._batches = LogBatches(self.log)
+        self._known: dict[tuple[int, int], LogicBatch] = {}
+        cuts = [0, *([self.start] if self.start else []), self.middle, self.end, self.last]
+        with no_fsync(), SinkRun(self.root, SETTINGS) as run:
+            self.states[0] = files_below(self.root) if self.start else {}
+            for start, end in itertools.pairwise(cuts):
+                run.write(self.batch(start, end))
+                self.states[end] = files_below(self.root)
+        check_output(self.root, self.records, SETTINGS)
+
+    def batch(self, start: int, end: int) -> LogicBatch:
+        """The batch of a range, made once: sinks change nothing of it."""
+        if (start, end) not in self._known:
+            self._known[start, end] = self._batches(start, end)
+        return self._known[start, end]
+
+    def restore(self) -> None:
+        """Put the root back to where the batch begins."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.root.mkdir()
+        for path, data in self.states[self.start].items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_bytes(data)
+
+    def cuts(self, *, other: bool) -> list[int]:
+        """The batch and the rest of the log; with `other`, in other batches."""
+        return [self.start, self.middle, self.last] if other else [self.start, self.end, self.last]
+
+
+def make_shape(name: str, directory: Path) -> Shape:
+    """Write a shape's log and run it without a fault."""
+    messages, before, until = SHAPES[name]
+    records = write_log(directory / "log", messages(), 2000)
+    start, middle, end = (_place(records, count) for count in (before, (before + until) // 2, until))
+    return Shape(name, directory / "log", directory / "out", records, start, middle, end, places(records)[-1])
+
+
+def _place(records: Sequence[StoredRecord], count: int) -> int:
+    return records[count].physical_offset

@@ -1,0 +1,299 @@
+"""Twins of the system below `DurableFiles`: one that counts its calls and stops or fails at one, one that loses power.
+
+`FaultyOs` stands in for the module ``os`` inside `durable_file`. Every call that changes or syncs something has a
+number; a fault is told the number and may raise. `Disk` knows what is durable: file contents since their last fsync,
+names since their directory's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+from sink_runner import OneThread
+
+from reput.sinks import durable_file
+
+SECTOR_BYTES = 512
+
+
+class Stopped(BaseException):
+    """The process died: no `except Exception` catches it, and nothing it tries afterwards has an effect."""
+
+
+# --- what a disk holds after the power failed ------------------------------------------------------------
+
+
+@dataclass
+class FileNode:
+    """A file's contents: the durable one, and each later one that was never synced."""
+
+    states: list[bytes]
+    #: A cut frees the blocks: what was before it and what came after do not mix.
+    epochs: list[int] = field(default_factory=lambda: [0])
+    #: What a process reads, where that is not the last state: a failed sync left it in memory only.
+    seen: bytes | None = None
+
+    def change(self, content: bytes, seen: bytes | None = None) -> None:
+        """The content as it will reach the disk, and as a process sees it, from now on."""
+        self.epochs.append(self.epochs[-1] + (len(content) < len(self.states[-1])))
+        self.states.append(content)
+        self.seen = seen
+
+    def cut(self, size: int) -> None:
+        """Cut, or grown by zeros, to `size`."""
+        seen = None if self.seen is None else self.seen[:size].ljust(size, b"\0")
+        self.change(self.states[-1][:size].ljust(size, b"\0"), seen)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Bytes written at `offset`: their sectors will reach the disk as the process sees them."""
+        seen = bytearray((self.seen or self.states[-1]).ljust(offset, b"\0"))
+        seen[offset : offset + len(data)] = data
+        content = bytearray(self.states[-1].ljust(len(seen), b"\0"))
+        sectors = slice(offset // SECTOR_BYTES * SECTOR_BYTES, -(-(offset + len(data)) // SECTOR_BYTES) * SECTOR_BYTES)
+        content[sectors] = seen[sectors]
+        self.change(bytes(content), None if seen == content else bytes(seen))
+
+    def sync(self) -> None:
+        """The last content is durable."""
+        self.states, self.epochs = self.states[-1:], [0]
+
+    def fail_sync(self, rng: Random) -> None:
+        """Some of it was written; all of it is marked clean, so that no later sync will write the rest."""
+        size, seen = len(self.states[-1]), self.seen or self.states[-1]
+        kept = self.lose(rng).ljust(size, b"\0")[:size]
+        self.states, self.epochs, self.seen = [kept], [0], seen
+
+    def lose(self, rng: Random) -> bytes:
+        """One of the contents that may be found after a power failure: any sector of any time, within a size."""
+        last = rng.randrange(len(self.states)) if rng.random() < 0.7 else len(self.states) - 1
+        alike = [state for state, epoch in zip(self.states, self.epochs, strict=True) if epoch == self.epochs[last]]
+        size = len(self.states[last])
+        content = bytearray()
+        for at in range(0, size, SECTOR_BYTES):
+            sector = rng.choice(alike)[at : at + SECTOR_BYTES]
+            content += sector.ljust(SECTOR_BYTES, b"\0")
+        return bytes(content[:size])
+
+
+@dataclass
+class DirectoryNode:
+    """A directory's names: the durable ones, those the process sees, and the changes between them."""
+
+    durable: dict[str, FileNode | DirectoryNode] = field(default_factory=dict)
+    seen: dict[str, FileNode | DirectoryNode] = field(default_factory=dict)
+    changes: list[dict[str, FileNode | DirectoryNode | None]] = field(default_factory=list)
+
+    def change(self, names: dict[str, FileNode | DirectoryNode | None]) -> None:
+        """Names that appear, or vanish (None), together."""
+        self.changes.append(names)
+        self.seen = _changed(self.seen, names)
+
+    def sync(self) -> None:
+        """What is seen is durable."""
+        self.durable, self.changes = dict(self.seen), []
+
+    def lose(self, rng: Random) -> dict[str, FileNode | DirectoryNode]:
+        """Names that may be found after a power failure: each change happened or not."""
+        chance = rng.choice([0, 0.5, 1])
+        names = self.durable
+        for change in self.changes:
+            if rng.random() < chance:
+                names = _changed(names, change)
+        return names
+
+
+def _changed(
+    names: dict[str, FileNode | DirectoryNode], change: dict[str, FileNode | DirectoryNode | None]
+) -> dict[str, FileNode | DirectoryNode]:
+    return {name: node for name, node in {**names, **change}.items() if node is not None}
+
+
+class Disk:
+    """The tree below one root, in which everything is durable at first."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.top = _durable_directory(root)
+
+    def find(self, path: str | Path) -> Any:
+        """The node that the process sees at `path`, None if there is none."""
+        node: Any = self.top
+        for part in Path(path).relative_to(self.root).parts:
+            node = node.seen.get(part)
+            if node is None:
+                return None
+        return node
+
+    def name(self, path: str | Path, node: FileNode | DirectoryNode | None) -> None:
+        """A name appears or vanishes."""
+        self.find(Path(path).parent).change({Path(path).name: node})
+
+    def rename(self, source: str | Path, target: str | Path) -> None:
+        """Both names change at once."""
+        node = self.find(source)
+        self.find(Path(source).parent).change({Path(source).name: None, Path(target).name: node})
+
+    def lose_power(self, rng: Random) -> None:
+        """Put on the real disk what may be left; from here on that is durable."""
+        shutil.rmtree(self.root)
+        _write_tree(self.root, self.top, rng)
+        self.top = _durable_directory(self.root)
+
+
+def _durable_directory(path: Path) -> DirectoryNode:
+    names: dict[str, FileNode | DirectoryNode] = {
+        entry.name: _durable_directory(entry) if entry.is_dir() else FileNode([entry.read_bytes()])
+        for entry in path.iterdir()
+    }
+    return DirectoryNode(names, dict(names))
+
+
+def _write_tree(path: Path, directory: DirectoryNode, rng: Random) -> None:
+    path.mkdir()
+    for name, node in directory.lose(rng).items():
+        if isinstance(node, FileNode):
+            (path / name).write_bytes(node.lose(rng))
+        else:
+            _write_tree(path / name, node, rng)
+
+
+# --- the calls -------------------------------------------------------------------------------------------
+
+
+class FaultyOs:
+    """What `durable_file` calls of ``os``. Changing calls ask `fault` first, with their number and their name.
+
+    A write that meets a fault has written half. Nothing waits for a real disk.
+    """
+
+    def __init__(self, disk: Disk, fault: Callable[[int, str], None], rng: Random) -> None:
+        self.calls = 0
+        self._disk = disk
+        self._fault = fault
+        self._rng = rng
+        self._nodes: dict[int, FileNode | DirectoryNode] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        assert name.isupper() or name in {"fspath", "path", "strerror"}, f"os.{name} is unknown to the twin"
+        return getattr(os, name)
+
+    def _count(self, name: str) -> None:
+        self.calls += 1
+        self._fault(self.calls, name)
+
+    def open(self, path: str | Path, flags: int, mode: int = 0o777) -> int:
+        node = self._disk.find(path)
+        if flags & os.O_CREAT:
+            self._count("create")
+        descriptor = os.open(path, flags, mode)
+        if node is None:
+            node = FileNode([b""])
+            self._disk.name(path, node)
+        elif flags & os.O_TRUNC:
+            node.cut(0)
+        self._nodes[descriptor] = node
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        del self._nodes[descriptor]
+        os.close(descriptor)
+
+    def close_all(self) -> None:
+        """Close what a process that died had open."""
+        for descriptor in list(self._nodes):
+            self.close(descriptor)
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        self._count("truncate")
+        os.ftruncate(descriptor, size)
+        node: Any = self._nodes[descriptor]
+        node.cut(size)
+
+    def pwrite(self, descriptor: int, data: memoryview, offset: int) -> int:
+        try:
+            self._count("write")
+        except BaseException:
+            self._put(descriptor, bytes(data[: len(data) // 2]), offset)
+            raise
+        return self._put(descriptor, bytes(data), offset)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return self.pwrite(descriptor, data, os.lseek(descriptor, 0, os.SEEK_END))
+
+    def _put(self, descriptor: int, data: bytes, offset: int) -> int:
+        node: Any = self._nodes[descriptor]
+        node.write(offset, data)
+        return os.pwrite(descriptor, data, offset)
+
+    def fsync(self, descriptor: int) -> None:
+        node = self._nodes[descriptor]
+        try:
+            self._count("sync")
+        except OSError:
+            if isinstance(node, FileNode):
+                node.fail_sync(self._rng)
+            raise
+        node.sync()
+
+    def replace(self, source: str | Path, target: str | Path) -> None:
+        self._count("rename")
+        Path(target).unlink(missing_ok=True)
+        Path(source).rename(target)
+        self._disk.rename(source, target)
+
+    def unlink(self, path: str | Path) -> None:
+        node = self._disk.find(path)
+        if node is not None:
+            self._count("unlink")
+        os.unlink(path)
+        self._disk.name(path, None)
+
+    def mkdir(self, path: str | Path) -> None:
+        if self._disk.find(path) is None:
+            self._count("mkdir")
+        os.mkdir(path)
+        self._disk.name(path, DirectoryNode())
+
+
+def stop_at(number: int) -> Callable[[int, str], None]:
+    """The process dies before its call `number`."""
+
+    def fault(call: int, _: str) -> None:
+        if call >= number:
+            raise Stopped
+
+    return fault
+
+
+def fail_at(number: int, code: int, *, for_ever: bool = False) -> Callable[[int, str], None]:
+    """Call `number` is an error of the system, and with `for_ever` every one after it."""
+
+    def fault(call: int, _: str) -> None:
+        if call == number or (for_ever and call > number):
+            raise OSError(code, os.strerror(code))
+
+    return fault
+
+
+def no_fault(_: int, __: str) -> None:
+    """All is well."""
+
+
+@contextmanager
+def system(disk: Disk, fault: Callable[[int, str], None] = no_fault, seed: int = 0) -> Iterator[FaultyOs]:
+    """Let `durable_file` run on a faulty system; one process from its start to its end."""
+    faulty = FaultyOs(disk, fault, Random(seed))
+    one_thread = mock.patch.object(durable_file, "ThreadPoolExecutor", OneThread)
+    with mock.patch.object(durable_file, "os", faulty), one_thread:
+        try:
+            yield faulty
+        finally:
+            faulty.close_all()

@@ -1,0 +1,150 @@
+"""The command line: bad input ends in one line and the right exit code, before Spark is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import BrokerStore
+from record_writer import CommitLogWriter, Message
+from typer.testing import CliRunner, Result
+
+import reput
+from reput.streaming import cli
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A small store."""
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 1024) as writer:
+        for _ in range(20):
+            writer.append(Message())
+    return tmp_path / "store"
+
+
+def tail(store: Path, output: Path, *more: str) -> Result:
+    return CliRunner().invoke(
+        cli.app, ["tail", "--store", str(store), "--output", str(output), "--available-now", *more]
+    )
+
+
+def test_version_and_help() -> None:
+    """Both end with 0; help has an example for each command."""
+    runner = CliRunner()
+    version = runner.invoke(cli.app, ["--version"])
+    assert (0, f"reput {reput.__version__}\n") == (version.exit_code, version.output)
+    for command in ("tail", "sql"):
+        shown = runner.invoke(cli.app, [command, "--help"])
+        assert shown.exit_code == 0
+        assert f"Example: reput {command}" in shown.output
+
+
+def test_no_such_store(tmp_path: Path) -> None:
+    """The directory that is missing is named; exit code 1."""
+    result = tail(tmp_path / "nothing", tmp_path / "out")
+    assert result.exit_code == 1
+    assert f"no commitlog at {tmp_path}/nothing/commitlog: the directory does not exist" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_commitlog(tmp_path: Path) -> None:
+    """A directory without commitlog/ is not a store."""
+    (tmp_path / "store").mkdir()
+    result = tail(tmp_path / "store", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "give the store root that holds commitlog/" in result.output
+
+
+def test_segment_sizes_that_differ(store: Path, tmp_path: Path) -> None:
+    """The file and both sizes are named."""
+    os.truncate(store / "commitlog" / f"{1024:020d}", 1000)
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    assert f"{1024:020d} has 1000 bytes where the size of" in result.output
+
+
+def test_a_hole_between_segments(store: Path, tmp_path: Path) -> None:
+    """The place, the missing bytes and how to go on are named."""
+    (store / "commitlog" / f"{1024:020d}").unlink()
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    assert "hole in the commitlog" in result.output
+    assert "1024 bytes are missing" in result.output
+    assert "startingOffset=2048" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("maxBytesPerTrigger=-1", "maxBytesPerTrigger=-1: bytes: a whole number from 1"),
+        ("nonsense=1", "unknown option 'nonsense'; the options are"),
+        ("startingOffset=7", "startingOffset=7 is not where a record begins"),
+        ("mappedFileSizeCommitLog=2048", "mappedFileSizeCommitLog is 2048"),
+    ],
+)
+def test_wrong_options(store: Path, tmp_path: Path, option: str, words: str) -> None:
+    """The option and what it allows are named; a wrong value is wrong usage."""
+    result = tail(store, tmp_path / "out", "--option", option)
+    assert result.exit_code == (1 if "mappedFileSize" in option else 2)
+    assert words in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_to_keep(store: Path, tmp_path: Path) -> None:
+    """Every sink off and no table is wrong usage."""
+    result = tail(store, tmp_path / "out", "-o", "consumeQueueEnable=false", "-o", "messageIndexEnable=false")
+    assert result.exit_code == 2
+    assert "nothing to keep" in result.output
+
+
+def test_an_output_that_cannot_be_written(store: Path, tmp_path: Path) -> None:
+    """A file where the output should be a directory."""
+    (tmp_path / "out").write_text("in the way")
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    assert f"cannot write {tmp_path}/out" in result.output
+
+
+def test_a_store_whose_broker_is_running_as_output(store: Path, hold_lock: Callable[[Path], int]) -> None:
+    """The lock tells; its holder is named."""
+    holder = hold_lock(store / "lock")
+    result = tail(store, store)
+    assert result.exit_code == 1
+    assert f"lock is locked by process {holder}: a broker or another reput works on this output" in result.output
+
+
+def test_a_dledger_store_is_refused(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+    """A setting that changes the files in a way reput does not follow is told."""
+    plain = broker_store("v4-plain")
+    (tmp_path / "broker.conf").write_text(plain.broker_conf.read_text() + "\nenableDLegerCommitLog=true\n")
+    result = tail(plain.root, tmp_path / "out", "--broker-conf", str(tmp_path / "broker.conf"))
+    assert result.exit_code == 2
+    assert "enableDLegerCommitLog=true: a DLedger commitlog has another framing" in result.output
+
+
+def test_java_that_is_missing_is_one_sentence(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No stack trace: what is wanted and how to install it on Debian, RHEL and macOS."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    for words in ("Spark needs Java 17 or later", "apt-get install", "dnf install", "brew install"):
+        assert words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_java_that_is_too_old_is_one_sentence(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version found is named."""
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text('#!/bin/sh\necho \'openjdk version "1.8.0_392"\' >&2\n')
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    assert "java is 8; install it" in result.output

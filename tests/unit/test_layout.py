@@ -1,0 +1,50 @@
+"""Rules of the code base that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted(path for part in ("source", "sinks", "streaming") for path in (ROOT / part).glob("*.py"))
+LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    """A module has one reason to change, a function fits on a screen; docstrings do not count."""
+    text = path.read_text()
+    assert len(text.splitlines()) <= LINES_MAX
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_nothing_is_imported_as_a_top_level_name(path: Path) -> None:
+    """`source`, `sinks` and `streaming` are common words, and a module loaded twice is two modules."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {name.split(".")[0] for name in names} & {"source", "sinks", "streaming"}
+
+
+def test_only_two_modules_write_files() -> None:
+    """`durable_file` writes, and `delta_table` syncs what Kernel wrote; nothing else opens a file for writing."""
+    calls = ("pwrite", "ftruncate", "os.replace", "os.unlink", "write_text", "write_bytes", "os.rename", "mkstemp")
+    allowed = {"durable_file.py", "store_lock.py", "session.py"}
+    for path in MODULES:
+        if path.name not in allowed:
+            assert not [call for call in calls if call in path.read_text()], path
+
+
+def test_the_import_name_holds_links_only() -> None:
+    """`reput/` is the three directories under one import name."""
+    for part in ("source", "sinks", "streaming"):
+        assert (ROOT / "reput" / part).is_symlink()
+        assert (ROOT / "reput" / part).resolve() == ROOT / part
