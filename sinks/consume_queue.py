@@ -6,7 +6,6 @@ already built, a queue that begins in the middle, repeated, a gap.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
 from reput.sinks.sink import part_to_write
 from reput.sinks.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import CONSUME_QUEUE, consume_queue_directory, consume_queue_file
 from reput.source.batch_decoder import Bytes, Int64s
 from reput.source.errors import SinkError
@@ -171,18 +171,20 @@ class ConsumeQueueSink:
             self._append(queue)
         self._files.sync()
         entries = sum(queue.end // CQ_STORE_UNIT_SIZE for queue in self._queues.values())
-        self._progress = SinkProgress(
+        progress = SinkProgress(
             self._progress.start_offset,
             batch.end,
             batch.last_record or self._progress.last_record,
             {"queue_ends": entries},
         )
-        self._record.store(self._progress)
+        self._record.store(progress)
+        self._progress = progress
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""
-        self._progress = replace(self._progress, end_offset=end_offset, last_record=None)
-        self._record.store(self._progress)
+        progress = replace(self._progress, end_offset=end_offset, last_record=None)
+        self._record.store(progress)
+        self._progress = progress
 
     def _append(self, incoming: QueueEntries) -> None:
         key = (incoming.topic, incoming.queue_id)
@@ -217,10 +219,13 @@ class ConsumeQueueSink:
 
     def _load_files(self, directory: Path) -> list[int]:
         found = []
-        for entry in os.scandir(directory):
-            if len(entry.name) == FILE_NAME_DIGITS and entry.name.isdecimal():
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if not (len(entry.name) == FILE_NAME_DIGITS and entry.name.isdecimal()):
+                    continue
                 size = entry.stat(follow_symlinks=False).st_size
-                if size != self._file_size:
+                # A crash may leave a file without its size; `_find_end` drops it as one without entries.
+                if size not in (0, self._file_size):
                     msg = (
                         f"{entry.path} has {size} bytes where mappedFileSizeConsumeQueue is {self._file_size}; give "
                         "the broker's setting (--broker-conf), or remove the queue to derive it again"
@@ -248,9 +253,9 @@ class ConsumeQueueSink:
             dropped.insert(0, queue.files.pop())
         # A full queue may have its next file already, without an entry.
         if dropped and queue.files and dropped[0] == queue.end:
-            view = np.frombuffer(_written_part(self._path(queue, dropped[0])), ENTRY)
-            self._clear(queue, dropped[0], view, 0)
             queue.files.append(dropped.pop(0))
+            parts = consume_queue_file(queue.topic, queue.queue_id, queue.files[-1])
+            self._files.create(*parts, size=self._file_size)
         for file in dropped:
             self._files.remove(*consume_queue_file(queue.topic, queue.queue_id, file))
 
@@ -267,18 +272,10 @@ class ConsumeQueueSink:
 
 
 def _written_part(path: Path) -> bytes:
-    """The file's bytes without the hole at its end, in whole entries: most of a queue's last file is a hole."""
+    """The file's bytes without the hole at its end, in whole entries."""
     with path.open("rb") as file:
+        end = max((end for _, end in data_extents(file.fileno())), default=0)
         size = os.fstat(file.fileno()).st_size
-        end = 0
-        while end < size:
-            try:
-                end = os.lseek(file.fileno(), os.lseek(file.fileno(), end, os.SEEK_DATA), os.SEEK_HOLE)
-            except OSError as error:
-                if error.errno != errno.ENXIO:  # no data from here on
-                    raise
-                break
-        file.seek(0)
         return file.read(min(size, -(-end // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE))
 
 

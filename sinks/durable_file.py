@@ -39,6 +39,7 @@ class DurableFiles:
         self._dirty: set[str] = set()
         self._checked_directories: set[str] = set()
         self._changed_directories: set[str] = set()
+        self._failure: OutputError | None = None
 
     def make_directory(self, *parts: str) -> Path:
         """Create a directory below the root, and those above it, if missing."""
@@ -77,21 +78,18 @@ class DurableFiles:
             raise _refused("write", path, error) from error
 
     def sync(self) -> None:
-        """Make everything written so far durable; a failed sync is never tried again."""
-        dirty = sorted(self._dirty)
+        """Make everything written so far durable.
+
+        A failed sync is never tried again: the system forgets what it could not write, and a second try would succeed.
+        """
+        if self._failure is not None:
+            raise self._failure
         try:
-            if len(dirty) > 1:
-                with ThreadPoolExecutor(_SYNC_THREADS) as pool:
-                    list(pool.map(self._sync_one, dirty))
-            else:
-                for path in dirty:
-                    self._sync_one(path)
-            for directory in sorted(self._changed_directories):
-                _sync_directory(directory)
+            self._sync_files(sorted(self._dirty))
+            self._sync_directories()
         except OSError as error:
-            raise _refused("sync", Path(error.filename or self.root), error) from error
-        self._dirty.clear()
-        self._changed_directories.clear()
+            self._failure = _refused("sync", Path(error.filename or self.root), error)
+            raise self._failure from error
         self._close_idle()
 
     def replace(self, *parts: str, data: bytes) -> None:
@@ -110,7 +108,8 @@ class DurableFiles:
             finally:
                 os.close(descriptor)
             os.replace(temporary, path)
-            _sync_directory(str(path.parent))
+            self._changed_directories.add(str(path.parent))
+            self._sync_directories()
         except OSError as error:
             raise _refused("replace", path, error) from error
 
@@ -165,8 +164,13 @@ class DurableFiles:
         return self._descriptors[key]
 
     def _keep(self, key: str, descriptor: int) -> None:
-        self._close_idle()
         self._descriptors[key] = descriptor
+        if len(self._descriptors) > _OPEN_FILES_MAX:
+            self._close_idle()
+        if len(self._descriptors) > _OPEN_FILES_MAX:
+            # All wait for a sync: give it to the oldest half, so that they can be closed.
+            self._sync_files([name for name in self._descriptors if name != key][: _OPEN_FILES_MAX // 2])
+            self._close_idle()
 
     def _close_idle(self) -> None:
         idle = [key for key in self._descriptors if key not in self._dirty]
@@ -178,6 +182,20 @@ class DurableFiles:
         descriptor = self._descriptors.pop(key, None)
         if descriptor is not None:
             os.close(descriptor)
+
+    def _sync_files(self, paths: list[str]) -> None:
+        if len(paths) > 1:
+            with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+                list(pool.map(self._sync_one, paths))
+        else:
+            for path in paths:
+                self._sync_one(path)
+        self._dirty.difference_update(paths)
+
+    def _sync_directories(self) -> None:
+        for directory in sorted(self._changed_directories):
+            _sync_directory(directory)
+        self._changed_directories.clear()
 
     def _sync_one(self, path: str) -> None:
         try:

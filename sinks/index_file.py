@@ -18,6 +18,7 @@ from reput.sinks.index_format import (
     time_diffs,
 )
 from reput.sinks.logic_batch import KeyEntries
+from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import index_file
 from reput.source.batch_decoder import Int32s
 from reput.source.errors import SinkError
@@ -133,12 +134,8 @@ class IndexFile:
     def _clear_entries(self, first: int) -> None:
         """Zero what a crash left of entries from number `first` on."""
         path = self._files.root.joinpath(*self._parts)
-        step = 1 << 20
-        at = self._entries_at + ENTRY_SIZE * first
         with path.open("rb") as file:
-            file.seek(at)
-            while stale := file.read(step):
-                if not stale.strip(b"\0"):
-                    break
-                self._files.write(*self._parts, offset=at, data=bytes(len(stale)))
-                at += len(stale)
+            for begin, end in list(data_extents(file.fileno(), self._entries_at + ENTRY_SIZE * first)):
+                file.seek(begin)
+                if file.read(end - begin).strip(b"\0"):
+                    self._files.write(*self._parts, offset=begin, data=bytes(end - begin))

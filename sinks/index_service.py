@@ -32,9 +32,8 @@ def index_file_name(now: float, last: str | None) -> str:
     Never at or before `last`: the broker would give two files of one millisecond the same path, and a clock that
     went back would put the file before its predecessors.
     """
-    moment = datetime.fromtimestamp(now).replace(microsecond=0) + timedelta(  # noqa: DTZ006
-        milliseconds=int(now * 1000) % 1000
-    )
+    seconds, milliseconds = divmod(int(now * 1000), 1000)
+    moment = datetime.fromtimestamp(seconds) + milliseconds * _MILLISECOND  # noqa: DTZ006  local time, as the broker's
     if last is not None:
         moment = max(moment, datetime.strptime(last + "000", _NAME_FORMAT) + _MILLISECOND)  # noqa: DTZ007
     return moment.strftime(_NAME_FORMAT)[:-3]
@@ -112,18 +111,20 @@ class IndexSink:
             if self._file is None or (self._file.is_full and batch.last_record.offset > last_key):
                 self._roll()
         self._files.sync()
-        self._progress = SinkProgress(
+        progress = SinkProgress(
             self._progress.start_offset,
             batch.end,
             batch.last_record or self._progress.last_record,
             self._state(),
         )
-        self._record.store(self._progress)
+        self._record.store(progress)
+        self._progress = progress
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``."""
-        self._progress = replace(self._progress, end_offset=end_offset, last_record=None)
-        self._record.store(self._progress)
+        progress = replace(self._progress, end_offset=end_offset, last_record=None)
+        self._record.store(progress)
+        self._progress = progress
 
     def _put(self, keys: KeyEntries) -> None:
         done = 0
@@ -152,7 +153,8 @@ class IndexSink:
         directory = self._files.root / INDEX
         if not directory.is_dir():
             return []
-        return sorted(entry.name for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False))
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
     def _adopt(self, names: list[str], start_offset: int) -> SinkProgress:
         """Go on behind a broker's files, or begin at `start_offset` without any."""

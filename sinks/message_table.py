@@ -107,9 +107,8 @@ class MessageTable:
             msg = f"the table ends at {self.end_offset}, the batch begins at {batch.start}: records between are missing"
             raise SinkError(msg)
         self._delta.append(batch.files, app_id=self._app_id, version=batch.end)
-        self._progress = SinkProgress(
-            self._progress.start_offset, batch.end, batch.last_record or self._progress.last_record
-        )
+        last = batch.last_record or self._progress.last_record
+        self._progress = SinkProgress(self._progress.start_offset, batch.end, last)
         self._record.store(self._progress)
 
     def pass_over(self, end_offset: int) -> None:

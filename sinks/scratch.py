@@ -6,7 +6,6 @@ than decoding the log. The files live in reput's own folder for as long as one m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,8 +28,8 @@ class Scratch:
     def clear(self) -> None:
         """Make the directory, and remove what a run that died left in it."""
         self._files.make_directory(REPUT, SCRATCH)
-        for entry in os.scandir(self.directory):
-            self._files.remove(REPUT, SCRATCH, entry.name)
+        for path in list(self.directory.iterdir()):
+            self._files.remove(REPUT, SCRATCH, path.name)
 
     def take(self, paths: Iterable[str]) -> pa.Table:
         """The tables that tasks wrote, as one, in this order; the files are removed."""

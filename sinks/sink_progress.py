@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +67,31 @@ class ProgressFile:
             The file is not a progress record of this version.
         """
         try:
-            text = self.path.read_text()
+            data = self.path.read_bytes()
         except FileNotFoundError:
             return None
         try:
-            record = json.loads(text)
-            last = record.pop("last_record")
-            if record.pop("version") == _VERSION:
-                return SinkProgress(last_record=RecordFingerprint(**last) if last else None, **record)
-            why: object = f"its version is not {_VERSION}"
+            return _decoded(json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            why = error
-        msg = f"{self.path} is no progress record of reput ({why}); remove it to derive the sink from the log again"
-        raise SinkError(msg)
+            what = f"{self.path} is no progress record of reput ({error!r})"
+            msg = f"{what}; remove it to derive the sink from the log again"
+            raise SinkError(msg) from error
 
     def store(self, progress: SinkProgress) -> None:
         """Put the record in place, whole and durably."""
         text = json.dumps({"version": _VERSION, **asdict(progress)}, indent=1)
         self._files.replace(*self._parts, data=text.encode() + b"\n")
+
+
+def _decoded(record: dict[str, Any]) -> SinkProgress:
+    if record.pop("version") != _VERSION:
+        msg = f"its version is not {_VERSION}"
+        raise ValueError(msg)
+    last = record.pop("last_record")
+    fingerprint = None if last is None else RecordFingerprint(**last)
+    progress = SinkProgress(last_record=fingerprint, **record)
+    numbers = [progress.start_offset, progress.end_offset, *(astuple(fingerprint) if fingerprint else ())]
+    if not all(type(number) is int for number in numbers) or not isinstance(progress.state, dict):
+        msg = f"{record}: whole numbers wanted"
+        raise TypeError(msg)
+    return progress

@@ -15,6 +15,7 @@ from reput.sinks.store_path import LOCK
 from reput.source.errors import OutputError, StoreLockedError
 
 _FLOCK = struct.Struct("hhqqi4x")
+_held: set[str] = set()
 
 
 class StoreLock:
@@ -31,6 +32,11 @@ class StoreLock:
             The output cannot be written.
         """
         path = root / LOCK
+        self._key = str(path.resolve())
+        if self._key in _held:
+            # The system would grant it, and closing the second descriptor would drop the first one's lock.
+            msg = f"{path} is locked by this very process; give another --output"
+            raise StoreLockedError(msg)
         try:
             root.mkdir(parents=True, exist_ok=True)
             # Closing any descriptor of this file would drop the lock, so this one is opened once and kept.
@@ -48,6 +54,7 @@ class StoreLock:
                 "another --output"
             )
             raise StoreLockedError(msg) from error
+        _held.add(self._key)
         if os.fstat(self._descriptor).st_size == 0:
             os.pwrite(self._descriptor, b"lock", 0)  # what the broker leaves in it
 
@@ -59,6 +66,7 @@ class StoreLock:
 
     def close(self) -> None:
         """Give the lock back; the file stays, as a broker leaves it."""
+        _held.discard(self._key)
         os.close(self._descriptor)
 
     def __enter__(self) -> StoreLock:

@@ -69,16 +69,16 @@ def split_keys(data: Any, starts: Any, sizes: Any, row_ends: Any, key_starts: An
 @njit(cache=True)
 def _find_name(data: Any, at: int, size: int, items: Any, first: int, count: int, table: Any) -> int:
     """The item of this record with the same name, or -1; a new name is noted in `table` as number `count`."""
-    if count - first < _FEW:
-        for item in range(first, count):
-            if items[item, 1] == size and spans_equal(data, items[item, 0], data, at, size):
-                return item
+    if count - first > _FEW:
+        return _note_name(data, at, size, items, count, table)
+    for item in range(first, count):
+        if items[item, 1] == size and spans_equal(data, items[item, 0], data, at, size):
+            return item
     if count - first == _FEW:
         table[:] = -1
         for item in range(first, count):
             _note_name(data, items[item, 0], items[item, 1], items, item, table)
-    if count - first >= _FEW:
-        return _note_name(data, at, size, items, count, table)
+        _note_name(data, at, size, items, count, table)
     return -1
 
 

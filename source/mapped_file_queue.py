@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.source.errors import SegmentError, StoreError
+from reput.source.errors import DataLossError, SegmentError, StoreError
 
 FILE_NAME_DIGITS = 20
 _log = logging.getLogger(__name__)
@@ -49,6 +49,16 @@ def open_for_reading(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def read_head(file: MappedFile, size: int) -> bytes:
+    """The first `size` bytes of a segment; DataLossError when it has gone since it was listed."""
+    try:
+        with open_for_reading(file.path) as descriptor:
+            return os.pread(descriptor, size, 0)
+    except FileNotFoundError:
+        msg = f"{file.path} is gone: the log expired while it was looked at"
+        raise DataLossError(msg) from None
 
 
 @dataclass(frozen=True)
@@ -135,10 +145,11 @@ def _segments(directory: Path) -> Iterator[MappedFile]:
 
 
 def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:
-    size = wanted if wanted is not None else files[0].size
+    pattern = next((file for file in files if file.size), files[0])
+    size = wanted if wanted is not None else pattern.size
     for file in files:
-        if file.size != size:
-            why = "mappedFileSizeCommitLog" if wanted is not None else f"the size of {files[0].path}"
+        if file.size != size or not size:
+            why = "mappedFileSizeCommitLog" if wanted is not None else f"the size of {pattern.path}"
             msg = (
                 f"{file.path} has {file.size} bytes where {why} is {size}; every segment must have the same size: "
                 "was the copy cut, or does the directory hold two stores?"

@@ -18,6 +18,7 @@ from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes, Int64s, RecordColumns
 from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange, message_schema
 from reput.source.java_string import decode_utf8, parse_int
+from reput.source.message_properties import parse_properties
 from reput.source.message_sys_flag import (
     BORNHOST_V6_FLAG,
     STOREHOSTADDRESS_V6_FLAG,
@@ -92,19 +93,25 @@ def _gathered(data: Bytes, starts: Int64s, sizes: Int64s) -> tuple[Any, Bytes, b
 
 def strings(data: Bytes, starts: Int64s, sizes: Int64s, *, null_if_empty: bool = False) -> pa.Array:
     """The spans as text, decoded as Java decodes them."""
+    array, is_valid = _utf8(data, starts, sizes, null_if_empty=null_if_empty)
+    if is_valid:
+        return array
+    binary = array.view(pa.binary()).to_pylist()
+    return pa.array([None if value is None else decode_utf8(value) for value in binary], pa.string())
+
+
+def _utf8(data: Bytes, starts: Int64s, sizes: Int64s, *, null_if_empty: bool = False) -> tuple[pa.Array, bool]:
+    """The spans as they are, as a string array, and whether they are valid UTF-8."""
     ends, out, is_ascii = _gathered(data, starts, sizes)
-    validity = None
-    if null_if_empty:
-        validity = pa.py_buffer(np.packbits(sizes > 0, bitorder="little"))
+    validity = pa.py_buffer(np.packbits(sizes > 0, bitorder="little")) if null_if_empty else None
     array = pa.Array.from_buffers(pa.string(), len(starts), [validity, pa.py_buffer(ends), pa.py_buffer(out)])
     if is_ascii:
-        return array
+        return array, True
     try:
         array.validate(full=True)
-    except pa.ArrowInvalid:  # malformed UTF-8 in one of them
-        binary = array.view(pa.binary()).to_pylist()
-        return pa.array([None if value is None else decode_utf8(value) for value in binary], pa.string())
-    return array
+    except pa.ArrowInvalid:
+        return array, False
+    return array, True
 
 
 def _property(columns: RecordColumns, which: int) -> pa.Array:
@@ -153,9 +160,13 @@ def _properties(columns: RecordColumns) -> pa.Array:
     most = int(sizes.max(initial=0)) // 4 + 1
     table = np.empty(1 << (2 * most).bit_length(), np.int32)
     count = ck.list_properties(columns.data, columns.parts, row_ends, items, table)
-    names = strings(columns.data, items[:count, 0], items[:count, 1])
-    values = strings(columns.data, items[:count, 2], items[:count, 3])
     kind = MESSAGE_SCHEMA.field("properties").type
+    names, is_valid = _utf8(columns.data, items[:count, 0], items[:count, 1])
+    if not is_valid:  # names that differ as bytes may be one name to Java
+        spans = columns.parts[:, [rk.PROPERTIES, rk.PROPERTIES_SIZE]].tolist()
+        texts = (decode_utf8(columns.data[at : at + size].tobytes()) for at, size in spans)
+        return pa.array([list(parse_properties(text).items()) for text in texts], kind)
+    values = strings(columns.data, items[:count, 2], items[:count, 3])
     return pa.MapArray.from_arrays(pa.array(row_ends), names, values, type=kind)
 
 

@@ -73,4 +73,7 @@ def tags_code(topic: str, properties: dict[str, str], store_timestamp: int, dela
     if level is None:
         return None
     level = min(level, len(delays_ms))
-    return store_timestamp + delays_ms[level - 1] if level > 0 else code
+    if level <= 0:
+        return code
+    # Java's long wraps.
+    return (store_timestamp + delays_ms[level - 1] + 2**63) % 2**64 - 2**63

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
@@ -10,7 +9,7 @@ from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes
 from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import DataLossError, OptionError
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, read_head
 from reput.source.message_decoder import Verdict
 from reput.source.message_format import (
     HOST_V6_EXTRA,
@@ -141,12 +140,12 @@ def check_begins_record(queue: MappedFileQueue, offset: int) -> None:
     for scan in scan_windows(file, offset, file.end, check_crc=False, window_bytes=rk.PARTS):
         bad = scan.verdict if not len(scan) else None
         break
-    if bad in (None, Verdict.BLANK):
+    if bad is None or bad is Verdict.BLANK:
         return
     before = align_down(file, file.file_from_offset, offset)
     if before != offset:
         msg = (
-            f"startingOffset={offset} is not where a record begins ({bad}); the nearest before it is {before}"
+            f"startingOffset={offset} is not where a record begins ({bad.name}); the nearest before it is {before}"
             f" in {file.path}"
         )
         raise OptionError(msg)
@@ -154,8 +153,7 @@ def check_begins_record(queue: MappedFileQueue, offset: int) -> None:
 
 def first_store_timestamp(file: MappedFile) -> int | None:
     """Store time in milliseconds of a segment's first record, None when it has none."""
-    with open_for_reading(file.path) as descriptor:
-        head = os.pread(descriptor, STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8, 0)
+    head = read_head(file, STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8)
     if int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True) != MESSAGE_MAGIC_CODE:
         return None
     sys_flag = int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big", signed=True)
@@ -171,7 +169,7 @@ def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
     candidates = [
         file
         for file in queue.files
-        if file.file_from_offset < end and ((first := first_store_timestamp(file)) is None or first < timestamp_ms)
+        if file.file_from_offset < end and (first := first_store_timestamp(file)) is not None and first < timestamp_ms
     ]
     place = candidates[-1].file_from_offset if candidates else queue.min_offset
     while place < end and (file := queue.find(place)) is not None:

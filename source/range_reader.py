@@ -88,7 +88,7 @@ def scan_windows(
 def _scans(
     descriptor: int, file: MappedFile, start: int, end: int, check_crc: bool, window_bytes: int
 ) -> Iterator[Scan]:
-    buffer = np.empty(min(window_bytes, end - start), np.uint8)
+    buffer = np.empty(max(0, min(window_bytes, end - start)), np.uint8)
     parts = np.empty((records_max(len(buffer)), rk.PARTS), np.int64)
     while start < end:
         size = min(len(buffer), end - start)
@@ -98,6 +98,7 @@ def _scans(
         count, stop_at, verdict = rk.scan_records(buffer, 0, size, start, file.end, check_crc, parts)
         if verdict == Verdict.UNDERFLOW and count == 0 and size < end - start:
             buffer = np.empty(_grown(buffer, end - start), np.uint8)
+            parts = np.empty((records_max(len(buffer)), rk.PARTS), np.int64)
             continue
         yield Scan(buffer, start, parts[:count], start + stop_at, Verdict(verdict))
         start += stop_at

@@ -8,13 +8,12 @@ every test.
 
 from __future__ import annotations
 
-import os
 import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, read_head
 from reput.source.message_decoder import Verdict
 from reput.source.message_format import (
     BLANK_MAGIC_CODE,
@@ -50,8 +49,7 @@ class _LastRecord:
 
 def begins_with_record(file: MappedFile) -> bool:
     """Whether the broker has begun to write this segment, and so has finished the one before it."""
-    with open_for_reading(file.path) as descriptor:
-        head = os.pread(descriptor, _HEAD_SIZE, 0)
+    head = read_head(file, _HEAD_SIZE)
     if len(head) < _HEAD_SIZE:
         return False
     magic = int.from_bytes(head[MAGIC_AT:BLANK_SIZE], "big", signed=True)

@@ -83,6 +83,8 @@ class Tail:
             self._cleanup.callback(self._files.close)
             self._open_sinks()
             recover_sinks(self._sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            start = min((sink.end_offset for sink in self._sinks), default=self._log.initial_offset())
+            self._log.end(aligned(self._log, start))  # a hole is told before Spark starts
             self._cleanup = self._cleanup.pop_all()
         return self
 

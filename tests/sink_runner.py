@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.offset_range import split
 from reput.source.range_reader import DecodeOptions, read_windows
 
+#: Where files are kept in memory: thousands of small ones wait for nothing there. None: the usual place.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 #: Files that roll often.
 SMALL = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_index_num=10)
 #: 2023-11-14 22:13:20 UTC, for ever: what a run names its index files after.

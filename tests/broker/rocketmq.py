@@ -38,9 +38,7 @@ class RocketMQ(Release):
         """Return a name server that keeps its files in ``home``; ``with`` or ``start()`` starts it."""
         return NameServer(self, home)
 
-    def broker(
-        self, home: Path, name_server: NameServer, conf: Mapping[str, ConfValue] | None = None
-    ) -> Broker:
+    def broker(self, home: Path, name_server: NameServer, conf: Mapping[str, ConfValue] | None = None) -> Broker:
         """Return a broker that keeps its files in ``home``, its store in ``home/store``.
 
         ``conf`` is put over the defaults of ``broker.conf``; ``with`` or ``start()`` starts it.

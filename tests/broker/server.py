@@ -164,9 +164,7 @@ class Broker(_Server):
     other setting is the broker's own default.
     """
 
-    def __init__(
-        self, release: Release, home: Path, name_server: NameServer, conf: Mapping[str, ConfValue]
-    ) -> None:
+    def __init__(self, release: Release, home: Path, name_server: NameServer, conf: Mapping[str, ConfValue]) -> None:
         super().__init__(release, home)
         self.name_server = name_server
         store = Path(str(conf.get("storePathRootDir", self.home / "store")))
@@ -222,9 +220,7 @@ class Broker(_Server):
             self.conf,
             {
                 f"listen on port {self.port}": partial(port_open, self.port),
-                f"register at {self.name_server}": partial(
-                    remoting.knows_broker, self.name_server.port, self.address
-                ),
+                f"register at {self.name_server}": partial(remoting.knows_broker, self.name_server.port, self.address),
             },
         )
         return self

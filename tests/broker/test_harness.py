@@ -35,9 +35,7 @@ def name_server(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def broker(
-    rocketmq: RocketMQ, name_server: NameServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
+def broker(rocketmq: RocketMQ, name_server: NameServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests, each of which leaves it running; a clean stop takes 4.9.3 about 7 s."""
     server = rocketmq.broker(tmp_path_factory.mktemp("broker"), name_server, SMALL_FILES)
     try:
@@ -77,9 +75,7 @@ def test_messages_of_all_kinds_come_back(
     check_queries(rocketmq, name_server, [ack for ack in acks if ack["topic"] == "Orders"], tmp_path)
 
 
-def check_queries(
-    rocketmq: RocketMQ, name_server: NameServer, acks: list[dict[str, Any]], directory: Path
-) -> None:
+def check_queries(rocketmq: RocketMQ, name_server: NameServer, acks: list[dict[str, Any]], directory: Path) -> None:
     """Ask the index for keys, ASCII and not, and for unique keys of messages of one topic."""
 
     def query(**arguments: object) -> dict[str, list[tuple[object, ...]]]:
@@ -142,9 +138,7 @@ def test_a_killed_broker_comes_back(rocketmq: RocketMQ, name_server: NameServer,
     assert before["queues"] == after["queues"]
 
 
-def test_a_clean_stop_leaves_a_whole_store(
-    rocketmq: RocketMQ, name_server: NameServer, broker: Broker
-) -> None:
+def test_a_clean_stop_leaves_a_whole_store(rocketmq: RocketMQ, name_server: NameServer, broker: Broker) -> None:
     """SIGTERM leaves log, queues, index and checkpoint, and no ``abort``."""
     rocketmq.workload("send", name_server, topics="Stop:2", count=3000)
     broker.stop()

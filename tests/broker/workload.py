@@ -35,9 +35,7 @@ class Workload:
         Passed as ``name=value``; an unknown name is an error that lists the known ones.
     """
 
-    def __init__(
-        self, release: Release, command: str, name_server: str, arguments: Mapping[str, object]
-    ) -> None:
+    def __init__(self, release: Release, command: str, name_server: str, arguments: Mapping[str, object]) -> None:
         self.command = command
         self._home = Path(tempfile.mkdtemp(prefix=f"rocketmq-{command}-"))
         words = [f"{name}={value}" for name, value in {"namesrv": name_server, **arguments}.items()]

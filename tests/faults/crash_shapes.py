@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from faults.fault_files import Disk, Fault, Stopped, no_fault, system
 from model import Settings
 from record_writer import Message, StoredRecord
 from sink_runner import LogBatches, SinkRun, check_output, files_below, no_fsync, places, write_log
 
 from reput.sinks.logic_batch import LogicBatch
+from reput.source.errors import OutputError
 
 SETTINGS = Settings(mapped_file_size_consume_queue=1200, max_hash_slot_num=150, max_index_num=60)
 Tree = dict[str, bytes]
@@ -47,8 +49,8 @@ def segment_roll_messages() -> list[Message]:
 def many_topics_messages() -> list[Message]:
     """New queues, some of which begin in the middle of a file, among old ones."""
     old = [message(i, "AB"[i % 2]) for i in range(6)]
-    new = [message(i, f"New{i}", queue_id=i % 3, queue_offset=[None, 7, 60, 0][i % 4]) for i in range(6, 16)]
-    return old + new + [message(i, f"New{i - 10}", queue_id=(i - 10) % 3) for i in range(16, 23)]
+    new = [message(i, f"New{i}", queue_id=i % 3, queue_offset=[None, 7, 60, 0][i % 4]) for i in range(6, 13)]
+    return old + new + [message(i, f"New{i - 7}", queue_id=(i - 7) % 3) for i in range(13, 20)]
 
 
 #: The messages; how many are before the batch, and up to its end.
@@ -58,7 +60,7 @@ SHAPES: dict[str, tuple[Callable[[], list[Message]], int, int]] = {
     "queue-file roll": (queue_roll_messages, 118, 126),
     "index roll": (index_roll_messages, 29, 37),
     "segment roll": (segment_roll_messages, 11, 39),
-    "many topics": (many_topics_messages, 6, 17),
+    "many topics": (many_topics_messages, 4, 14),
 }
 
 
@@ -116,3 +118,45 @@ def make_shape(name: str, directory: Path) -> Shape:
 
 def _place(records: Sequence[StoredRecord], count: int) -> int:
     return records[count].physical_offset
+
+
+class Processes:
+    """One output through a series of processes on one disk; knows what was promised to last."""
+
+    def __init__(self, shape: Shape) -> None:
+        shape.restore()
+        self.shape = shape
+        self.disk = Disk(shape.root)
+        self.promised: dict[str, int] = {}
+
+    def run(self, fault: Fault, *, other_cuts: bool = False, seed: int = 0) -> BaseException | None:
+        """Recover and dispatch up to the batch's end in a new process; returns what ended it before that."""
+        cuts = [place for place in self.shape.cuts(other=other_cuts) if place <= self.shape.end]
+        with system(self.disk, fault, seed):
+            run = SinkRun(self.shape.root, SETTINGS)
+            try:
+                run.recover()
+                for start, end in itertools.pairwise(cuts):
+                    run.write(self.shape.batch(start, end))
+            except (Stopped, OutputError) as error:
+                return error
+            finally:
+                self.promised.update(run.returned)
+                run.close()
+            return None
+
+    def check(self, *, other_cuts: bool) -> None:
+        """What was promised is there, nothing half done is; going on ends with the bytes of a run without a fault."""
+        with system(self.disk, no_fault), SinkRun(self.shape.root, SETTINGS) as run:
+            for sink, folder in ((run.queues, "consumequeue"), (run.index, "index")):
+                assert sink.end_offset >= self.promised.get(sink.name, 0), f"{sink.name}: lost what was promised"
+                expected = _below(self.shape.states[sink.end_offset], folder)
+                assert _below(files_below(self.shape.root), folder) == expected, f"{folder} at {sink.end_offset}"
+            for start, end in itertools.pairwise(self.shape.cuts(other=other_cuts)):
+                run.write(self.shape.batch(start, end))
+        assert files_below(self.shape.root) == self.shape.states[self.shape.last]
+
+
+def _below(tree: Tree, folder: str) -> Tree:
+    """Files with something in them: a full queue may have its next file, or not, until the batch is done."""
+    return {path: data for path, data in tree.items() if path.startswith(folder) and data.strip(b"\0")}

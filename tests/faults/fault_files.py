@@ -22,6 +22,8 @@ from sink_runner import OneThread
 from reput.sinks import durable_file
 
 SECTOR_BYTES = 512
+#: Told the number and the name of a call, may raise.
+Fault = Callable[[int, str], None]
 
 
 class Stopped(BaseException):
@@ -126,7 +128,7 @@ class Disk:
     def find(self, path: str | Path) -> Any:
         """The node that the process sees at `path`, None if there is none."""
         node: Any = self.top
-        for part in Path(path).relative_to(self.root).parts:
+        for part in str(path).removeprefix(str(self.root)).split("/")[1:]:
             node = node.seen.get(part)
             if node is None:
                 return None
@@ -174,7 +176,7 @@ class FaultyOs:
     A write that meets a fault has written half. Nothing waits for a real disk.
     """
 
-    def __init__(self, disk: Disk, fault: Callable[[int, str], None], rng: Random) -> None:
+    def __init__(self, disk: Disk, fault: Fault, rng: Random) -> None:
         self.calls = 0
         self._disk = disk
         self._fault = fault
@@ -263,7 +265,7 @@ class FaultyOs:
         self._disk.name(path, DirectoryNode())
 
 
-def stop_at(number: int) -> Callable[[int, str], None]:
+def stop_at(number: int) -> Fault:
     """The process dies before its call `number`."""
 
     def fault(call: int, _: str) -> None:
@@ -273,7 +275,7 @@ def stop_at(number: int) -> Callable[[int, str], None]:
     return fault
 
 
-def fail_at(number: int, code: int, *, for_ever: bool = False) -> Callable[[int, str], None]:
+def fail_at(number: int, code: int, *, for_ever: bool = False) -> Fault:
     """Call `number` is an error of the system, and with `for_ever` every one after it."""
 
     def fault(call: int, _: str) -> None:
@@ -288,7 +290,7 @@ def no_fault(_: int, __: str) -> None:
 
 
 @contextmanager
-def system(disk: Disk, fault: Callable[[int, str], None] = no_fault, seed: int = 0) -> Iterator[FaultyOs]:
+def system(disk: Disk, fault: Fault = no_fault, seed: int = 0) -> Iterator[FaultyOs]:
     """Let `durable_file` run on a faulty system; one process from its start to its end."""
     faulty = FaultyOs(disk, fault, Random(seed))
     one_thread = mock.patch.object(durable_file, "ThreadPoolExecutor", OneThread)

@@ -60,7 +60,13 @@ def test_formats(spark: SparkSession, table: Path, output_format: str) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["DELETE FROM messages", "DROP VIEW messages", "INSERT INTO messages SELECT * FROM messages", "SELEKT 1", "SELECT x FROM y"],
+    [
+        "DELETE FROM messages",
+        "DROP VIEW messages",
+        "INSERT INTO messages SELECT * FROM messages",
+        "SELEKT 1",
+        "SELECT x FROM y",
+    ],
 )
 def test_only_queries_are_run(spark: SparkSession, table: Path, statement: str) -> None:
     """Anything that would change the table, and anything that Spark does not understand."""

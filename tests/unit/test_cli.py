@@ -124,9 +124,7 @@ def test_a_dledger_store_is_refused(broker_store: Callable[[str], BrokerStore], 
     assert "enableDLegerCommitLog=true: a DLedger commitlog has another framing" in result.output
 
 
-def test_java_that_is_missing_is_one_sentence(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_that_is_missing_is_one_sentence(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No stack trace: what is wanted and how to install it on Debian, RHEL and macOS."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
     result = tail(store, tmp_path / "out")
@@ -136,13 +134,11 @@ def test_java_that_is_missing_is_one_sentence(
     assert "Traceback" not in result.output
 
 
-def test_java_that_is_too_old_is_one_sentence(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_that_is_too_old_is_one_sentence(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The version found is named."""
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text('#!/bin/sh\necho \'openjdk version "1.8.0_392"\' >&2\n')
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     result = tail(store, tmp_path / "out")

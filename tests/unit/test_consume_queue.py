@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from model import Settings, consume_queue_files
 from record_writer import Message
 from sink_runner import (
+    MEMORY,
     SMALL,
     LogBatches,
     SinkRun,
@@ -76,7 +77,7 @@ def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Setti
     """Whatever the queue offsets do and wherever runs restart, the files are the model's at the end of each batch."""
     messages, settings = log
     size = settings.mapped_file_size_consume_queue
-    with TemporaryDirectory() as directory, no_fsync(), ExitStack() as stack:
+    with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
         root = Path(directory)
         records = write_log(root / "log", messages, 1000)
         batches = LogBatches(root / "log")
@@ -94,7 +95,7 @@ def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Setting
     """G1: any range given again, before or after its successors, by the same run or the next, has its effect once."""
     messages, settings = log
     size = settings.mapped_file_size_consume_queue
-    with TemporaryDirectory() as directory, no_fsync(), ExitStack() as stack:
+    with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
         root = Path(directory)
         records = write_log(root / "log", messages, 1000)
         batches, allowed = LogBatches(root / "log"), places(records)

@@ -164,9 +164,7 @@ def test_replace_is_durable_on_return_with_the_directories_above(
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_a_failed_sync_is_never_taken_back(
-    count: int, files: DurableFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sync_is_never_taken_back(count: int, files: DurableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system forgets what it could not write: a second try would report success for data that is lost."""
     for number in range(count):
         files.create(f"{number:02d}", size=1)

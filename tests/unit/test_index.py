@@ -7,7 +7,7 @@ import random
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model import Settings, index_file_contents, java_hash
 from record_writer import Message, StoredRecord
-from sink_runner import LogBatches, files_below, index_contents, no_fsync, places, stuck_clock, write_log
+from sink_runner import MEMORY, LogBatches, files_below, index_contents, no_fsync, places, stuck_clock, write_log
 
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
@@ -60,7 +60,8 @@ def before(records: Sequence[StoredRecord], end: int) -> list[StoredRecord]:
 def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Settings], data: st.DataObject) -> None:
     """Whatever keys and times come and wherever runs restart, the files are the model's at the end of each batch."""
     messages, settings = log
-    with TemporaryDirectory() as directory, no_fsync(), closing(DurableFiles(Path(directory) / "out")) as files:
+    with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
+        files = stack.enter_context(closing(DurableFiles(Path(directory) / "out")))
         records = write_log(Path(directory) / "log", messages, 1000)
         batches, allowed = LogBatches(Path(directory) / "log"), places(records)
         inner = data.draw(st.sets(st.sampled_from(allowed)), label="cuts")
@@ -76,7 +77,8 @@ def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Setti
 def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Settings], data: st.DataObject) -> None:
     """G1: any range given again, before or after its successors, by the same run or the next, has its effect once."""
     messages, settings = log
-    with TemporaryDirectory() as directory, no_fsync(), closing(DurableFiles(Path(directory) / "out")) as files:
+    with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
+        files = stack.enter_context(closing(DurableFiles(Path(directory) / "out")))
         records = write_log(Path(directory) / "log", messages, 1000)
         batches, allowed = LogBatches(Path(directory) / "log"), places(records)
         place = st.sampled_from(allowed)

@@ -100,5 +100,5 @@ def test_another_version_is_refused(version: object, record: ProgressFile) -> No
     """A later reput's record is not guessed at."""
     record.store(PROGRESS)
     record.path.write_text(json.dumps({**WHOLE, "version": version}))
-    with pytest.raises(SinkError, match=rf"{record.path} is no progress record of reput \(its version is not 1\)"):
+    with pytest.raises(SinkError, match=rf"{record.path} is no progress record of reput .*its version is not 1"):
         record.load()

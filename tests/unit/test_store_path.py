@@ -6,12 +6,24 @@ import string
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_writer import Message
-from sink_runner import SMALL, LogBatches, SinkRun, batch_of, files_below, no_fsync, places, queue_files, write_log
+from sink_runner import (
+    MEMORY,
+    SMALL,
+    LogBatches,
+    SinkRun,
+    batch_of,
+    files_below,
+    no_fsync,
+    places,
+    queue_files,
+    write_log,
+)
 
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
@@ -66,13 +78,14 @@ names = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def sandbox() -> Iterator[Path]:
     """A folder with the output in it and something beside it, to be looked at after each name."""
-    folder = tmp_path_factory.mktemp("sandbox")
-    (folder / "out").mkdir()
-    (folder / "x").write_bytes(b"beside")
-    yield folder
-    assert files_below(folder) == {"x": b"beside"}
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        folder = Path(directory)
+        (folder / "out").mkdir()
+        (folder / "x").write_bytes(b"beside")
+        yield folder
+        assert files_below(folder) == {"x": b"beside"}
 
 
 def dispatch(folder: Path, topic: bytes, queue_id: int) -> None:

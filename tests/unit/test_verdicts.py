@@ -144,6 +144,17 @@ def test_a_record_without_topic_is_refused(decode: Decoder) -> None:
     assert outcome_of(decode, changed(message=replace(RECORD, topic=""))) == (Verdict.BAD_TOPIC, 1)
 
 
+def test_a_negative_topic_length_is_refused_even_if_all_adds_up(decode: Decoder) -> None:
+    """A topic of -2 bytes would take the body's end and its own length for the properties' length."""
+    message = replace(RECORD, body=b"0\0", topic="", properties=b"x" * 254)
+    record = changed(message=message)
+    topic_length = BODY + len(message.body)
+    # Without the properties' own length: the two bytes before the text say 254.
+    record = record[:topic_length] + b"\xfe" + record[topic_length + 3 :]
+    record = len(record).to_bytes(4, "big") + record[4:]
+    assert outcome_of(decode, record, check_crc=False) == (Verdict.BAD_LENGTH, 1)
+
+
 @pytest.mark.parametrize("change", [put(BODY_CRC, 1), put(BODY, 0x31, 1), put(TOPIC_LENGTH - 1, 0, 1)])
 def test_a_bad_checksum_counts_only_when_checked(decode: Decoder, change: Change) -> None:
     """The body is compared with its checksum on request alone, as in the broker's replay."""
