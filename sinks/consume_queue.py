@@ -276,6 +276,7 @@ def _written_part(path: Path) -> bytes:
     with path.open("rb") as file:
         end = max((end for _, end in data_extents(file.fileno())), default=0)
         size = os.fstat(file.fileno()).st_size
+        file.seek(0)  # looking for extents moved the place
         return file.read(min(size, -(-end // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE))
 
 

@@ -61,7 +61,6 @@ class DurableFiles:
             os.ftruncate(descriptor, size)
         except OSError as error:
             raise _refused("create", path, error) from error
-        self._dirty.add(str(path))
         self._changed_directories.add(str(path.parent))
 
     def write(self, *parts: str, offset: int, data: bytes | memoryview) -> None:
@@ -165,6 +164,7 @@ class DurableFiles:
 
     def _keep(self, key: str, descriptor: int) -> None:
         self._descriptors[key] = descriptor
+        self._dirty.add(key)  # opened to be written; and not to be closed as idle by what follows
         if len(self._descriptors) > _OPEN_FILES_MAX:
             self._close_idle()
         if len(self._descriptors) > _OPEN_FILES_MAX:

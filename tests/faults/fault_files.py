@@ -290,11 +290,10 @@ def no_fault(_: int, __: str) -> None:
 
 
 @contextmanager
-def system(disk: Disk, fault: Fault = no_fault, seed: int = 0) -> Iterator[FaultyOs]:
-    """Let `durable_file` run on a faulty system; one process from its start to its end."""
+def system(disk: Disk, fault: Fault = no_fault, seed: int = 0, **constants: int) -> Iterator[FaultyOs]:
+    """Let `durable_file` run on a faulty system, with other `constants`; one process from its start to its end."""
     faulty = FaultyOs(disk, fault, Random(seed))
-    one_thread = mock.patch.object(durable_file, "ThreadPoolExecutor", OneThread)
-    with mock.patch.object(durable_file, "os", faulty), one_thread:
+    with mock.patch.multiple(durable_file, os=faulty, ThreadPoolExecutor=OneThread, **constants):
         try:
             yield faulty
         finally:

@@ -196,6 +196,21 @@ def placed_in(queue: ConsumeQueue, placed: list[tuple[int, int]]) -> np.ndarray:
     return result.entries
 
 
+@pytest.mark.parametrize("queue_offset", [-(2**63), -(2**40), -4, -3, -1, 2**40, 2**58, 2**59, 2**60, 2**62, 2**63 - 1])
+def test_a_queue_offset_from_nowhere(queue_offset: int, tmp_path: Path) -> None:
+    """G10: a record that lies about its place is refused, or what it makes is small and found again at the start."""
+    with ExitStack() as stack:
+        try:
+            open_sink(tmp_path, 60, stack).write(batch_of(b"T", 0, [(0, queue_offset)]))
+        except SinkError as error:
+            assert str(queue_offset) in str(error)  # noqa: PT017
+        else:
+            assert {len(data) for data in queue_files(tmp_path).values()} <= {60}
+            assert open_sink(tmp_path, 60, stack).end_offset == 100
+        assert {path[:17] for path in queue_files(tmp_path)} <= {"consumequeue/T/0/"}
+        assert all(len(path) == 17 + 20 and path[17:].isdecimal() for path in queue_files(tmp_path))
+
+
 # --- sizes and what is found at start --------------------------------------------------------------------
 
 

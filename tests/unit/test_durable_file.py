@@ -16,6 +16,7 @@ from model import Settings
 from record_writer import Message
 from sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, places, write_log
 
+from reput.sinks import durable_file
 from reput.sinks.durable_file import DurableFiles
 from reput.source.errors import OutputError
 
@@ -163,15 +164,32 @@ def test_replace_is_durable_on_return_with_the_directories_above(
     assert set(synced[1:]) == {"e", "d", "out"}
 
 
+def create_many(files: DurableFiles, count: int) -> None:
+    for number in range(count):
+        files.create(f"{number:02d}", size=1)
+
+
 @pytest.mark.parametrize("count", [1, 20])
 def test_a_failed_sync_is_never_taken_back(count: int, files: DurableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system forgets what it could not write: a second try would report success for data that is lost."""
-    for number in range(count):
-        files.create(f"{number:02d}", size=1)
+    create_many(files, count)
     with monkeypatch.context() as failing:
         failing.setattr(os, "fsync", fail)
         with pytest.raises(OutputError, match=f"cannot sync {files.root}/00: Input/output error; {WHAT_TO_DO}"):
             files.sync()
+    with pytest.raises(OutputError):
+        files.sync()
+
+
+def test_a_failed_sync_to_make_room_is_never_taken_back_either(
+    files: DurableFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files synced early, because too many are open, count like the others."""
+    monkeypatch.setattr(durable_file, "_OPEN_FILES_MAX", 4)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        with pytest.raises(OutputError, match=f" {files.root}/.*: Input/output error; {WHAT_TO_DO}"):
+            create_many(files, 20)
     with pytest.raises(OutputError):
         files.sync()
 
