@@ -28,6 +28,8 @@ from reput.source.mapped_file_queue import FILE_NAME_DIGITS
 
 _log = logging.getLogger(__name__)
 
+_LOGIC_OFFSET_MAX = 2**63 - 1
+
 MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
 
 
@@ -65,6 +67,12 @@ class ConsumeQueue:
         begin, blanks, empty_file = self.end, 0, None
         if not self.files:
             expected = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE
+            if not 0 <= expected <= _LOGIC_OFFSET_MAX - file_size:
+                msg = (
+                    f"the first record of {self.topic!r}-{self.queue_id}, at offset {int(view['physical_offset'][0])}, "
+                    f"has queue offset {int(queue_offsets[0])}: no queue begins there, the record is damaged"
+                )
+                raise SinkError(msg)
             blanks = expected % file_size // CQ_STORE_UNIT_SIZE  # (C)
             begin = expected - expected % file_size
             self.end = expected

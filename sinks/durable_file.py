@@ -87,8 +87,7 @@ class DurableFiles:
             self._sync_files(sorted(self._dirty))
             self._sync_directories()
         except OSError as error:
-            self._failure = _refused("sync", Path(error.filename or self.root), error)
-            raise self._failure from error
+            raise _refused("sync", Path(error.filename or self.root), error) from error
         self._close_idle()
 
     def replace(self, *parts: str, data: bytes) -> None:
@@ -146,7 +145,9 @@ class DurableFiles:
             os.mkdir(directory)
             self._changed_directories.add(str(directory.parent))
         except FileExistsError:
-            pass
+            # It may have been made by a process that died before it made the name durable.
+            if directory != self.root:
+                self._changed_directories.add(str(directory.parent))
         except FileNotFoundError:
             if directory != self.root:
                 raise
@@ -160,6 +161,7 @@ class DurableFiles:
         if key not in self._descriptors:
             self._make(path.parent)
             self._keep(key, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+            self._changed_directories.add(str(path.parent))  # its name, too, may not be durable yet
         return self._descriptors[key]
 
     def _keep(self, key: str, descriptor: int) -> None:
@@ -194,7 +196,11 @@ class DurableFiles:
 
     def _sync_directories(self) -> None:
         for directory in sorted(self._changed_directories):
-            _sync_directory(directory)
+            try:
+                _sync_directory(directory)
+            except OSError as error:
+                self._failure = _refused("sync", Path(directory), error)
+                raise
         self._changed_directories.clear()
 
     def _sync_one(self, path: str) -> None:
@@ -202,6 +208,7 @@ class DurableFiles:
             os.fsync(self._descriptors[path])
         except OSError as error:
             error.filename = path
+            self._failure = _refused("sync", Path(path), error)
             raise
 
 
