@@ -104,7 +104,7 @@ def tail(
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
     from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
     from reput.streaming.progress import ProgressReporter  # noqa: PLC0415
-    from reput.streaming.session import start_session  # noqa: PLC0415
+    from reput.streaming.session import TAIL_SETTINGS, start_session  # noqa: PLC0415
     from reput.streaming.tail import Tail, TailPaths  # noqa: PLC0415
 
     _set_up_logging()
@@ -120,6 +120,7 @@ def tail(
                 master=settings["sparkMaster"],
                 driver_memory=settings["sparkDriverMemory"],
                 log_file=None if verbose else job.spark_log,
+                settings=TAIL_SETTINGS,
             )
             try:
                 job.run(spark, available_now=available_now)

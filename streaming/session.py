@@ -36,6 +36,10 @@ _SETTINGS = {
 }
 
 
+# In `reput tail` the JVM only plans and passes on; its optimising compiler would take the cores from the decoders.
+TAIL_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+
+
 def start_session(
     name: str, *, master: str, driver_memory: str, log_file: Path | None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:

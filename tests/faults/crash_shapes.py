@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
+from typing import Any
 
 from faults.fault_files import Disk, Fault, Stopped, no_fault, system
 from model import Settings
@@ -37,7 +39,7 @@ def queue_roll_messages() -> list[Message]:
 
 
 def index_roll_messages() -> list[Message]:
-    """The file has 58 of 59 keys before the batch; the batch's third message lies in two files."""
+    """The file has 58 of 59 keys before the batch; the batch's first message lies in two files."""
     return [message(i, keys=2) for i in range(29)] + [message(i, keys=4 * (i % 2)) for i in range(29, 45)]
 
 
@@ -120,6 +122,19 @@ def _place(records: Sequence[StoredRecord], count: int) -> int:
     return records[count].physical_offset
 
 
+class NothingKept(Random):
+    """The plainest of power failures: what was not synced is gone."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def randrange(self, *_: object) -> int:
+        return 0
+
+    def choice(self, seq: Sequence[Any]) -> Any:
+        return seq[0]
+
+
 class Processes:
     """One output through a series of processes on one disk; knows what was promised to last."""
 
@@ -128,6 +143,14 @@ class Processes:
         self.shape = shape
         self.disk = Disk(shape.root)
         self.promised: dict[str, int] = {}
+
+    def recover_one(self, name: str) -> None:
+        """A new process recovers this sink, and dies."""
+        with system(self.disk):
+            run = SinkRun(self.shape.root, SETTINGS)
+            sink = run.queues if name == run.queues.name else run.index
+            self.promised[name] = sink.recover(self.shape.start).end_offset
+            run.close()
 
     def run(self, fault: Fault, *, other_cuts: bool = False, seed: int = 0) -> BaseException | None:
         """Recover and dispatch up to the batch's end in a new process; returns what ended it before that."""

@@ -46,8 +46,7 @@ class FileNode:
     def change(self, content: bytes, seen: bytes | None = None) -> None:
         """The content as it will reach the disk, and as a process sees it, from now on."""
         self.epochs.append(self.epochs[-1] + (len(content) < len(self.states[-1])))
-        self.states.append(content)
-        self.seen = seen
+        self.states, self.seen = [*self.states, content], seen
 
     def cut(self, size: int) -> None:
         """Cut, or grown by zeros, to `size`."""

@@ -9,7 +9,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from faults.crash_shapes import SHAPES, Processes, Shape, make_shape
+from faults.crash_shapes import SHAPES, NothingKept, Processes, Shape, make_shape
 from faults.fault_files import stop_at
 from sink_runner import MEMORY
 
@@ -38,7 +38,7 @@ def lose_power_everywhere(shape: Shape, seed: int) -> None:
     for number in itertools.count(1):
         crashes = Processes(shape)
         lived = not crashes.run(stop_at(number))
-        crashes.disk.lose_power(Random(1000 * seed + number))
+        crashes.disk.lose_power(Random(1000 * seed + number) if seed else NothingKept())
         crashes.check(other_cuts=(number + seed) % 2 == 0)
         if lived:
             return
@@ -55,6 +55,19 @@ def test_power_failure_at_every_call(shape: Shape, seed: int) -> None:
 def test_power_failure_at_every_call_in_full(shape: Shape, seed: int) -> None:
     """As above, with other losses."""
     lose_power_everywhere(shape, seed)
+
+
+@pytest.mark.parametrize("sink", ["consumequeue", "index"])
+def test_what_recovery_finds_is_durable(shape: Shape, sink: str) -> None:
+    """A process that dies leaves writes in memory only; the next one promises nothing that rests on them."""
+    for number in itertools.count(1):
+        crashes = Processes(shape)
+        lived = not crashes.run(stop_at(number))
+        crashes.recover_one(sink)
+        crashes.disk.lose_power(NothingKept())
+        crashes.check(other_cuts=number % 2 == 0)
+        if lived:
+            return
 
 
 def crash_while_recovering(shape: Shape, first: int, seed: int, step: int) -> bool:
