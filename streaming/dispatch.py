@@ -142,11 +142,11 @@ class BatchGate:
         self._idle = threading.Lock()
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch, unless a stop was asked for: then hold it until the query is stopped."""
-        if self._stopping.is_set():
-            # The batch before is committed, and this one is planned: it is done after the next start.
-            raise StoppedBetweenBatchesError
+        """Process the batch, unless a stop was asked for: then end the query with StoppedBetweenBatchesError."""
         with self._idle:
+            if self._stopping.is_set():
+                # The batch before is committed, and this one is planned: it is done after the next start.
+                raise StoppedBetweenBatchesError
             self._dispatch(ranges, batch_id)
 
     def close(self) -> None:
