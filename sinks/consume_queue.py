@@ -165,8 +165,9 @@ class ConsumeQueueSink:
             known = max((queue.max_physic_offset for queue in self._queues.values()), default=0)
             start = max(start_offset, known)
             record = SinkProgress(start, start, None, {"queue_ends": entries})
-            self._files.sync()
-            self._record.store(record)
+        # Also a record that was found: a process may have died before it made the record's name durable.
+        self._files.sync()
+        self._record.store(record)
         self._progress = record
         return record
 
