@@ -15,6 +15,11 @@ ReputError
 
 from __future__ import annotations
 
+import re
+
+# An error raised in one of Spark's Python processes arrives as the text of its traceback.
+_REMOTE = re.compile(r"^reput\.[\w.]*\.(\w+Error): (.+)", re.MULTILINE)
+
 
 class ReputError(Exception):
     """Base of every error that reput raises on purpose; the command line prints it as one line."""
@@ -58,3 +63,9 @@ class SinkError(ReputError):
 
 class EnvironmentSetupError(ReputError):
     """Something the machine must provide is missing or too old."""
+
+
+def remote_error(error: BaseException) -> tuple[str, str] | None:
+    """Class name and message of the error of this tree that `error` carries as text, None without one."""
+    found = _REMOTE.findall(str(error))
+    return found[-1] if found else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from rich.console import Console
 
 import reput
-from reput.source.errors import OptionError, ReputError
+from reput.source.errors import OptionError, ReputError, remote_error
 
 app = typer.Typer(
     name="reput",
@@ -25,8 +24,6 @@ app = typer.Typer(
 )
 _WRONG_USAGE = 2
 _FAILED = 1
-# Errors raised in a worker arrive as the text of its traceback.
-_REMOTE_ERROR = re.compile(r"reput\.\S*errors\.(\w+Error): (.+)")
 
 _errors = Console(stderr=True)
 
@@ -45,10 +42,10 @@ def _run_or_fail(action: object) -> None:
     except ReputError as error:
         _fail(error, _FAILED)
     except Exception as error:
-        remote = _REMOTE_ERROR.findall(str(error))
-        if not remote:
+        remote = remote_error(error)
+        if remote is None:
             raise
-        name, message = remote[-1]
+        name, message = remote
         _fail(ReputError(message), _WRONG_USAGE if name == OptionError.__name__ else _FAILED)
 
 

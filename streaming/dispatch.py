@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +20,15 @@ from reput.sinks.scratch import SCRATCH_DDL, Scratch, hand_over
 from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.dispatch_request import ranges_of
+from reput.source.errors import remote_error
 from reput.source.range_reader import DecodeOptions, read_windows
 from reput.source.worker_process import settle_worker
 from reput.streaming.progress import BatchReport
 
 Report = Callable[[BatchReport], None]
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_ATTEMPTS = 3
+_log = logging.getLogger("reput")
 
 
 class Dispatch(Protocol):
@@ -37,6 +42,23 @@ class Dispatch(Protocol):
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         """Process the batch's ranges; durable on return. The batch id means nothing here."""
+
+
+def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
+    """Run `task` over the ranges' rows, and collect what it yields, in columns `ddl`.
+
+    A job that fails for a reason of Spark's own is run again: what tasks write has a name of its own each time and
+    counts only when the driver commits it. Met with 4.2.0: two queries that start at once can spoil the serialized
+    form of a task (``OptionalDataException``).
+    """
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            return ranges.mapInArrow(task, ddl).toArrow()
+        except Exception as error:
+            if not left or remote_error(error) is not None:
+                raise
+            _log.warning("a Spark job failed and is run again: %s", str(error).splitlines()[0])
+    raise AssertionError
 
 
 class LogicDispatch:
@@ -79,7 +101,7 @@ class LogicDispatch:
                 windows = read_windows(span.file, span.start, span.end, decode)
                 yield hand_over(scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
 
-        results = ranges.mapInArrow(task, SCRATCH_DDL).toArrow()
+        results = run_job(ranges, task, SCRATCH_DDL)
         if not results.num_rows:
             return
         batch = LogicBatch.merge(self._scratch.take(results["path"].to_pylist()))
@@ -124,7 +146,7 @@ class TableDispatch:
             for span in ranges_of(batches):
                 yield writer.write(span)
 
-        parts = ranges.mapInArrow(task, PART_DDL).toArrow()
+        parts = run_job(ranges, task, PART_DDL)
         if not parts.num_rows:
             return
         batch = TableBatch.merge(parts)

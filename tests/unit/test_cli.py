@@ -144,3 +144,34 @@ def test_java_that_is_too_old_is_one_sentence(store: Path, tmp_path: Path, monke
     result = tail(store, tmp_path / "out")
     assert result.exit_code == 1
     assert "java is 8; install it" in result.output
+
+
+def test_an_error_of_a_worker_is_known_by_its_text() -> None:
+    """The last line of a traceback gives class and message; other errors are nobody's."""
+    from reput.source.errors import remote_error
+
+    text = "Traceback ...\nreput.source.errors.DataLossError: gone\nreput.sinks.delta_table.OtherError: twice\n"
+    assert remote_error(RuntimeError(text)) == ("OtherError", "twice")
+    assert remote_error(RuntimeError("java.io.OptionalDataException")) is None
+
+
+def test_a_job_that_spark_spoils_is_run_again() -> None:
+    """Twice more at the most, and never for an error of reput's own."""
+    from reput.streaming.dispatch import run_job
+
+    class Job:
+        def __init__(self, *failures: str) -> None:
+            self.failures = list(failures)
+
+        def mapInArrow(self, _task: object, _ddl: str) -> Job:  # noqa: N802
+            return self
+
+        def toArrow(self) -> str:  # noqa: N802
+            if self.failures:
+                raise RuntimeError(self.failures.pop(0))
+            return "done"
+
+    assert run_job(Job("spoilt", "spoilt"), None, "") == "done"
+    for failures in (["spoilt"] * 3, ["reput.source.errors.DataLossError: gone"]):
+        with pytest.raises(RuntimeError, match=failures[-1]):
+            run_job(Job(*failures), None, "")
