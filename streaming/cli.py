@@ -123,7 +123,7 @@ def tail(
                 job.run(spark, available_now=available_now)
             finally:
                 spark.stop()
-        for line in reporter.summary():
+        for line in reporter.summary() or ["the log has nothing new"]:
             typer.echo(line)
 
     _run_or_fail(run)
