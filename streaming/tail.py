@@ -160,6 +160,9 @@ class Tail:
             maxMessagesPerTrigger=self._config["maxMessagesPerTrigger"],
             maxBytesPerPartition=self._config[f"{prefix}BytesPerPartition"],
         )
+        # Registered anew for each query: the queries would else share one Java map of the workers' environment, which
+        # two that start at once spoil for good (OptionalDataException when a task is read, Spark 4.2.0).
+        spark.dataSource.register(CommitLogDataSource)
         stream = spark.readStream.format(NAME).options(**options).load()
         writer = stream.writeStream.queryName(dispatch.name).foreachBatch(gate)
         writer = writer.option("checkpointLocation", str(checkpoint))
