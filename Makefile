@@ -30,7 +30,7 @@ format: $(READY)  ## let ruff format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## messages per second of the decoder, `logic` and `table`, on a log of 3 million messages
+bench: $(READY)  ## messages per second of the decoder, `logic` and `table`, on a log of 10 million messages
 	$(BIN)/python tests/benchmarks/throughput.py --work .work/bench
 
 clean:  ## remove what demo, tests and benchmarks left, and the environment

@@ -22,7 +22,6 @@ from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint,
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
 from reput.source.range_reader import DecodeOptions, read_windows
-from reput.source.worker_process import settle_worker
 from reput.streaming.progress import BatchReport
 
 Report = Callable[[BatchReport], None]
@@ -96,7 +95,6 @@ class LogicDispatch:
         needs, decode, scratch = self._needs, self._decode, self._scratch.directory
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            settle_worker()
             for span in ranges_of(batches):
                 windows = read_windows(span.file, span.start, span.end, decode)
                 yield hand_over(scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
@@ -142,7 +140,6 @@ class TableDispatch:
         writer = PartWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            settle_worker()
             for span in ranges_of(batches):
                 yield writer.write(span)
 

@@ -37,7 +37,10 @@ _SETTINGS = {
 
 
 # In `reput tail` the JVM only plans and passes on; its optimising compiler would take the cores from the decoders.
-TAIL_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+TAIL_SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.python.daemon.module": "reput.streaming.worker_daemon",
+}
 
 
 def start_session(
