@@ -28,8 +28,13 @@ LOCATED = (
     props.PROPERTY_DELAY,
     props.PROPERTY_REAL_TOPIC,
     props.PROPERTY_REAL_QUEUE_ID,
+    props.PROPERTY_INNER_MULTI_DISPATCH,
+    props.PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    props.PROPERTY_INNER_NUM,
+    props.PROPERTY_INNER_BASE,
 )
-TAGS, KEYS, UNIQ_KEY, DELAY, REAL_TOPIC, REAL_QUEUE_ID = range(len(LOCATED))
+TAGS, KEYS, UNIQ_KEY, DELAY, REAL_TOPIC, REAL_QUEUE_ID = range(6)
+MULTI_DISPATCH, MULTI_QUEUE_OFFSET, INNER_NUM, INNER_BASE = range(6, len(LOCATED))
 
 _NAMES = np.frombuffer("".join(LOCATED).encode(), dtype=np.uint8)
 _NAME_SIZES = np.array([len(name) for name in LOCATED], dtype=np.int64)
