@@ -92,10 +92,12 @@ class ConsumeQueue:
         return Placement(begin, entries, empty_file)
 
     def _is_regular(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> bool:
+        places = view["physical_offset"]
         return (
             int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE == self.end
-            and int(view["physical_offset"][0]) + int(view["msg_size"][0]) > self.max_physic_offset
+            and int(places[0]) + int(view["msg_size"][0]) > self.max_physic_offset
             and bool((np.diff(queue_offsets) == 1).all())
+            and bool((places[1:] > places[:-1]).all())  # multi dispatch may send a message to its own queue again
         )
 
     def _accepted(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> tuple[list[int], int]:
@@ -132,8 +134,16 @@ class ConsumeQueueSink:
 
     name = "consumequeue"
 
-    def __init__(self, files: DurableFiles, mapped_file_size: int = MAPPED_FILE_SIZE_CONSUME_QUEUE) -> None:
-        """`mapped_file_size` is ``mappedFileSizeConsumeQueue`` in bytes, rounded up to whole entries."""
+    def __init__(
+        self,
+        files: DurableFiles,
+        mapped_file_size: int = MAPPED_FILE_SIZE_CONSUME_QUEUE,
+        ext_file_size: int | None = None,
+    ) -> None:
+        """`mapped_file_size` is ``mappedFileSizeConsumeQueue`` in bytes, rounded up to whole entries.
+
+        `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``.
+        """
         self._files = files
         self._file_size = rounded_file_size(mapped_file_size)
         self._record = ProgressFile(files, self.name)

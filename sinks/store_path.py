@@ -23,6 +23,9 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TOPIC_LENGTH_MAX = 127
 _GROUP_TOPIC_LENGTH_MAX = 255
 _GROUP_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
+# Names of light queues come from clients unchecked; a broker takes anything that its file system takes.
+_LMQ = re.compile(r"%LMQ%[^/]+")
+_NAME_BYTES_MAX = 255
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 
 
@@ -34,9 +37,11 @@ def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]
     SinkError
         The topic is not one that a broker accepts, or the queue id is negative.
     """
-    name = topic.decode("ascii", "backslashreplace")
+    name = topic.decode("utf-8", "backslashreplace")
+    is_light = _LMQ.fullmatch(name) and name.isprintable() and len(topic) <= _NAME_BYTES_MAX
     length_max = _GROUP_TOPIC_LENGTH_MAX if name.startswith(_GROUP_TOPIC_PREFIXES) else _TOPIC_LENGTH_MAX
-    if not _TOPIC.fullmatch(name) or len(name) > length_max or name.encode() != topic:
+    is_topic = _TOPIC.fullmatch(name) and len(name) <= length_max
+    if not (is_topic or is_light) or name.encode() != topic:
         msg = f"topic {topic!r} is no name that a broker accepts: it makes no directory"
         raise SinkError(msg)
     if queue_id < 0:
