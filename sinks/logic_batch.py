@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from reput.sinks import consume_queue_format as cqf
 from reput.sinks.arrival import Arrival, ArrivalSummary, TopicCount
+from reput.sinks.batch_consume_queue_format import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
 from reput.sinks.logic_window import (
     ARRIVAL,
     BIT_MAP_SIZE,
@@ -24,6 +26,8 @@ from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.task_result import in_log_order, last_fingerprint
 from reput.source.batch_decoder import Bytes, Int32s, Int64s
 from reput.source.java_string import decode_utf8
+
+_PLACE = cqf.ENTRY["physical_offset"]  # the first field of every kind of entry
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class ExtUnits:
 
 @dataclass(frozen=True)
 class QueueEntries:
-    """Entries of one queue in log order: uint8[n, 20], the records' queue offsets, int64[n], and their ext units."""
+    """Entries of one queue in log order: uint8[n, unit], the records' queue offsets, int64[n], and their ext units."""
 
     topic: bytes
     queue_id: int
@@ -74,6 +78,7 @@ class LogicBatch:
     last_record: RecordFingerprint | None
     queues: tuple[QueueEntries, ...]
     keys: KeyEntries
+    batch_queues: tuple[QueueEntries, ...] = ()
     arrivals: ArrivalSummary | None = None
 
     @classmethod
@@ -97,6 +102,7 @@ class LogicBatch:
                 _joined(windows, "key_offsets", OFFSET),
                 _joined(windows, "key_timestamps", OFFSET),
             ),
+            batch_queues=_merge_batch_queues(windows),
             arrivals=_merge_arrivals(windows),
         )
 
@@ -104,17 +110,22 @@ class LogicBatch:
         """The same without the records before `offset`: what a sink that ends there still needs."""
         if offset <= self.start:
             return self
-        queues = []
-        for queue in self.queues:
-            places = queue.entries.view(cqf.ENTRY)["physical_offset"][:, 0]
-            keep = places >= offset
-            if keep.any():
-                ext = queue.ext.select(keep) if queue.ext else None
-                kept = queue.entries[keep], queue.queue_offsets[keep]
-                queues.append(QueueEntries(queue.topic, queue.queue_id, *kept, ext))
         later = self.keys.offsets >= offset
         keys = KeyEntries(self.keys.hashes[later], self.keys.offsets[later], self.keys.timestamps[later])
-        return LogicBatch(offset, self.end, self.messages, self.last_record, tuple(queues), keys)
+        queues, batch_queues = _after(self.queues, offset), _after(self.batch_queues, offset)
+        return LogicBatch(offset, self.end, self.messages, self.last_record, queues, keys, batch_queues)
+
+
+def _after(queues: Iterable[QueueEntries], offset: int) -> tuple[QueueEntries, ...]:
+    """The entries of records from `offset` on."""
+    kept = []
+    for queue in queues:
+        keep = queue.entries[:, : _PLACE.itemsize].copy().view(_PLACE)[:, 0] >= offset
+        if keep.any():
+            ext = queue.ext.select(keep) if queue.ext else None
+            rest = queue.entries[keep], queue.queue_offsets[keep]
+            kept.append(QueueEntries(queue.topic, queue.queue_id, *rest, ext))
+    return tuple(kept)
 
 
 def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:
@@ -128,40 +139,78 @@ def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:
     return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].view(dtype)
 
 
+@dataclass(frozen=True)
+class _Blocks:
+    """Each window's entries of each queue: the queue's number in `queues`, the entries, where the queue's begin."""
+
+    queues: tuple[tuple[bytes, int], ...]
+    numbers: Int64s
+    counts: Int64s
+    starts: Int64s
+
+    @classmethod
+    def of(cls, windows: pa.Table, topics: str, queue_ids: str, counts: str) -> _Blocks:
+        """The blocks that three columns say."""
+        known: dict[tuple[bytes, int], int] = {}
+        keys = zip(
+            (topic for row in windows[topics].to_pylist() for topic in row),
+            _joined(windows, queue_ids, ID).tolist(),
+            strict=True,
+        )
+        numbers = np.array([known.setdefault(queue, len(known)) for queue in keys], np.int64)
+        sizes = _joined(windows, counts, COUNT)
+        totals = np.bincount(numbers, sizes, len(known)).astype(np.int64)
+        return cls(tuple(known), numbers, sizes, np.cumsum(totals) - totals)
+
+    def regroup(self, windows: pa.Table, name: str, width: int) -> Bytes:
+        """A column's rows of `width` bytes, each queue's together, as uint8[n, width]."""
+        source = _joined(windows, name, np.dtype(np.uint8))
+        target = np.empty(len(source), np.uint8)
+        cqf.merge_blocks(self.numbers, self.counts * width, self.starts * width, source, target)
+        return target.reshape(-1, width)
+
+    def order(self) -> Int64s:
+        """Where each entry of the result comes from."""
+        order = np.empty(int(self.counts.sum()), np.int64)
+        cqf.merge_blocks(self.numbers, self.counts, self.starts.copy(), np.arange(len(order)), order)
+        return order
+
+    def of_queue(self) -> Iterator[tuple[tuple[bytes, int], slice]]:
+        """Each queue that has entries, and where they are in the result."""
+        ends = [*self.starts[1:].tolist(), int(self.counts.sum())]
+        for queue, start, end in zip(self.queues, self.starts.tolist(), ends, strict=True):
+            if end > start:
+                yield queue, slice(start, end)
+
+
 def _merge_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
-    numbers: dict[tuple[bytes, int], int] = {}
-    ids = _joined(windows, "queue_ids", ID).tolist()
-    topics = [topic for row in windows["topics"].to_pylist() for topic in row]
-    blocks = np.array([numbers.setdefault(queue, len(numbers)) for queue in zip(topics, ids, strict=True)], np.int64)
-    counts = _joined(windows, "queue_counts", COUNT)
-    totals = np.bincount(blocks, counts, len(numbers)).astype(np.int64)
-    ends = np.cumsum(totals)
-    entries = _regroup(windows, "entries", cqf.CQ_STORE_UNIT_SIZE, blocks, counts, ends - totals)
-    offsets = _regroup(windows, "queue_offsets", OFFSET.itemsize, blocks, counts, ends - totals)
-    queue_offsets = offsets.view(OFFSET)[:, 0] if len(offsets) else np.empty(0, np.int64)
-    ext = _merge_ext(windows, blocks, counts, ends - totals)
+    blocks = _Blocks.of(windows, "topics", "queue_ids", "queue_counts")
+    if not blocks.queues:
+        return ()
+    entries = blocks.regroup(windows, "entries", cqf.CQ_STORE_UNIT_SIZE)
+    queue_offsets = blocks.regroup(windows, "queue_offsets", OFFSET.itemsize).view(OFFSET)[:, 0]
+    ext = _merge_ext(windows, blocks)
     return tuple(
         QueueEntries(
-            topic,
-            queue_id,
-            entries[end - total : end],
-            queue_offsets[end - total : end],
-            ExtUnits(*(part[end - total : end] for part in ext)) if ext else None,
+            *queue,
+            entries[part],
+            queue_offsets[part],
+            ExtUnits(*(values[part] for values in ext)) if ext else None,
         )
-        for (topic, queue_id), end, total in zip(numbers, ends.tolist(), totals.tolist(), strict=True)
-        if total
+        for queue, part in blocks.of_queue()
     )
 
 
-def _regroup(windows: pa.Table, name: str, width: int, blocks: Int64s, counts: Int64s, starts: Int64s) -> Bytes:
-    """The column's rows of `width` bytes, each queue's together, as uint8[n, width]."""
-    source = _joined(windows, name, np.dtype(np.uint8))
-    target = np.empty(len(source), np.uint8)
-    cqf.merge_blocks(blocks, counts * width, starts * width, source, target)
-    return target.reshape(-1, width)
+def _merge_batch_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
+    blocks = _Blocks.of(windows, "batch_topics", "batch_queue_ids", "batch_counts")
+    if not blocks.queues:
+        return ()
+    entries = blocks.regroup(windows, "batch_entries", BATCH_STORE_UNIT_SIZE)
+    queue_offsets = entries.view(BATCH_ENTRY)["msg_base_offset"][:, 0].astype(np.int64)
+    return tuple(QueueEntries(*queue, entries[part], queue_offsets[part]) for queue, part in blocks.of_queue())
 
 
-def _merge_ext(windows: pa.Table, blocks: Int64s, counts: Int64s, starts: Int64s) -> tuple[Any, ...] | None:
+def _merge_ext(windows: pa.Table, blocks: _Blocks) -> tuple[Any, ...] | None:
     """The parts of `ExtUnits` for all entries, each queue's together; None when the tasks gave none."""
     sizes = _joined(windows, "bit_map_sizes", BIT_MAP_SIZE)
     if not len(sizes):
@@ -173,8 +222,7 @@ def _merge_ext(windows: pa.Table, blocks: Int64s, counts: Int64s, starts: Int64s
         None if size in (NO_BIT_MAP, NO_EXT_UNIT) else bytes(data[end - size : end])
         for size, end in zip(sizes.tolist(), ends, strict=True)
     ]
-    order = np.empty(len(sizes), np.int64)
-    cqf.merge_blocks(blocks, counts, starts.copy(), np.arange(len(sizes)), order)
+    order = blocks.order()
     return _joined(windows, "store_timestamps", OFFSET)[order], tuple(maps[order]), (sizes != NO_EXT_UNIT)[order]
 
 

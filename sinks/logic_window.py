@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from reput.sinks import consume_queue_format as cqf
+from reput.sinks.batch_consume_queue_format import batch_entries
 from reput.sinks.index_format import collect_keys
 from reput.sinks.multi_dispatch import MultiDispatch
 from reput.sinks.task_result import RESULT_FIELDS, last_record_of
@@ -38,12 +39,16 @@ NO_EXT_UNIT = -2
 WINDOW_SCHEMA = pa.schema(
     [
         *RESULT_FIELDS,
-        *(pa.field(name, pa.list_(pa.binary()), nullable=False) for name in ("topics", "arrived", "counted")),
+        *(
+            pa.field(name, pa.list_(pa.binary()), nullable=False)
+            for name in ("topics", "batch_topics", "arrived", "counted")
+        ),
         *(
             pa.field(name, pa.binary(), nullable=False)
             for name in (
                 *("queue_ids", "queue_counts", "entries", "queue_offsets"),
                 *("store_timestamps", "bit_map_sizes", "bit_maps"),
+                *("batch_queue_ids", "batch_counts", "batch_entries"),
                 *("key_hashes", "key_offsets", "key_timestamps"),
                 *("arrivals", "topic_counts"),
             )
@@ -66,6 +71,8 @@ class LogicNeeds:
         What a ConsumeQueueExt unit holds, for each entry.
     filters
         The subscriptions that its bitmap is made of; None for no bitmaps.
+    batch_topics
+        Topics (UTF-8) with a BatchConsumeQueue; their records get no ConsumeQueue entry.
     arrivals
         The summary of ``arrival``.
     """
@@ -76,6 +83,7 @@ class LogicNeeds:
     multi_dispatch: MultiDispatch | None = None
     ext: bool = False
     filters: ConsumerFilters | None = None
+    batch_topics: frozenset[bytes] = frozenset()
     arrivals: bool = False
 
 
@@ -119,7 +127,10 @@ def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
     groups, firsts = np.empty(count, np.int32), np.empty(count, np.int64)
     table = np.full(1 << (2 * count).bit_length(), -1, np.int32)
     firsts = firsts[: cqf.group_by_queue(columns.data, columns.parts, columns.queue_id, table, groups, firsts)]
+    topics = _topics(columns, firsts)
     queued = cqf.queued_records(columns.sys_flag)
+    to_batch_queue = queued & np.array([topic in needs.batch_topics for topic in topics], bool)[groups]
+    queued &= ~to_batch_queue
     counts = np.bincount(groups[queued], minlength=len(firsts))
     total = int(counts.sum())
     entries, rows = np.empty((total, cqf.CQ_STORE_UNIT_SIZE), np.uint8), np.empty(total, np.int64)
@@ -127,10 +138,7 @@ def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
         *(columns.parts, columns.place, groups, queued, columns.tags_code),
         *(np.cumsum(counts) - counts, entries, rows),
     )
-    queues = [
-        (topic, int(queue_id))
-        for topic, queue_id in zip(_topics(columns, firsts), columns.queue_id[firsts].tolist(), strict=True)
-    ]
+    queues = list(zip(topics, columns.queue_id[firsts].tolist(), strict=True))
     block = _Block(entries, rows, columns.queue_offset[rows], np.ones(total, bool))
     further = dict(_further_queues(columns, queued, needs.multi_dispatch))
     if further:
@@ -144,7 +152,21 @@ def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
         "entries": block.entries.tobytes(),
         "queue_offsets": block.queue_offsets.astype(OFFSET).tobytes(),
         **(_ext_units(columns, block, needs.filters) if needs.ext else {}),
-        **(_arrivals(columns, groups, firsts, queued, further) if needs.arrivals else {}),
+        **(_batch_queues(columns, groups, queues, np.flatnonzero(to_batch_queue)) if to_batch_queue.any() else {}),
+        **(_arrivals(columns, groups, firsts, queued | to_batch_queue, further) if needs.arrivals else {}),
+    }
+
+
+def _batch_queues(columns: RecordColumns, groups: Any, queues: list[tuple[bytes, int]], rows: Int64s) -> dict[str, Any]:
+    kept, entries = batch_entries(columns, rows)
+    counts = np.bincount(groups[kept], minlength=len(queues))
+    order = np.argsort(groups[kept], kind="stable")
+    found = np.flatnonzero(counts).tolist()
+    return {
+        "batch_topics": [queues[group][0] for group in found],
+        "batch_queue_ids": np.array([queues[group][1] for group in found], ID).tobytes(),
+        "batch_counts": counts[found].astype(COUNT).tobytes(),
+        "batch_entries": entries[order].tobytes(),
     }
 
 

@@ -12,6 +12,7 @@ from reput.source.errors import SinkError
 from reput.source.mapped_file_queue import file_name
 
 CONSUME_QUEUE = "consumequeue"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
 INDEX = "index"
 STORE_CHECKPOINT = "checkpoint"
 LOCK = "lock"
@@ -37,6 +38,15 @@ def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]
     SinkError
         The topic is not one that a broker accepts, or the queue id is negative.
     """
+    return CONSUME_QUEUE, *_queue_names(topic, queue_id)
+
+
+def batch_consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
+    """The same for a BatchConsumeQueue: ``batchconsumequeue/<topic>/<queueId>``."""
+    return BATCH_CONSUME_QUEUE, *_queue_names(topic, queue_id)
+
+
+def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
     name = topic.decode("utf-8", "backslashreplace")
     is_light = _LMQ.fullmatch(name) and name.isprintable() and len(topic) <= _NAME_BYTES_MAX
     length_max = _GROUP_TOPIC_LENGTH_MAX if name.startswith(_GROUP_TOPIC_PREFIXES) else _TOPIC_LENGTH_MAX
@@ -47,7 +57,7 @@ def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]
     if queue_id < 0:
         msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory"
         raise SinkError(msg)
-    return CONSUME_QUEUE, name, str(queue_id)
+    return name, str(queue_id)
 
 
 def consume_queue_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:

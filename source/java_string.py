@@ -41,6 +41,11 @@ def hash_code(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+def parse_short(text: str) -> int | None:
+    """``Short#parseShort`` in base 10, or None where Java throws NumberFormatException."""
+    return _parse(text, 2**15 - 1)
+
+
 def parse_int(text: str) -> int | None:
     """``Integer#parseInt`` in base 10, or None where Java throws NumberFormatException."""
     return _parse(text, 2**31 - 1)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reput.sinks.batch_consume_queue import MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE
 from reput.sinks.logic_window import LogicNeeds
 from reput.sinks.multi_dispatch import MultiDispatch
 from reput.source.errors import OptionError
@@ -19,6 +20,7 @@ Version = tuple[int, int, int]
 _OLDEST: Version = (4, 9, 3)
 _NEWEST: Version = (5, 5, 0)
 # Since when a broker does what is marked by it.
+_FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
 _LMQ_TOPICS_ONLY: Version = (5, 3, 2)
 _INDEX_TAGS: Version = (5, 4, 0)
 _LEFT_BY_NEWEST = "abort.bak"
@@ -64,7 +66,7 @@ BROKER_OPTIONS = (
         "mapperFileSizeBatchConsumeQueue",
         byte_count(1),
         _BYTES,
-        300_000 * 46,
+        MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE,
         "the broker's default (5.x): 300,000 entries; which topics have such queues is in the store's "
         "config/topics.json",
     ),
@@ -91,11 +93,17 @@ def logic_needs(values: Mapping[str, Any], store: Path, *, arrivals: bool = Fals
         index_tags=version >= _INDEX_TAGS,
         multi_dispatch=multi_dispatch,
         ext=values["enableConsumeQueueExt"],
+        batch_topics=batch_topics(store),
         arrivals=arrivals,
     )
 
 
-def batch_topics(store: Path) -> frozenset[str]:
+def count_of_empty_index(values: Mapping[str, Any], store: Path) -> int:
+    """The count in the header of an index file without keys, after a clean stop of the broker."""
+    return int(broker_version(values["brokerVersion"], store) >= _FLUSHES_INDEX_AT_STOP)
+
+
+def batch_topics(store: Path) -> frozenset[bytes]:
     """The topics with a BatchConsumeQueue: those whose attribute ``queue.type`` is ``BatchCQ`` (5.x).
 
     Raises
@@ -107,12 +115,12 @@ def batch_topics(store: Path) -> frozenset[str]:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))["topicConfigTable"]
         return frozenset(
-            topic
+            topic.encode()
             for topic, config in table.items()
             if (config.get("attributes") or {}).get(_QUEUE_TYPE, "").lower() == _BATCH_CQ.lower()
         )
     except FileNotFoundError:
         return frozenset()
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         msg = f"cannot read the topics' attributes from {path}: {error!r}; restore it, or move it away if all are plain"
         raise OptionError(msg) from error

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     ("name", "overrides"),
-    [("v4-plain", []), ("v4-lmq", []), ("v5-plain", []), ("v5-plain", ["brokerVersion=5.4.0"])],
+    [
+        ("v4-plain", []),
+        ("v4-lmq", []),
+        ("v5-plain", []),
+        ("v5-batchcq", []),
+        ("v5-propcrc", []),
+        ("v5-plain", ["brokerVersion=5.4.0"]),
+    ],
 )
 def test_a_store_by_its_own_settings(
     name: str, overrides: list[str], broker_store: Callable[[str], BrokerStore], tmp_path: Path
