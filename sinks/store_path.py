@@ -1,7 +1,8 @@
 """From a name in a record to a path below the output, and the only place that builds one.
 
 Topics come from producers. A name becomes a directory only when it is spelled as the broker itself would accept it
-(``TopicValidator#validateTopic``): CVE-2019-17572 was a topic ``../../../x``.
+(``TopicValidator#validateTopic``): CVE-2019-17572 was a topic ``../../../x``. A light queue's name, which the broker
+does not check, is taken where it is printable and the name of one directory.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import re
 
 from reput.source.errors import SinkError
-from reput.source.mapped_file_queue import file_name
 
 CONSUME_QUEUE = "consumequeue"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
@@ -58,11 +58,6 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
         msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory"
         raise SinkError(msg)
     return name, str(queue_id)
-
-
-def consume_queue_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
-    """The parts of one ConsumeQueue file, named by the byte offset it begins at."""
-    return (*consume_queue_directory(topic, queue_id), file_name(file_from_offset))
 
 
 def index_file(name: str) -> tuple[str, str]:
