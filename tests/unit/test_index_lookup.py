@@ -111,7 +111,10 @@ def test_any_index_equals_a_scan_of_its_entries(seed: int, tmp_path: Path) -> No
     found = 0
     for _ in range(60):
         topic, key = rng.choice("TU"), rng.choice(keys)
-        begin, end = rng.choice([0, time - rng.randint(0, 200_000)]), rng.choice([LONG_MAX, time - rng.randint(0, 99_999)])
+        begin, end = (
+            rng.choice([0, time - rng.randint(0, 200_000)]),
+            rng.choice([LONG_MAX, time - rng.randint(0, 99_999)]),
+        )
         limit = rng.choice([1, 3, 10_000])
         result = index.query_offset(topic, key, limit, begin, end)
         assert result.damages == []

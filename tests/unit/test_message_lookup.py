@@ -68,7 +68,9 @@ def test_bytes_that_are_no_record(at: int, data: bytes, reason: str, tmp_path: P
     put_bytes(path, at, data)
     missing = absence(MessageLookup([tmp_path]), record.physical_offset)
     assert missing.reason == f"no good record ({reason})"
-    assert f"{path}: no good record at offset 65536 (byte 0 of the file): {reason}, the bytes there are" in missing.detail
+    assert (
+        f"{path}: no good record at offset 65536 (byte 0 of the file): {reason}, the bytes there are" in missing.detail
+    )
 
 
 def test_a_huge_size_is_not_believed_of_stale_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
