@@ -1,6 +1,6 @@
 """The answer of a look-up as lines: a table for people, or JSON, one line a message.
 
-JSON names the fields as the message table does, times are UTC, and unlike there a time is also given in milliseconds.
+JSON has the columns of the message table under their names, and beside each time its milliseconds. Times are UTC.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from reput.source.errors import OptionError
+from reput.source.java_string import parse_int
 from reput.source.message_decoder import Message
 from reput.source.message_lookup import MessageId, host_text
-from reput.source.message_properties import split_keys
+from reput.source.message_properties import (
+    PROPERTY_DELAY,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    split_keys,
+)
 from reput.source.message_sys_flag import COMPRESSED_FLAG, TRANSACTION_TYPE_NAMES, transaction_type
 from reput.streaming.store_lookup import Found
 
@@ -107,6 +113,9 @@ def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
         "transaction_type": TRANSACTION_TYPE_NAMES[transaction_type(message.sys_flag)],
         "reconsume_times": message.reconsume_times,
         "prepared_transaction_offset": message.prepared_transaction_offset,
+        "delay_level": _integer(message, PROPERTY_DELAY),
+        "real_topic": message.properties.get(PROPERTY_REAL_TOPIC),
+        "real_queue_id": _integer(message, PROPERTY_REAL_QUEUE_ID),
         "properties": message.properties,
     }
     if found.chosen is not None:
@@ -119,6 +128,10 @@ def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
         name, text = _body(message)
         row[name] = text
     return row
+
+
+def _integer(message: Message, name: str) -> int | None:
+    return parse_int(message.properties.get(name, ""))
 
 
 def _body(message: Message) -> tuple[str, str]:

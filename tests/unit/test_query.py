@@ -15,11 +15,17 @@ import pytest
 from model import Settings, consume_queue_files, index_file_contents
 from record_writer import Message, StoredRecord, write_store
 from typer.testing import CliRunner, Result
-from unit.logs import put_bytes
+from unit.logs import SHAPES, put_bytes
 
 from reput.source.errors import OptionError
+from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.message_columns import message_batch
+from reput.source.message_decoder import Message as Decoded
+from reput.source.message_lookup import MessageLookup
+from reput.source.range_reader import DecodeOptions, read_windows
 from reput.streaming import cli, query_output
-from reput.streaming.query_output import parse_time, time_text
+from reput.streaming.query_output import message_row, parse_time, time_text
+from reput.streaming.store_lookup import Found
 
 SETTINGS = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_index_num=10)
 START = 1_700_000_000_000
@@ -286,9 +292,36 @@ def test_json_has_every_field(store: Path) -> None:
         "transaction_type": "none",
         "reconsume_times": 0,
         "prepared_transaction_offset": 0,
+        "delay_level": None,
+        "real_topic": None,
+        "real_queue_id": None,
         "properties": {"KEYS": "k4 even", "UNIQ_KEY": "U1", "TAGS": "A"},
         "body": "body 4",
     }
+
+
+def test_json_is_a_row_of_the_message_table(tmp_path: Path) -> None:
+    """The same names and values, for records of all shapes."""
+    # What the table calls null, the command does too; its types are Arrow's.
+    messages = [*SHAPES.values(), Message(properties={"DELAY": "x", "REAL_QID": "7"}), Message(store_timestamp=2**62)]
+    records = make_store(tmp_path, messages)
+    file, end = (
+        MappedFileQueue.load([tmp_path / "commitlog"]).files[0],
+        records[-1].physical_offset + records[-1].msg_size,
+    )
+    (window,) = read_windows(file, 0, end, DecodeOptions())
+    table = message_batch(window.columns).to_pylist()
+    assert len(table) == len(messages)
+    lookup = MessageLookup([tmp_path / "commitlog"])
+    for wanted in table:
+        message = lookup.find(wanted["physical_offset"])
+        assert isinstance(message, Decoded)
+        row = message_row(Found(message), with_body=False)
+        for name in ("store_time", "born_time"):
+            time = wanted[name]
+            wanted[name] = time and time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03d}Z"
+        wanted["properties"] = dict(wanted["properties"])
+        assert {name: row[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize(
