@@ -69,10 +69,11 @@ class IndexLookup:
             path = self.root.joinpath(*index_file(name))
             try:
                 with open_for_reading(str(path)) as descriptor:
-                    header = self._header(descriptor, path)
+                    self._check_size(descriptor, path)
+                    header = _header(descriptor)
                     if _is_time_matched(header, begin, end):
-                        chain = _Chain(descriptor, path, header, self.max_hash_slot_num, self.max_index_num)
-                        chain.select_phy_offset(result, key_hash, max_num, begin, end)
+                        file = _IndexFile(descriptor, path, self.max_hash_slot_num, self.max_index_num)
+                        file.select_phy_offset(result, key_hash, max_num, begin, end)
             except FileNotFoundError:  # expired since it was listed, and with it all older ones
                 break
             except OSError as error:
@@ -99,14 +100,17 @@ class IndexLookup:
             ) from error
         return sorted(name for name in names if len(name) == 17 and name.isascii() and name.isdecimal())
 
-    def _header(self, descriptor: int, path: Path) -> IndexHeader:
+    def _check_size(self, descriptor: int, path: Path) -> None:
         size, wanted = os.fstat(descriptor).st_size, index_file_size(self.max_hash_slot_num, self.max_index_num)
         if size != wanted:
             raise SinkError(
                 f"{path} has {size} bytes where maxHashSlotNum={self.max_hash_slot_num} and "
                 f"maxIndexNum={self.max_index_num} make {wanted}; give the broker's settings (--broker-conf)"
             )
-        return IndexHeader.decode(os.pread(descriptor, HEADER_SIZE, 0))
+
+
+def _header(descriptor: int) -> IndexHeader:
+    return IndexHeader.decode(os.pread(descriptor, HEADER_SIZE, 0))
 
 
 def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
@@ -116,12 +120,11 @@ def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Chain:
-    """One open file's slots and entries."""
+class _IndexFile:
+    """One open file; its size was checked."""
 
     descriptor: int
     path: Path
-    header: IndexHeader
     max_hash_slot_num: int
     max_index_num: int
 
@@ -132,14 +135,17 @@ class _Chain:
         down is where it stops. One to itself is what a crash between slot and header leaves; the broker stops there
         too, and follows any other for ever.
         """
-        count, slot = self.header.next_entry, key_hash % self.max_hash_slot_num
+        slot = key_hash % self.max_hash_slot_num
+        # A broker that is writing sets the slot and then counts: read in that order, the count is never behind by two.
+        (number,) = _SLOT.unpack(os.pread(self.descriptor, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * slot))
+        header = _header(self.descriptor)
+        count = header.next_entry
         if count > self.max_index_num:
             result.damages.append(
                 f"{self.path}: the header counts to {count} where maxIndexNum is {self.max_index_num}; "
                 "the file is passed over"
             )
             return
-        (number,) = _SLOT.unpack(os.pread(self.descriptor, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * slot))
         if number < 0 or number > count:
             result.damages.append(
                 f"{self.path}: slot {slot} points to entry {number} of {count}; its entries cannot be found"
@@ -151,7 +157,7 @@ class _Chain:
             if time_diff < 0:
                 result.damages.append(f"{self.path}: entry {number} has the time difference {time_diff}")
                 return
-            time = self.header.begin_timestamp + 1000 * time_diff
+            time = header.begin_timestamp + 1000 * time_diff
             if entry_hash == key_hash and begin <= time <= end:
                 result.phy_offsets.append(phy_offset)
             if time < begin or previous == number:
