@@ -1,0 +1,120 @@
+"""Numbers read as Java reads them; ``broker/test_filters.py`` asks Java itself about these and others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reput.source.java_number import compare_doubles, parse_boolean, parse_double, parse_integer, parse_long
+
+NOT_INTEGERS = [
+    "",
+    "+",
+    "-",
+    "--5",
+    "+-5",
+    " 5",
+    "5 ",
+    "5L",
+    "5l",
+    "5.0",
+    "1_0",
+    "0x10",
+    "abc",
+    "5\u0000",
+    "\U0001d7d7",
+]
+
+
+@pytest.mark.parametrize("parse", [parse_integer, parse_long])
+@pytest.mark.parametrize("text", NOT_INTEGERS)
+def test_not_an_integer(parse: Callable[[str], int], text: str) -> None:
+    with pytest.raises(ValueError):
+        parse(text)
+
+
+@pytest.mark.parametrize("parse", [parse_integer, parse_long])
+@pytest.mark.parametrize(
+    ("text", "value"), [("5", 5), ("+5", 5), ("-0", 0), ("0" * 5000 + "7", 7), ("\uff19", 9), ("-1\u0663", -13)]
+)
+def test_an_integer(parse: Callable[[str], int], text: str, value: int) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(("parse", "bits"), [(parse_integer, 31), (parse_long, 63)])
+def test_integers_fit_their_class(parse: Callable[[str], int], bits: int) -> None:
+    assert parse(str(2**bits - 1)) == 2**bits - 1
+    assert parse(str(-(2**bits))) == -(2**bits)
+    for text in (str(2**bits), str(-(2**bits) - 1), "9" * 5000):
+        with pytest.raises(ValueError):
+            parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("5", 5), (" 6 ", 6), ("\x01\t6\n\x1f", 6), ("6d", 6), ("6F", 6), (".5", 0.5), ("5.", 5), ("5.e1D", 50)),
+        *(("0x10p0", 16), ("-0X.8P+1", -1), ("0x1.p1f", 2), ("1e400", math.inf), ("-1e400", -math.inf), ("1e-400", 0)),
+        *(("0x1p99999", math.inf), ("-0x1p99999", -math.inf), ("+Infinity", math.inf), ("-Infinity", -math.inf)),
+    ],
+)
+def test_a_double(text: str, value: float) -> None:
+    assert parse_double(text) == value
+
+
+@pytest.mark.parametrize("text", ["NaN", "+NaN", "-NaN", " NaN "])
+def test_not_a_number_is_a_double(text: str) -> None:
+    assert math.isnan(parse_double(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            " ",
+            ".",
+            "+",
+            "e5",
+            "1e",
+            "1e+",
+            "1_0",
+            "5L",
+            "5dd",
+            "nan",
+            "inf",
+            "infinity",
+            "NaNd",
+            "Infinityf",
+            "0x10",
+        ),
+        *("0xp1", "0x.p1", "\u00a05", "\u30005", "\uff19", "1,5", "- 5", "d"),
+    ],
+)
+def test_not_a_double(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_double(text)
+
+
+@given(st.floats())
+def test_every_double_is_read_back(value: float) -> None:
+    text = repr(value).replace("inf", "Infinity").replace("nan", "NaN")
+    assert compare_doubles(parse_double(text), value) == 0
+
+
+def test_doubles_have_a_total_order() -> None:
+    ordered = [-math.inf, -1.0, -0.0, 0.0, 5e-324, 1.0, math.inf, math.nan]
+    for i, left in enumerate(ordered):
+        for j, right in enumerate(ordered):
+            assert compare_doubles(left, right) == (i > j) - (i < j)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("tRuE", True), ("true ", False), ("1", False), ("", False)]
+)
+def test_a_boolean(text: str, value: bool) -> None:
+    assert parse_boolean(text) is value
