@@ -13,14 +13,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from reput.source.errors import ReputError
-from reput.source.java_number import (
-    INTEGER_MAX,
-    compare_doubles,
-    parse_boolean,
-    parse_double,
-    parse_integer,
-    parse_long,
-)
+from reput.source.java_double import compare_doubles, parse_double
+from reput.source.java_string import parse_int, parse_long
+
+_INTEGER_MAX = 2**31 - 1
 
 
 class ExpressionSyntaxError(ReputError):
@@ -39,12 +35,6 @@ Value: TypeAlias = "str | bool | int | Long | float | None"
 Evaluate: TypeAlias = Callable[[Mapping[str, str]], Value]
 
 _NUMBERS = (int, Long, float)
-_CONVERT: dict[type, Callable[[str], Value]] = {
-    bool: parse_boolean,
-    int: parse_integer,
-    Long: parse_long,
-    float: parse_double,
-}
 
 
 @dataclass(frozen=True)
@@ -85,17 +75,16 @@ def create_constant(value: Value) -> Constant:
 
 def create_from_decimal(text: str) -> Constant:
     """An integer literal, maybe with an ``L`` at its end: an Integer where it fits, else a Long."""
-    try:
-        value = parse_long(text.rstrip("lL"))
-    except ValueError:
-        raise ExpressionSyntaxError(f"{text} does not fit a long") from None
-    return create_constant(value if value <= INTEGER_MAX else Long(value))
+    value = parse_long(text.rstrip("lL"))
+    if value is None:
+        raise ExpressionSyntaxError(f"{text} does not fit a long")
+    return create_constant(value if value <= _INTEGER_MAX else Long(value))
 
 
 def create_float(text: str) -> Constant:
     """A literal with a point or an exponent; Java takes neither zero nor what rounds to zero or infinity."""
     value = parse_double(text)
-    if value == 0 or math.isinf(value):
+    if value is None or value == 0 or math.isinf(value):
         raise ExpressionSyntaxError(f"{text} is no double: it must lie between 4.9E-324 and 1.7976931348623157E308")
     return create_constant(value)
 
@@ -297,10 +286,26 @@ def _is_boolean(operand: Operand) -> bool:
 
 
 def _double(text: str) -> float:
-    try:
-        return parse_double(text)
-    except ValueError:
-        raise ExpressionEvaluationError(f"{text!r} has no order: it is no number") from None
+    value = parse_double(text)
+    if value is None:
+        raise ExpressionEvaluationError(f"{text!r} is no number, and only numbers have an order")
+    return value
+
+
+# How a text beside a value of each class is read.
+_CONVERT: dict[type, Callable[[str], Value]] = {
+    bool: lambda text: text.lower() == "true",
+    int: parse_int,
+    Long: parse_long,
+    float: parse_double,
+}
+
+
+def _convert(text: str, kind: type) -> Value:
+    value = _CONVERT[kind](text)
+    if value is None:
+        raise ExpressionEvaluationError(f"{text!r} cannot be read as {kind.__name__}")
+    return value
 
 
 def _compare(left: Any, right: Any) -> int:
@@ -310,22 +315,16 @@ def _compare(left: Any, right: Any) -> int:
     """
     kind, other = type(left), type(right)
     if kind is not other:
-        if kind is bool:
-            if other is str:
+        if kind is str:
+            left = _convert(left, other)
+        elif other is str:
+            if kind is bool:
                 raise ExpressionEvaluationError("a boolean on the left is never compared with text")
+            right = _convert(right, kind)
+        elif bool in (kind, other):
             return -1
-        try:
-            if kind is str:
-                left = _CONVERT[other](left)
-            elif other is str:
-                right = _CONVERT[kind](right)
-            elif other is bool:
-                return -1
-            elif float in (kind, other):
-                left, right = float(left), float(right)
-        except ValueError:
-            text, wanted = (left, other) if kind is str else (right, kind)
-            raise ExpressionEvaluationError(f"{text!r} cannot be read as {wanted.__name__}") from None
+        elif float in (kind, other):
+            left, right = float(left), float(right)
     if isinstance(left, float):
         return compare_doubles(left, right)
     return int(left > right) - int(left < right)
