@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from reput.sinks import consume_queue_format as cqf
 from reput.sinks.batch_consume_queue_format import batch_entries
+from reput.sinks.consumer_filter import ConsumerFilters
 from reput.sinks.index_format import collect_keys
 from reput.sinks.multi_dispatch import MultiDispatch
 from reput.sinks.task_result import RESULT_FIELDS, last_record_of
@@ -31,7 +32,6 @@ BIT_MAP_SIZE = np.dtype("<i4")
 ARRIVAL = np.dtype([("queue_id", "<i4"), ("next_offset", "<i8"), ("tags_code", "<i8"), ("store_timestamp", "<i8")])
 TOPIC_COUNT = np.dtype([("messages", "<i8"), ("size_bytes", "<i8")])
 
-ConsumerFilters = Any
 # In `bit_map_sizes`: no filter on the topic; and an entry that gets no ConsumeQueueExt unit at all.
 NO_BIT_MAP = -1
 NO_EXT_UNIT = -2
@@ -230,7 +230,7 @@ def _ext_units(columns: RecordColumns, block: _Block, filters: ConsumerFilters |
     sizes = np.where(block.is_own, NO_BIT_MAP, NO_EXT_UNIT).astype(BIT_MAP_SIZE)
     maps = []
     if filters is not None:
-        topics = {topic.encode() for topic in filters.topics}
+        topics = {topic.encode() for topic in filters.filters}
         for at in np.flatnonzero(block.is_own).tolist():
             row = int(block.rows[at])
             start, size = columns.parts[row, [rk.TOPIC, rk.TOPIC_SIZE]].tolist()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from reput.sinks.batch_consume_queue import MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE
+from reput.sinks.bloom_filter import BloomFilter
+from reput.sinks.consumer_filter import load_consumer_filters
 from reput.sinks.logic_window import LogicNeeds
 from reput.sinks.multi_dispatch import MultiDispatch
 from reput.source.errors import OptionError
@@ -22,11 +24,13 @@ _NEWEST: Version = (5, 5, 0)
 # Since when a broker does what is marked by it.
 _FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
 _LMQ_TOPICS_ONLY: Version = (5, 3, 2)
+_SQL_CONTAINS: Version = (5, 1, 3)
 _INDEX_TAGS: Version = (5, 4, 0)
 _LEFT_BY_NEWEST = "abort.bak"
 
 _CONFIG = "config"
 _TOPICS = "topics.json"
+_CONSUMER_FILTER = "consumerFilter.json"
 _QUEUE_TYPE, _BATCH_CQ = "queue.type", "BatchCQ"
 
 _BYTES = "bytes: a whole number from 1, or one with k, m, g or t"
@@ -82,17 +86,29 @@ def broker_version(text: str, store: Path) -> Version:
 
 
 def logic_needs(values: Mapping[str, Any], store: Path, *, arrivals: bool = False) -> LogicNeeds:
-    """Which effects the broker that wrote `store` gives to each record."""
+    """Which effects the broker that wrote `store` gives to each record.
+
+    Raises
+    ------
+    OptionError, StoreError
+        A file of the store's ``config/`` that matters cannot be read.
+    """
     version = broker_version(values["brokerVersion"], store)
     multi_dispatch = None
     if values["enableMultiDispatch"]:
         multi_dispatch = MultiDispatch(values["enableLmq"], version >= _LMQ_TOPICS_ONLY)
+    filters = None
+    if values["enableConsumeQueueExt"] and values["enableCalcFilterBitMap"]:
+        bloom = BloomFilter(values["maxErrorRateOfBloomFilter"], values["expectConsumerNumUseFilter"])
+        path = store / _CONFIG / _CONSUMER_FILTER
+        filters = load_consumer_filters(path, bloom, contains=version >= _SQL_CONTAINS)
     return LogicNeeds(
         consume_queue=values["consumeQueueEnable"],
         index=values["messageIndexEnable"],
         index_tags=version >= _INDEX_TAGS,
         multi_dispatch=multi_dispatch,
         ext=values["enableConsumeQueueExt"],
+        filters=filters,
         batch_topics=batch_topics(store),
         arrivals=arrivals,
     )
