@@ -55,9 +55,9 @@ class ConsumerFilters:
         self._topics = {topic: _TopicFilters(groups, bit_num) for topic, groups in self._filters.items()}
 
     @property
-    def filters(self) -> Filters:
-        """The groups of each topic."""
-        return self._filters
+    def topics(self) -> frozenset[str]:
+        """Every topic that anybody filters: messages of the others have no bitmap."""
+        return frozenset(self._filters)
 
     def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
         """What ``CommitLogDispatcherCalcBitMap#dispatch`` gives a message: the bits of every group that matches.

@@ -12,6 +12,7 @@ import re
 from reput.source.errors import SinkError
 
 CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 INDEX = "index"
 STORE_CHECKPOINT = "checkpoint"
@@ -39,6 +40,11 @@ def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]
         The topic is not one that a broker accepts, or the queue id is negative.
     """
     return CONSUME_QUEUE, *_queue_names(topic, queue_id)
+
+
+def consume_queue_ext_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
+    """The same for a ConsumeQueueExt: ``consumequeue_ext/<topic>/<queueId>``."""
+    return CONSUME_QUEUE_EXT, *_queue_names(topic, queue_id)
 
 
 def batch_consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
