@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from reput.sinks.consume_queue_ext import ConsumeQueueExt
+from reput.sinks.consume_queue_ext_format import MAX_ADDR
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
 from reput.sinks.durable_file import DurableFiles
-from reput.sinks.logic_batch import LogicBatch, QueueEntries
-from reput.sinks.queue_files import QueueKind, Units
+from reput.sinks.logic_batch import ExtUnits, LogicBatch, QueueEntries
+from reput.sinks.queue_files import QueueKind, Units, queue_directories
 from reput.sinks.queue_sink import Placement, Queue, QueueSink
-from reput.sinks.store_path import CONSUME_QUEUE, consume_queue_directory
-from reput.source.batch_decoder import Int64s
+from reput.sinks.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, consume_queue_directory
+from reput.source.batch_decoder import Bytes, Int64s
 from reput.source.errors import SinkError
 
 _log = logging.getLogger(__name__)
@@ -139,9 +141,57 @@ class ConsumeQueueSink(QueueSink):
         `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``.
         """
         super().__init__(files, _KIND, rounded_file_size(mapped_file_size))
+        self._ext_file_size = ext_file_size
+        self._exts: dict[tuple[bytes, int], ConsumeQueueExt] = {}
 
     def _new_queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         return ConsumeQueue(topic, queue_id)
 
     def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
         return batch.queues
+
+    def _append(self, incoming: QueueEntries) -> None:
+        if self._ext_file_size is not None and incoming.ext is not None:
+            incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
+        super()._append(incoming)
+
+    def _put_ext_units(self, incoming: QueueEntries, units: ExtUnits, file_size: int) -> Bytes:
+        """The entries with the addresses of their units in place of the tags codes.
+
+        A repeated record gets a unit again, which no entry points to: the broker puts it before it looks.
+        """
+        key = (incoming.topic, incoming.queue_id)
+        if key not in self._exts:
+            self._exts[key] = ConsumeQueueExt(self._durable, *key, file_size)
+        entries = incoming.entries.copy()
+        codes = entries.view(ENTRY)["tags_code"][:, 0]
+        tags_codes = codes[units.is_put].astype(np.int64)
+        bit_maps = [bits for bits, is_put in zip(units.bit_maps, units.is_put.tolist(), strict=True) if is_put]
+        addresses = self._exts[key].put(tags_codes, units.store_timestamps[units.is_put], bit_maps)
+        codes[units.is_put] = np.where(addresses <= MAX_ADDR, addresses, tags_codes)
+        return entries
+
+    def _load_queues(self, end_offset: int | None) -> None:
+        super()._load_queues(end_offset)
+        if self._ext_file_size is None:
+            return
+        self._exts.clear()
+        for key in queue_directories(self._durable.root / CONSUME_QUEUE_EXT):
+            ext = self._exts[key] = ConsumeQueueExt(self._durable, *key, self._ext_file_size)
+            ext.recover()
+            address = self._last_address(*key)
+            if address is not None:
+                ext.truncate_by_max_address(address)
+            elif end_offset is not None:  # units of a batch that was not finished
+                ext.destroy()
+        self._durable.sync()
+
+    def _last_address(self, topic: bytes, queue_id: int) -> int | None:
+        """The address in the queue's last entry that has one."""
+        queue = self._queues.get((topic, queue_id))
+        for file in reversed(queue.files if queue else []):
+            codes = self._files.written(topic, queue_id, file)["tags_code"]
+            found = np.flatnonzero(codes <= MAX_ADDR)
+            if len(found):
+                return int(codes[found[-1]])
+        return None

@@ -230,7 +230,7 @@ def _ext_units(columns: RecordColumns, block: _Block, filters: ConsumerFilters |
     sizes = np.where(block.is_own, NO_BIT_MAP, NO_EXT_UNIT).astype(BIT_MAP_SIZE)
     maps = []
     if filters is not None:
-        topics = {topic.encode() for topic in filters.filters}
+        topics = {topic.encode("utf-8", "surrogatepass") for topic in filters.topics}
         for at in np.flatnonzero(block.is_own).tolist():
             row = int(block.rows[at])
             start, size = columns.parts[row, [rk.TOPIC, rk.TOPIC_SIZE]].tolist()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ("v4-plain", []),
         ("v4-lmq", []),
         ("v5-plain", []),
+        ("v4-sql92-rebuilt", []),
         ("v5-batchcq", []),
         ("v5-propcrc", []),
         ("v5-plain", ["brokerVersion=5.4.0"]),
