@@ -110,10 +110,15 @@ class SinkRun:
     """Both sinks of one output, from recovery to close, and the store checkpoint after each batch."""
 
     def __init__(
-        self, root: Path, settings: Settings, start: int = 0, clock: Callable[[], float] = stuck_clock
+        self,
+        root: Path,
+        settings: Settings,
+        start: int = 0,
+        clock: Callable[[], float] = stuck_clock,
+        ext_file_size: int | None = None,
     ) -> None:
         self.files = DurableFiles(root)
-        self.queues = ConsumeQueueSink(self.files, settings.mapped_file_size_consume_queue)
+        self.queues = ConsumeQueueSink(self.files, settings.mapped_file_size_consume_queue, ext_file_size)
         self.index = IndexSink(self.files, settings.max_hash_slot_num, settings.max_index_num, clock)
         #: By sink: everything before this place was promised to last.
         self.returned: dict[str, int] = {}
