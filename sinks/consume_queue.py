@@ -1,7 +1,6 @@
 """One queue's ConsumeQueue files, and the sink that keeps all of them.
 
-``ConsumeQueue#putMessagePositionInfo`` and ``#recover`` of 4.9.3. The rules marked (A), (C), (D), (E) are the broker's:
-already built, a queue that begins in the middle, repeated, a gap.
+``ConsumeQueue#recover`` of 4.9.3; where entries go is in ``queue_order``.
 """
 
 from __future__ import annotations
@@ -9,26 +8,25 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
+from reput.sinks.queue_order import ConsumeQueue, Placement
 from reput.sinks.sink import part_to_write
 from reput.sinks.sink_progress import ProgressFile, SinkProgress
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import CONSUME_QUEUE, consume_queue_directory, consume_queue_file
-from reput.source.batch_decoder import Bytes, Int64s
 from reput.source.errors import SinkError
 from reput.source.mapped_file_queue import FILE_NAME_DIGITS
 
 _log = logging.getLogger(__name__)
-
-_LOGIC_OFFSET_MAX = 2**63 - 1
 
 MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
 
@@ -36,95 +34,6 @@ MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
 def rounded_file_size(configured: int) -> int:
     """The size of a file in bytes: the setting rounded up to whole entries (``getMappedFileSizeConsumeQueue``)."""
     return -(-configured // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
-
-
-@dataclass(frozen=True)
-class Placement:
-    """What is written to a queue: `entries` (uint8[n, 20]) from byte `begin` of the queue on.
-
-    `empty_file` is where a file begins that gets no entry: the broker makes a full queue's next file before it finds
-    that the record is a repeated one.
-    """
-
-    begin: int
-    entries: Bytes
-    empty_file: int | None = None
-
-
-@dataclass
-class ConsumeQueue:
-    """Where one queue's next entry goes. Offsets in bytes of the queue, but `max_physic_offset` in the log."""
-
-    topic: bytes
-    queue_id: int
-    end: int = 0
-    files: list[int] = field(default_factory=list)  # where each file begins
-    max_physic_offset: int = 0
-
-    def place(self, entries: Bytes, queue_offsets: Int64s, file_size: int) -> Placement:
-        """Decide where `entries` (uint8[n, 20], in log order) go, and move `end` and `max_physic_offset`."""
-        view = entries.view(ENTRY)[:, 0]
-        begin, blanks, empty_file = self.end, 0, None
-        if not self.files:
-            expected = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE
-            if not 0 <= expected <= _LOGIC_OFFSET_MAX - file_size:
-                msg = (
-                    f"the first record of {self.topic!r}-{self.queue_id}, at offset {int(view['physical_offset'][0])}, "
-                    f"has queue offset {int(queue_offsets[0])}: no queue begins there, the record is damaged"
-                )
-                raise SinkError(msg)
-            blanks = expected % file_size // CQ_STORE_UNIT_SIZE  # (C)
-            begin = expected - expected % file_size
-            self.end = expected
-        if not self._is_regular(view, queue_offsets):
-            accepted, repeated_at = self._accepted(view, queue_offsets)
-            entries = entries[accepted]
-            view = entries.view(ENTRY)[:, 0]
-            after = self.end + len(view) * CQ_STORE_UNIT_SIZE
-            if repeated_at == after and after % file_size == 0 and after not in self.files:
-                empty_file = after
-        if len(view):
-            self.end += len(view) * CQ_STORE_UNIT_SIZE
-            self.max_physic_offset = int(view["physical_offset"][-1]) + int(view["msg_size"][-1])
-        if blanks:
-            blank = np.full(blanks, PRE_BLANK).view(np.uint8).reshape(-1, CQ_STORE_UNIT_SIZE)
-            entries = np.concatenate([blank, entries])
-        return Placement(begin, entries, empty_file)
-
-    def _is_regular(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> bool:
-        return (
-            int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE == self.end
-            and int(view["physical_offset"][0]) + int(view["msg_size"][0]) > self.max_physic_offset
-            and bool((np.diff(queue_offsets) == 1).all())
-        )
-
-    def _accepted(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> tuple[list[int], int]:
-        """The rows the broker would append, one by one, when the queue offsets do not simply run on.
-
-        And where the queue ended when the last repeated record came, -1 without one.
-        """
-        accepted, repeated_at = [], -1
-        end, reached = self.end, self.max_physic_offset
-        for row, queue_offset in enumerate(queue_offsets.tolist()):
-            after = int(view["physical_offset"][row]) + int(view["msg_size"][row])
-            if after <= reached:  # (A)
-                continue
-            expected = queue_offset * CQ_STORE_UNIT_SIZE
-            if queue_offset != 0 and expected < end:  # (D)
-                repeated_at = end
-                continue
-            if queue_offset != 0 and expected != end:  # (E)
-                _log.warning(
-                    "queue order of %r-%d: the record at %d has queue offset %d, the queue ends at %d",
-                    self.topic,
-                    self.queue_id,
-                    int(view["physical_offset"][row]),
-                    queue_offset,
-                    end // CQ_STORE_UNIT_SIZE,
-                )
-            accepted.append(row)
-            reached, end = after, end + CQ_STORE_UNIT_SIZE
-        return accepted, repeated_at
 
 
 class ConsumeQueueSink:
@@ -171,13 +80,15 @@ class ConsumeQueueSink:
         self._progress = record
         return record
 
-    def write(self, batch: LogicBatch) -> None:
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
         """See ``Sink.write``."""
         part = part_to_write(self.name, self.end_offset, batch)
         if part is None:
-            return
+            return NO_ANOMALIES
+        met = BatchAnomalies(_log)
         for queue in part.queues:
-            self._append(queue)
+            placement = self._append(queue)
+            met.note(queue.topic, queue.queue_id, placement.anomalies, placement.first_out_of_order)
         self._files.sync()
         entries = sum(queue.end // CQ_STORE_UNIT_SIZE for queue in self._queues.values())
         progress = SinkProgress(
@@ -188,6 +99,7 @@ class ConsumeQueueSink:
         )
         self._record.store(progress)
         self._progress = progress
+        return met.close()
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""
@@ -195,7 +107,7 @@ class ConsumeQueueSink:
         self._record.store(progress)
         self._progress = progress
 
-    def _append(self, incoming: QueueEntries) -> None:
+    def _append(self, incoming: QueueEntries) -> Placement:
         key = (incoming.topic, incoming.queue_id)
         consume_queue_directory(*key)  # refuses hostile names before anything is kept of them
         queue = self._queues.setdefault(key, ConsumeQueue(*key))
@@ -211,6 +123,7 @@ class ConsumeQueueSink:
             at += size
         if placement.empty_file is not None:
             self._make_file(queue, placement.empty_file)
+        return placement
 
     def _make_file(self, queue: ConsumeQueue, file: int) -> None:
         if not queue.files or file > queue.files[-1]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from reput.sinks import consume_queue_format as cqf
+from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.index_format import collect_keys
 from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.task_result import RESULT_FIELDS, in_log_order, last_fingerprint, last_record_of
@@ -28,6 +29,8 @@ WINDOW_SCHEMA = pa.schema(
     [
         *RESULT_FIELDS,
         pa.field("topics", pa.list_(pa.binary()), nullable=False),
+        # The first record's store timestamp (ms), and how many were stored earlier than the one before them.
+        pa.field("store_times", pa.list_(pa.int64())),
         pa.field("queue_ids", pa.binary(), nullable=False),
         pa.field("queue_counts", pa.binary(), nullable=False),
         pa.field("entries", pa.binary(), nullable=False),
@@ -57,12 +60,18 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
         "last_record": last_record_of(columns),
         "topics": [],
         **dict.fromkeys(WINDOW_SCHEMA.names[len(RESULT_FIELDS) + 1 :], b""),
+        "store_times": _store_times(columns) if len(columns) else None,
     }
     if needs.consume_queue and len(columns):
         row.update(_queues(columns))
     if needs.index and len(columns):
         row.update(_keys(columns))
     return pa.RecordBatch.from_pylist([row], WINDOW_SCHEMA)
+
+
+def _store_times(columns: RecordColumns) -> list[int]:
+    times = columns.store_timestamp
+    return [int(times[0]), int(np.count_nonzero(times[1:] < times[:-1]))]
 
 
 def _queues(columns: RecordColumns) -> dict[str, Any]:
@@ -143,7 +152,11 @@ class KeyEntries:
 
 @dataclass(frozen=True)
 class LogicBatch:
-    """The effects of `[start, end)` of the log on queues and index."""
+    """The effects of `[start, end)` of the log on queues and index.
+
+    `first_store_timestamp` (ms) is the first record's, `store_time_backwards` how many of the others were stored
+    earlier than the one before them.
+    """
 
     start: int
     end: int
@@ -151,6 +164,8 @@ class LogicBatch:
     last_record: RecordFingerprint | None
     queues: tuple[QueueEntries, ...]
     keys: KeyEntries
+    first_store_timestamp: int | None = None
+    store_time_backwards: int = 0
 
     @classmethod
     def merge(cls, windows: pa.Table) -> LogicBatch:
@@ -162,6 +177,7 @@ class LogicBatch:
             The windows overlap or leave a gap: a task's result is missing or came twice.
         """
         windows = in_log_order(windows)
+        first_store_timestamp, backwards = _merge_store_times(windows)
         return cls(
             start=windows["start"][0].as_py(),
             end=windows["end"][-1].as_py(),
@@ -173,7 +189,15 @@ class LogicBatch:
                 _joined(windows, "key_offsets", _OFFSET),
                 _joined(windows, "key_timestamps", _OFFSET),
             ),
+            first_store_timestamp=first_store_timestamp,
+            store_time_backwards=backwards,
         )
+
+    def anomalies(self, before: RecordFingerprint | None) -> AnomalyCounts:
+        """What the records are by themselves, whatever the queues hold; `before` is the record before the batch."""
+        first = self.first_store_timestamp
+        backwards = before is not None and first is not None and first < before.store_timestamp
+        return AnomalyCounts(store_time_backwards=self.store_time_backwards + backwards)
 
     def after(self, offset: int) -> LogicBatch:
         """The same without the records before `offset`: what a sink that ends there still needs."""
@@ -188,6 +212,21 @@ class LogicBatch:
         later = self.keys.offsets >= offset
         keys = KeyEntries(self.keys.hashes[later], self.keys.offsets[later], self.keys.timestamps[later])
         return LogicBatch(offset, self.end, self.messages, self.last_record, tuple(queues), keys)
+
+
+def _merge_store_times(windows: pa.Table) -> tuple[int | None, int]:
+    """The first record's store timestamp and the number of steps back, those between windows among them."""
+    first = before = None
+    backwards = 0
+    columns = (windows[name].to_pylist() for name in ("store_times", "last_record"))
+    for times, last_record in zip(*columns, strict=True):
+        if times is None:
+            continue
+        window_first, inside = times
+        backwards += inside + (before is not None and window_first < before)
+        first = window_first if first is None else first
+        before = RecordFingerprint(*last_record).store_timestamp
+    return first, backwards
 
 
 def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:

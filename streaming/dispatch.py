@@ -18,6 +18,7 @@ from reput.sinks.message_file import PART_DDL, PartWriter
 from reput.sinks.message_table import MessageTable, TableBatch
 from reput.sinks.scratch import SCRATCH_DDL, Scratch, hand_over
 from reput.sinks.sink import Sink
+from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
@@ -81,6 +82,9 @@ class LogicDispatch:
         self._index = index
         self._scratch = Scratch(files)
         self._scratch.clear()
+        # The batch before in this run: only then is the record before a batch known.
+        self._last_end = -1
+        self._last_record: RecordFingerprint | None = None
         names = {sink.name for sink in sinks}
         self._needs = LogicNeeds(consume_queue="consumequeue" in names, index="index" in names)
 
@@ -103,12 +107,15 @@ class LogicDispatch:
         if not results.num_rows:
             return
         batch = LogicBatch.merge(self._scratch.take(results["path"].to_pylist()))
+        before = self._last_record if self._last_end == batch.start else None
+        anomalies = batch.anomalies(before)
         for sink in self._sinks:
-            sink.write(batch)
+            anomalies += sink.write(batch)
+        self._last_end, self._last_record = batch.end, batch.last_record or before
         if batch.last_record is not None:
             self._write_checkpoint(batch.last_record.store_timestamp)
         seconds = time.monotonic() - began
-        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds))
+        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies))
 
     def _write_checkpoint(self, store_timestamp: int) -> None:
         known = load_store_checkpoint(self._files)
