@@ -89,6 +89,7 @@ SIZE = 1024
 COUNT, BAD = 6, 2
 #: How far behind its place a record says it is.
 LATER = 250
+PRE_BLANK = (0, 0x7FFFFFFF)
 
 
 def resized(message: Message, at: int, more: int) -> bytes:
@@ -103,6 +104,14 @@ DAMAGE: dict[str, tuple[Callable[[Message, int], bytes], list[int]]] = {
     "NegativeSize": (lambda message, at: b"\xff" * 4 + encode(message, at)[4:], [0, 1]),
     "SizeTooLarge": (lambda message, at: resized(message, at, 10), [0, 1, 3, 4, 5]),
     "SizeTooSmall": (lambda message, at: resized(message, at, -10), [0, 1, 3, 4, 5]),
+    "SizeOfABeginning": (lambda message, at: struct.pack(">i", 20) + encode(message, at)[4:], [0, 1, 3, 4, 5]),
+    # From beyond the segment the broker rolls to a file further on: see LOST.
+    "SizeBeyond": (lambda message, at: resized(message, at, 1500), [0, 1, 3, 4, 5]),
+    # As long as before. It is queued, as the queue of no topic.
+    "EmptyTopic": (
+        lambda message, at: encode(replace(message, topic="", body=message.body + message.topic.encode()), at),
+        [0, 1, 3, 4, 5],
+    ),
     "BodyDiffers": (lambda message, at: encode(replace(message, body_crc=1), at), [0, 1, 2, 3, 4, 5]),
     # The broker believes the record: it ends before the queue's last one, so it is taken for one already built.
     "OfAnEarlierPlace": (lambda message, at: encode(message, at - SIZE), [0, 1, 3, 4, 5]),
@@ -110,6 +119,9 @@ DAMAGE: dict[str, tuple[Callable[[Message, int], bytes], list[int]]] = {
     "OfALaterPlace": (lambda message, at: encode(message, at + LATER), [0, 1, 2, 5]),
 }
 
+
+#: The sound records behind ``SizeBeyond``, none of which is queued.
+LOST = "LostBehindSizeBeyond"
 
 #: Sound records of queues that no producer can make: what reput says, and the records that the broker queues.
 IMPOSSIBLE = {
@@ -129,7 +141,9 @@ def write_damaged(directory: Path) -> dict[str, list[StoredRecord]]:
     """One segment a kind of damage behind a sound one, then enough sound ones that recovery looks at no damage."""
     stored: dict[str, list[StoredRecord]] = {}
     with CommitLogWriter(directory, SIZE) as writer:
-        for topic in ("First", *DAMAGE, *IMPOSSIBLE, "Last1", "Last2", "Last3"):
+        topics = list(DAMAGE)
+        topics.insert(topics.index("SizeBeyond") + 1, LOST)
+        for topic in ("First", *topics, *IMPOSSIBLE, "Last1", "Last2", "Last3"):
             for number in range(COUNT):
                 writer.append(message_of(topic, number))
             stored[topic] = writer.records[-COUNT:]
@@ -159,18 +173,26 @@ def test_what_the_broker_does_with_damage(rocketmq: RocketMQ, name_server: NameS
     expected = {topic: [entry(record) for record in records] for topic, records in stored.items()}
     for topic, (_, queued) in (DAMAGE | IMPOSSIBLE).items():
         expected[topic] = [expected[topic][number] for number in queued]
+    expected[LOST] = []
     at, size = expected["OfALaterPlace"][BAD]
     expected["OfALaterPlace"][BAD] = (at + LATER, size)
-    assert {topic: queue_entries(store, topic) for topic in stored} == expected
+    assert {topic: queue_entries(store / "consumequeue" / topic) for topic in stored} == expected
+    no_topic = entries_of(store / "consumequeue" / "0")
+    assert no_topic == [PRE_BLANK] * BAD + [entry(stored["EmptyTopic"][BAD])]
 
 
 def entry(record: StoredRecord) -> tuple[int, int]:
     return record.physical_offset, record.msg_size
 
 
-def queue_entries(store: Path, topic: str) -> list[tuple[int, int]]:
-    """Place and size of each entry of a topic's only queue."""
-    (queue,) = (store / "consumequeue" / topic).iterdir()
-    files = sorted(queue.iterdir())
-    units = struct.iter_unpack(">qiq", b"".join(path.read_bytes() for path in files))
+def queue_entries(topic: Path) -> list[tuple[int, int]]:
+    """What a topic's only queue holds; nothing where there is no such topic."""
+    queues = list(topic.iterdir()) if topic.exists() else []
+    assert len(queues) <= 1
+    return [found for queue in queues for found in entries_of(queue)]
+
+
+def entries_of(queue: Path) -> list[tuple[int, int]]:
+    """Place and size of each entry."""
+    units = struct.iter_unpack(">qiq", b"".join(path.read_bytes() for path in sorted(queue.iterdir())))
     return [(at, size) for at, size, _ in units if size]
