@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import logging
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -29,12 +30,16 @@ from sink_runner import (
     files_below,
     no_fsync,
     places,
+    queue_files,
     write_log,
 )
 from unit.logs import end_of, put_bytes
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end
-from reput.sinks.queue_order import ConsumeQueue
+from reput.sinks.consume_queue import ConsumeQueue
+from reput.sinks.logic_batch import QueueEntries
+from reput.sinks.logic_window import LogicNeeds
+from reput.sinks.multi_dispatch import MultiDispatch
 from reput.source.data_source import CommitLogStreamReader
 from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.log_reader import LogReader
@@ -135,9 +140,22 @@ def test_already_built() -> None:
         ([(200, 2)], AnomalyCounts(already_built=1)),
     ):
         (incoming,) = batch_of(b"T", 0, placed).queues
-        assert queue.place(incoming.entries, incoming.queue_offsets, 60).anomalies == expected
+        assert queue.place(incoming, 60).anomalies == expected
         queue.files = [0]
     assert queue.end == 60
+
+
+def test_a_further_queue_named_twice(tmp_path: Path) -> None:
+    """Multi dispatch to one queue twice: the second time the record is built already."""
+    names = {"INNER_MULTI_DISPATCH": "L,T,L", "INNER_MULTI_QUEUE_OFFSET": "0,1,0"}
+    records = write_log(tmp_path / "log", [Message("T", properties=names)])
+    batches = LogBatches(tmp_path / "log", needs=LogicNeeds(multi_dispatch=MultiDispatch()))
+    with SinkRun(tmp_path / "out", SETTINGS) as run:
+        run.write(batches(0, end_of(records)))
+        assert run.anomalies == AnomalyCounts(already_built=2)
+    ((at, _, size),) = records
+    unit = struct.pack(">qiq", at, size, 0).ljust(60, b"\0")
+    assert queue_files(tmp_path / "out") == {f"consumequeue/{topic}/0/{0:020d}": unit for topic in "LT"}
 
 
 def test_a_replay_is_no_anomaly(tmp_path: Path) -> None:
@@ -190,9 +208,9 @@ def test_a_queue_behind_a_gap_is_placed_without_a_loop(tmp_path: Path, caplog: p
     entries = np.repeat(first.entries, count, axis=0)
     entries.view(">i8,>i4,>i8")["f0"][:, 0] = 100 * np.arange(1, count + 1)
     queue = ConsumeQueue(b"T", 0)
-    queue.place(first.entries, first.queue_offsets, 60)
+    queue.place(first, 60)
     queue.files = [0]
-    placement = queue.place(entries, np.arange(5, count + 5), 60)
+    placement = queue.place(QueueEntries(b"T", 0, entries, np.arange(5, count + 5)), 60)
     assert named(placement.anomalies) == {"gap": count}
     assert placement.entries is entries
     assert (queue.end, queue.max_physic_offset) == (20 * (count + 1), 100 * count + 100)
