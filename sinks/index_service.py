@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_file import IndexFile
 from reput.sinks.index_format import HEADER_SIZE, IndexHeader
@@ -106,11 +107,11 @@ class IndexSink:
         self._progress = record
         return record
 
-    def write(self, batch: LogicBatch) -> None:
-        """See ``Sink.write``."""
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
+        """See ``Sink.write``; no record is an anomaly to the index, whose records come in log order."""
         part = part_to_write(self.name, self.end_offset, batch)
         if part is None:
-            return
+            return NO_ANOMALIES
         self._put(part.keys)
         # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
         if batch.last_record is not None and batch.last_record.offset >= self.end_offset:
@@ -126,6 +127,7 @@ class IndexSink:
         )
         self._record.store(progress)
         self._progress = progress
+        return NO_ANOMALIES
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``."""

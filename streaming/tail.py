@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from reput.sinks.anomalies import NO_ANOMALIES, anomaly_at_end
 from reput.sinks.arrival import ArrivalListener
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.message_table import MessageTable
@@ -21,6 +22,7 @@ from reput.sinks.store_path import REPUT
 from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OptionError, OutputError
 from reput.source.log_reader import LogReader
+from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
@@ -179,13 +181,16 @@ class Tail:
         for query in queries:
             if (error := query.exception()) is not None:
                 raise error
+            self._note_latest(query)
 
     def _note_latest(self, query: StreamingQuery) -> None:
         progress: Any = query.lastProgress
         for source in progress["sources"] if progress else ():
             latest = json.loads(source["latestOffset"] or "null")  # null until the log was looked at
             if latest is not None:
-                self._reporter.on_latest(query.name, int(latest["physicOffset"]))
+                bad_end = latest.get("badEnd")
+                at_end = NO_ANOMALIES if bad_end is None else anomaly_at_end(Verdict[bad_end])
+                self._reporter.on_latest(query.name, int(latest["physicOffset"]), at_end)
 
 
 def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:
