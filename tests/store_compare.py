@@ -11,8 +11,12 @@ def files_below(root: Path) -> dict[str, bytes]:
 
 
 def store_files(store: Path, *, index: bool = True) -> dict[str, bytes]:
-    """A store's queue files by path, and its index files by number: an index file's name is a clock."""
-    files = {f"consumequeue/{name}": data for name, data in files_below(store / "consumequeue").items()}
+    """A store's queue files of every kind by path, and its index files by number: an index file's name is a clock."""
+    files = {
+        f"{directory}/{name}": data
+        for directory in ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+        for name, data in files_below(store / directory).items()
+    }
     if index and (store / "index").is_dir():
         for number, path in enumerate(sorted((store / "index").iterdir())):
             files[f"index/{number}"] = path.read_bytes()

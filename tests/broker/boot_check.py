@@ -38,10 +38,10 @@ HARMLESS = re.compile(
         r"found a illegal magic code 0x0$",  # the zeros behind the last record
         r"maxPhyOffsetOfConsumeQueue\((?P<end>\d+)\) >= processOffset\((?P=end)\), truncate",  # equal: nothing to truncate
         r"Load default .* [Ss]ervice: |No resource file with name|Unknown channel option",
-        r"auto-read is disabled|The broker's subscription is not latest",  # clients that are fast, or new
+        r"auto-read is disabled|The broker's (?:subscription|consumer filter data) is not latest",  # clients that are fast, or new
         r"selectMappedBuffer request pos invalid, request pos[:=] ?\d+,? size[:=] ?8388608\b",  # asked for its status
         # 5.5.0 flushes a queue whose last file is full.
-        r"FlushConsumeQueueService .* Request offset: (?P<full>\d+), firstOffset: \d+, lastOffset: (?P=full),",
+        r"Offset not matched\. Request offset: (?P<full>\d+), firstOffset: \d+, lastOffset: (?P=full),",
         # Properties that cannot be compared are no match.
         r"RocketmqFilter - Message Filter error",
         # A push consumer that left while its pulls were held.
