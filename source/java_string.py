@@ -6,7 +6,6 @@ import codecs
 import unicodedata
 
 _REPLACEMENT = "\ufffd"
-_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
@@ -42,12 +41,23 @@ def hash_code(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-def parse_int(text: str) -> int | None:
-    """``Integer#parseInt`` in base 10, or None where Java throws NumberFormatException.
+def parse_short(text: str) -> int | None:
+    """``Short#parseShort`` in base 10, or None where Java throws NumberFormatException."""
+    return _parse(text, 2**15 - 1)
 
-    Java takes any decimal digit of the Basic Multilingual Plane and one leading sign, and nothing else: no blanks,
-    no underscores.
-    """
+
+def parse_int(text: str) -> int | None:
+    """``Integer#parseInt`` in base 10, or None where Java throws NumberFormatException."""
+    return _parse(text, 2**31 - 1)
+
+
+def parse_long(text: str) -> int | None:
+    """``Long#parseLong`` in base 10, or None where Java throws NumberFormatException."""
+    return _parse(text, 2**63 - 1)
+
+
+def _parse(text: str, largest: int) -> int | None:
+    # Java takes any decimal digit of the Basic Multilingual Plane and one sign, and nothing else: no blanks.
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits:
         return None
@@ -57,7 +67,7 @@ def parse_int(text: str) -> int | None:
         if digit < 0:
             return None
         value = value * 10 + digit
-        if value > _INT_MAX + 1:
+        if value > largest + 1:
             return None
     value = -value if text[0] == "-" else value
-    return value if _INT_MIN <= value <= _INT_MAX else None
+    return value if value <= largest else None

@@ -17,6 +17,7 @@ from reput.sinks.consume_queue import MAPPED_FILE_SIZE_CONSUME_QUEUE
 from reput.sinks.index_service import MAX_HASH_SLOT_NUM, MAX_INDEX_NUM
 from reput.source.errors import OptionError
 from reput.source.options import SOURCE_OPTIONS, Option, boolean, byte_count, parse_options, whole_number
+from reput.streaming.broker_settings import BROKER_OPTIONS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -118,6 +119,7 @@ PIPELINE_OPTIONS = (
         "2g",
         "room for a micro-batch's entries beside Spark itself",
     ),
+    *BROKER_OPTIONS,
 )
 
 # What broker.conf calls them, where that differs, or where it has no such setting.
@@ -132,6 +134,7 @@ _BROKER_CONF_NAMES = {
             "messageIndexEnable",
             "maxHashSlotNum",
             "maxIndexNum",
+            *(option.name for option in BROKER_OPTIONS if option.name != "brokerVersion"),
         )
     },
 }
@@ -139,8 +142,6 @@ _BROKER_CONF_NAMES = {
 # Settings that change what the broker writes in a way that reput does not follow; told, not passed over.
 _REFUSED = {
     ("enableDLegerCommitLog", "true"): "a DLedger commitlog has another framing",
-    ("enableConsumeQueueExt", "true"): "queue entries point into ConsumeQueueExt files",
-    ("enableMultiDispatch", "true"): "messages are dispatched to more queues than their own",
     ("storeType", "defaultRocksDB"): "queues are kept in RocksDB, not in files",
 }
 
@@ -149,6 +150,7 @@ _REFUSED = {
 class PipelineConfig:
     """One run's configuration; see `PIPELINE_OPTIONS` for units, limits and reasons."""
 
+    store: Path
     commit_log: tuple[Path, ...]
     values: Mapping[str, Any]
 
@@ -200,7 +202,7 @@ def load_config(
     values = parse_options(PIPELINE_OPTIONS, given)
     if values["consumeQueueEnable"]:
         _refuse_unsupported(broker, broker_conf)
-    return PipelineConfig(commit_log, values)
+    return PipelineConfig(store, commit_log, values)
 
 
 def _read_toml(path: Path) -> dict[str, str]:
