@@ -25,7 +25,7 @@ public final class Workload {
 
     private static Map<String, Object> run(String[] args) throws Exception {
         if (args.length == 0) {
-            throw new IllegalArgumentException("subcommands: send transactions delay consume query retry subscribe audit");
+            throw new IllegalArgumentException("subcommands: send transactions delay consume query retry subscribe raw audit");
         }
         Arguments arguments = new Arguments(args, 1);
         Cluster cluster = new Cluster(arguments);
@@ -44,6 +44,8 @@ public final class Workload {
                 return new Retry(cluster, arguments).run();
             case "subscribe":
                 return new Subscribe(cluster, arguments).run();
+            case "raw":
+                return new RawSender(cluster, arguments).run();
             case "audit":
                 return new Audit(cluster, arguments).run();
             default:

@@ -69,7 +69,9 @@ class Audit:
     filtered: Tally = field(default_factory=Tally)
     keys: Tally = field(default_factory=Tally)
 
-    def run(self, ask: Callable[[Path, Path], object], directory: Path, sql: Mapping[str, Mapping[str, str]]) -> list[str]:
+    def run(
+        self, ask: Callable[[Path, Path], object], directory: Path, sql: Mapping[str, Mapping[str, str]]
+    ) -> list[str]:
         """Ask everything by `ask(plan file, answers file)`; return the complaints.
 
         `sql` holds SQL92 expressions by topic by consumer group; empty: one is made up.
@@ -113,8 +115,13 @@ class Audit:
             bounds = {"min": min(base for base, _ in inner), "max": max(base + number for base, number in inner)}
             queue = topic, str(queue_id)
             yield Question(("bounds", *queue), lambda answer, bounds=bounds: differ(bounds, dict(answer)))
-            places = [(base + i, batch.offset) for batch in batches.values() if batch.inner_batch
-                      for base, number in [batch.inner_batch] for i in range(number)]
+            places = [
+                (base + i, batch.offset)
+                for batch in batches.values()
+                if batch.inner_batch
+                for base, number in [batch.inner_batch]
+                for i in range(number)
+            ]
             yield Question(
                 ("pull", *queue, "TAG", "*"),
                 lambda answer, places=places: self.consumed.count(places, [tuple(m[:2]) for m in answer["messages"]]),
@@ -198,9 +205,7 @@ class Audit:
             first = min(records, key=lambda record: (record.store_timestamp, record.offset))
             yield Question(("uniq", *key), self._key_judge([first.offset]))
 
-    def _sample(
-        self, records: Mapping[tuple[str, str], list[Record]]
-    ) -> list[tuple[tuple[str, str], list[Record]]]:
+    def _sample(self, records: Mapping[tuple[str, str], list[Record]]) -> list[tuple[tuple[str, str], list[Record]]]:
         items = list(records.items())
         if self.queries_max is None or len(items) <= self.queries_max:
             return items

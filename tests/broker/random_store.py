@@ -76,7 +76,7 @@ def random_store(
 
 
 def kill_under_load(broker: Broker, rocketmq: RocketMQ, name_server: NameServer) -> None:
-    """kill -9 while messages come, and a start that recovers."""
+    """Kill -9 while messages come, and a start that recovers."""
     with rocketmq.start_workload(
         "send", name_server, topics="Kill:4", rate=KILL_RATE, seconds=KILL_AFTER_S * 2, sendTimeoutMs=1000
     ) as load:
