@@ -67,7 +67,7 @@ def cases() -> Iterator[object]:
             yield pytest.param(line, seed, id=f"{line.name}-{line.version}-seed{seed}-", marks=marks)
 
 
-@pytest.mark.parametrize(("line", "seed"), cases())
+@pytest.mark.parametrize(("line", "seed"), list(cases()))
 def test_the_files_equal_the_brokers(line: Line, seed: int, release: Callable[[str], RocketMQ], tmp_path: Path) -> None:
     """Every queue, ConsumeQueueExt, BatchConsumeQueue and index file, and no other."""
     left = random_store(release(line.version), seed, line.kinds, MESSAGES, tmp_path, kill=line.kill)

@@ -199,7 +199,7 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 
 
 def log_problems(broker: Broker, contents: LogContents) -> tuple[list[str], list[str]]:
-    """Loud lines of the broker's log, and what is wrong with where it began to dispatch (5.x begins at the log's end)."""
+    """Loud lines of the broker's log, and what is wrong with where it began to dispatch (5.x: at the log's end)."""
     lines = (broker.home / "rocketmq.log").read_text(encoding="utf-8", errors="replace").splitlines()
     warnings = [line for line in lines if LOUD.search(line) and not HARMLESS.search(line)]
     started = [match for line in lines if (match := REPUT_FROM.search(line))]
