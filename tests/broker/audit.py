@@ -65,6 +65,8 @@ class Audit:
     contents: LogContents
     #: Keys and unique keys asked for, at most, each; None asks for all.
     queries_max: int | None = None
+    #: Of several messages with one unique key, 4.x's client gives the one that was stored first, 5.x's gives all.
+    first_of_uniq_key: bool = True
     consumed: Tally = field(default_factory=Tally)
     filtered: Tally = field(default_factory=Tally)
     keys: Tally = field(default_factory=Tally)
@@ -201,9 +203,9 @@ class Audit:
         for key, records in self._sample(by_key):
             yield Question(("key", *key), self._key_judge([record.offset for record in records]))
         for key, records in self._sample(by_uniq_key):
-            # Of several the client keeps the one that was stored first.
-            first = min(records, key=lambda record: (record.store_timestamp, record.offset))
-            yield Question(("uniq", *key), self._key_judge([first.offset]))
+            stored = sorted(records, key=lambda record: (record.store_timestamp, record.offset))
+            chosen = stored[:1] if self.first_of_uniq_key else stored
+            yield Question(("uniq", *key), self._key_judge([record.offset for record in chosen]))
 
     def _sample(self, records: Mapping[tuple[str, str], list[Record]]) -> list[tuple[tuple[str, str], list[Record]]]:
         items = list(records.items())

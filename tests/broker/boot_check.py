@@ -50,7 +50,7 @@ HARMLESS_LINES = [
     r"the consumer's group info not exist|processRequestWrapper response to .* failed|- RemotingCommand \[code=",
     # The stop.
     r"interrupted, this may caused by shutdown|interrupted, possibly by shutdown",
-    r"message store has shutdown, so getMessage is forbidden",
+    r"message store has shutdown, so getMessage is forbidden|Failed to submit a listener notification task",
     r"(?:WARN|ERROR) TransactionalMessageCheckService ",
 ]
 HARMLESS = re.compile("|".join(HARMLESS_LINES))
@@ -115,7 +115,7 @@ def boot_check(rocketmq: RocketMQ, home: Path, output: Path, work: Path, queries
     with rocketmq.name_server(work / "namesrv") as name_server:
         broker = rocketmq.broker(work / "broker", name_server, boot_conf(conf, store))
         with broker:
-            audit = report.audit = Audit(contents, queries_max)
+            audit = report.audit = Audit(contents, queries_max, rocketmq.version.startswith("4."))
 
             def ask(plan: Path, answers: Path) -> object:
                 return rocketmq.workload("audit", name_server, planFile=plan, answersFile=answers)
