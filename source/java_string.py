@@ -6,7 +6,6 @@ import codecs
 import unicodedata
 
 _REPLACEMENT = "\ufffd"
-_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
@@ -42,22 +41,23 @@ def hash_code(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-def parse_int(text: str) -> int | None:
+def parse_int(text: str, bits: int = 32) -> int | None:
     """``Integer#parseInt`` in base 10, or None where Java throws NumberFormatException.
 
-    Java takes any decimal digit of the Basic Multilingual Plane and one leading sign, and nothing else: no blanks,
-    no underscores.
+    `bits` is 64 for ``Long#parseLong``, 16 for ``Short#parseShort``. Java takes any decimal digit of the Basic
+    Multilingual Plane and one leading sign, and nothing else: no blanks, no underscores.
     """
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits:
         return None
+    most = 2 ** (bits - 1) - 1
     value = 0
     for char in digits:
         digit = unicodedata.decimal(char, -1) if char <= "\uffff" else -1
         if digit < 0:
             return None
         value = value * 10 + digit
-        if value > _INT_MAX + 1:
+        if value > most + 1:
             return None
     value = -value if text[0] == "-" else value
-    return value if _INT_MIN <= value <= _INT_MAX else None
+    return value if value <= most else None
