@@ -64,42 +64,27 @@ def group_by_queue(data: Any, parts: Any, queue_ids: Any, table: Any, groups: An
     return count
 
 
-@njit(cache=True)
-def count_queued(groups: Any, sys_flags: Any, counts: Any) -> int:
-    """Add to `counts` (int64, zeros) the records of each group that a queue takes; returns how many in all."""
-    total = 0
-    for row in range(groups.size):
-        kind = sys_flags[row] & _TYPE_MASK
-        if kind in (_NOT_TYPE, _COMMIT_TYPE):
-            counts[groups[row]] += 1
-            total += 1
-    return total
+def queued_records(sys_flags: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which records get an entry, bool[n]: prepared and rolled-back ones do not."""
+    kinds = sys_flags & _TYPE_MASK
+    return (kinds == _NOT_TYPE) | (kinds == _COMMIT_TYPE)
 
 
 @njit(cache=True)
 def encode_entries(
-    parts: Any,
-    place: int,
-    groups: Any,
-    sys_flags: Any,
-    tags_codes: Any,
-    queue_offsets: Any,
-    starts: Any,
-    entries: Any,
-    entry_offsets: Any,
+    parts: Any, place: int, groups: Any, queued: Any, tags_codes: Any, starts: Any, entries: Any, rows: Any
 ) -> None:
     """Write each queued record's entry at its group's next place.
 
-    `starts` (int64, one a group) is where each group begins, and is moved on; `entries` is uint8[n, 20],
-    `entry_offsets` int64[n] takes the records' queue offsets.
+    `queued` is bool[n]; `starts` (int64, one a group) is where each group begins, and is moved on; `entries` is
+    uint8[m, 20], `rows` (int64[m]) takes the record that each is of.
     """
     for row in range(groups.size):
-        kind = sys_flags[row] & _TYPE_MASK
-        if kind not in (_NOT_TYPE, _COMMIT_TYPE):
+        if not queued[row]:
             continue
         to = starts[groups[row]]
         starts[groups[row]] = to + 1
-        entry_offsets[to] = queue_offsets[row]
+        rows[to] = row
         offset, size, code = place + parts[row, AT], parts[row, SIZE], tags_codes[row]
         for byte in range(8):
             shift = 56 - 8 * byte

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from reput.source.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
-from reput.source.property_kernels import KEYS, UNIQ_KEY, java_hash
+from reput.source.property_kernels import KEYS, TAGS, UNIQ_KEY, java_hash
 from reput.source.record_kernels import AT, TOPIC, TOPIC_SIZE
 
 HEADER_SIZE = 40
@@ -25,6 +25,7 @@ assert ENTRY_SIZE == 20
 _TYPE_MASK, _ROLLBACK_TYPE = TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 _KEY_SEPARATOR = ord(" ")
 _TOPIC_KEY_SEPARATOR = ord("#")
+_TAGS_MARK = np.frombuffer(b"T#", np.uint8)  # of the key ``topic#T#tags``
 _TIME_DIFF_MAX = 2**31 - 1
 
 
@@ -83,13 +84,15 @@ def collect_keys(
     place: int,
     sys_flags: Any,
     store_timestamps: Any,
+    with_tags: bool,
     hashes: Any,
     offsets: Any,
     timestamps: Any,
 ) -> int:
-    """Hash the keys of each record, the unique key first, then KEYS from left to right.
+    """Hash the keys of each record: the unique key, KEYS from left to right, and TAGS on request.
 
-    Fills `hashes` (int32), `offsets` and `timestamps` (int64), one a key, as far as they reach.
+    TAGS are a key of their own since 5.4.0, ``topic#T#tags``. Fills `hashes` (int32), `offsets` and `timestamps`
+    (int64), one a key, as far as they reach.
 
     Returns
     -------
@@ -100,7 +103,8 @@ def collect_keys(
         if sys_flags[row] & _TYPE_MASK == _ROLLBACK_TYPE:
             continue
         uniq_size, keys_size = spans[row, UNIQ_KEY, 1], spans[row, KEYS, 1]
-        if uniq_size == 0 and keys_size == 0:
+        tags_size = spans[row, TAGS, 1] if with_tags else 0
+        if uniq_size == 0 and keys_size == 0 and tags_size == 0:
             continue
         seed = java_hash(data, parts[row, TOPIC], parts[row, TOPIC_SIZE], 0)
         seed = np.int64(np.int32((31 * seed + _TOPIC_KEY_SEPARATOR) & 0xFFFFFFFF))
@@ -123,6 +127,13 @@ def collect_keys(
                     timestamps[count] = store_timestamps[row]
                 count += 1
             at = stop + 1
+        if tags_size > 0:
+            if count < hashes.size:
+                mark = java_hash(_TAGS_MARK, 0, _TAGS_MARK.size, seed)
+                hashes[count] = _key_hash(data, spans[row, TAGS, 0], tags_size, mark)
+                offsets[count] = place + parts[row, AT]
+                timestamps[count] = store_timestamps[row]
+            count += 1
     return count
 
 

@@ -50,12 +50,19 @@ class IndexSink:
         max_hash_slot_num: int = MAX_HASH_SLOT_NUM,
         max_index_num: int = MAX_INDEX_NUM,
         clock: Callable[[], float] = time.time,
+        *,
+        count_of_empty: int = 0,
     ) -> None:
-        """`clock` names new files and decides nothing else; seconds since 1970."""
+        """`clock` names new files and decides nothing else; seconds since 1970.
+
+        `count_of_empty` is what a file's header says before its first key: 0 up to 4.9.x; 5.x writes its counters at
+        every stop, and so 1, the number of the first entry.
+        """
         self._files = files
         self._max_hash_slot_num = max_hash_slot_num
         self._max_index_num = max_index_num
         self._clock = clock
+        self._count_of_empty = count_of_empty
         self._record = ProgressFile(files, self.name)
         self._file: IndexFile | None = None
         self._last_full_timestamp = 0
@@ -137,10 +144,16 @@ class IndexSink:
     def _roll(self) -> IndexFile:
         """Create the next file; it inherits the last one's end, where that is above 0, as its begin and end."""
         last = self._file
-        header = IndexHeader()
+        header = IndexHeader(index_count=self._count_of_empty)
         if last is not None:
             timestamp, offset = max(0, last.header.end_timestamp), max(0, last.header.end_phy_offset)
-            header = IndexHeader(timestamp, timestamp, offset, offset)
+            header = replace(
+                header,
+                begin_timestamp=timestamp,
+                end_timestamp=timestamp,
+                begin_phy_offset=offset,
+                end_phy_offset=offset,
+            )
             self._last_full_timestamp = last.header.end_timestamp
         self._file = self._open(index_file_name(self._clock(), last.name if last else None), header)
         self._file.create()

@@ -1,11 +1,8 @@
-"""What the tasks of a micro-batch hand to the driver for ConsumeQueue and IndexFile, through ``scratch`` files.
-
-One Arrow row a window of the log, in no particular order; 28 bytes a queued message and 20 bytes a key, never a
-record. ``LogicBatch.merge`` checks that the windows follow each other without a gap and puts them together.
-"""
+"""What a micro-batch does to queues and index: the tasks' windows (``logic_window``) put together, in log order."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,123 +10,53 @@ import numpy as np
 import pyarrow as pa
 
 from reput.sinks import consume_queue_format as cqf
-from reput.sinks.index_format import collect_keys
-from reput.sinks.sink_progress import RecordFingerprint
-from reput.sinks.task_result import RESULT_FIELDS, in_log_order, last_fingerprint, last_record_of
-from reput.source import record_kernels as rk
-from reput.source.batch_decoder import Bytes, Int32s, Int64s, RecordColumns
-from reput.source.range_reader import Window
-
-_OFFSET = np.dtype("<i8")
-_COUNT = np.dtype("<i8")
-_ID = np.dtype("<i4")
-
-WINDOW_SCHEMA = pa.schema(
-    [
-        *RESULT_FIELDS,
-        pa.field("topics", pa.list_(pa.binary()), nullable=False),
-        pa.field("queue_ids", pa.binary(), nullable=False),
-        pa.field("queue_counts", pa.binary(), nullable=False),
-        pa.field("entries", pa.binary(), nullable=False),
-        pa.field("queue_offsets", pa.binary(), nullable=False),
-        pa.field("key_hashes", pa.binary(), nullable=False),
-        pa.field("key_offsets", pa.binary(), nullable=False),
-        pa.field("key_timestamps", pa.binary(), nullable=False),
-    ]
+from reput.sinks.arrival import Arrival, ArrivalSummary, TopicCount
+from reput.sinks.batch_consume_queue_format import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
+from reput.sinks.logic_window import (
+    ARRIVAL,
+    BIT_MAP_SIZE,
+    COUNT,
+    ID,
+    NO_BIT_MAP,
+    NO_EXT_UNIT,
+    OFFSET,
+    TOPIC_COUNT,
 )
+from reput.sinks.sink_progress import RecordFingerprint
+from reput.sinks.task_result import in_log_order, last_fingerprint
+from reput.source.batch_decoder import Bytes, Int32s, Int64s
+from reput.source.java_string import decode_utf8
+
+_PLACE = cqf.ENTRY["physical_offset"]  # the first field of every kind of entry
 
 
 @dataclass(frozen=True)
-class LogicNeeds:
-    """Which sinks are on; what nobody needs is not computed."""
+class ExtUnits:
+    """What the ConsumeQueueExt unit of each entry holds beside its tags code.
 
-    consume_queue: bool = True
-    index: bool = True
+    `bit_maps` has None for no bitmap. `is_put` (bool[n]) is False where an entry gets no unit: those of further
+    queues. `store_timestamps` in milliseconds.
+    """
 
+    store_timestamps: Int64s
+    bit_maps: tuple[bytes | None, ...]
+    is_put: np.ndarray[Any, np.dtype[np.bool_]]
 
-def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
-    """One window of the log as one row of `WINDOW_SCHEMA`."""
-    columns = window.columns
-    row: dict[str, Any] = {
-        "start": window.start,
-        "end": window.end,
-        "messages": len(columns),
-        "last_record": last_record_of(columns),
-        "topics": [],
-        **dict.fromkeys(WINDOW_SCHEMA.names[len(RESULT_FIELDS) + 1 :], b""),
-    }
-    if needs.consume_queue and len(columns):
-        row.update(_queues(columns))
-    if needs.index and len(columns):
-        row.update(_keys(columns))
-    return pa.RecordBatch.from_pylist([row], WINDOW_SCHEMA)
-
-
-def _queues(columns: RecordColumns) -> dict[str, Any]:
-    count = len(columns)
-    groups, firsts = np.empty(count, np.int32), np.empty(count, np.int64)
-    table = np.full(1 << (2 * count).bit_length(), -1, np.int32)
-    group_count = cqf.group_by_queue(columns.data, columns.parts, columns.queue_id, table, groups, firsts)
-    counts = np.zeros(group_count, np.int64)
-    total = cqf.count_queued(groups, columns.sys_flag, counts)
-    starts = np.cumsum(counts) - counts
-    entries, offsets = np.empty((total, cqf.CQ_STORE_UNIT_SIZE), np.uint8), np.empty(total, np.int64)
-    cqf.encode_entries(
-        columns.parts,
-        columns.place,
-        groups,
-        columns.sys_flag,
-        columns.tags_code,
-        columns.queue_offset,
-        starts,
-        entries,
-        offsets,
-    )
-    rows = [int(row) for row in firsts[:group_count]]
-    topics = columns.parts[:, [rk.TOPIC, rk.TOPIC_SIZE]]
-    return {
-        "topics": [columns.data[at : at + size].tobytes() for at, size in topics[rows]],
-        "queue_ids": columns.queue_id[rows].astype(_ID).tobytes(),
-        "queue_counts": counts.astype(_COUNT).tobytes(),
-        "entries": entries.tobytes(),
-        "queue_offsets": offsets.astype(_OFFSET).tobytes(),
-    }
-
-
-def _keys(columns: RecordColumns) -> dict[str, Any]:
-    room = 2 * len(columns)
-    while True:
-        hashes, offsets = np.empty(room, np.int32), np.empty(room, np.int64)
-        timestamps = np.empty(room, np.int64)
-        count = collect_keys(
-            columns.data,
-            columns.parts,
-            columns.spans,
-            columns.place,
-            columns.sys_flag,
-            columns.store_timestamp,
-            hashes,
-            offsets,
-            timestamps,
-        )
-        if count <= room:
-            break
-        room = count
-    return {
-        "key_hashes": hashes[:count].astype(_ID).tobytes(),
-        "key_offsets": offsets[:count].astype(_OFFSET).tobytes(),
-        "key_timestamps": timestamps[:count].astype(_OFFSET).tobytes(),
-    }
+    def select(self, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> ExtUnits:
+        """Those of the entries that `keep` (bool[n]) marks."""
+        bit_maps = tuple(bits for bits, kept in zip(self.bit_maps, keep.tolist(), strict=True) if kept)
+        return ExtUnits(self.store_timestamps[keep], bit_maps, self.is_put[keep])
 
 
 @dataclass(frozen=True)
 class QueueEntries:
-    """Entries of one queue in log order: uint8[n, 20], and the records' queue offsets, int64[n]."""
+    """Entries of one queue in log order: uint8[n, unit], the records' queue offsets, int64[n], and their ext units."""
 
     topic: bytes
     queue_id: int
     entries: Bytes
     queue_offsets: Int64s
+    ext: ExtUnits | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +78,8 @@ class LogicBatch:
     last_record: RecordFingerprint | None
     queues: tuple[QueueEntries, ...]
     keys: KeyEntries
+    batch_queues: tuple[QueueEntries, ...] = ()
+    arrivals: ArrivalSummary | None = None
 
     @classmethod
     def merge(cls, windows: pa.Table) -> LogicBatch:
@@ -169,25 +98,34 @@ class LogicBatch:
             last_record=last_fingerprint(windows),
             queues=_merge_queues(windows),
             keys=KeyEntries(
-                _joined(windows, "key_hashes", _ID),
-                _joined(windows, "key_offsets", _OFFSET),
-                _joined(windows, "key_timestamps", _OFFSET),
+                _joined(windows, "key_hashes", ID),
+                _joined(windows, "key_offsets", OFFSET),
+                _joined(windows, "key_timestamps", OFFSET),
             ),
+            batch_queues=_merge_batch_queues(windows),
+            arrivals=_merge_arrivals(windows),
         )
 
     def after(self, offset: int) -> LogicBatch:
         """The same without the records before `offset`: what a sink that ends there still needs."""
         if offset <= self.start:
             return self
-        queues = []
-        for queue in self.queues:
-            places = queue.entries.view(cqf.ENTRY)["physical_offset"][:, 0]
-            keep = places >= offset
-            if keep.any():
-                queues.append(QueueEntries(queue.topic, queue.queue_id, queue.entries[keep], queue.queue_offsets[keep]))
         later = self.keys.offsets >= offset
         keys = KeyEntries(self.keys.hashes[later], self.keys.offsets[later], self.keys.timestamps[later])
-        return LogicBatch(offset, self.end, self.messages, self.last_record, tuple(queues), keys)
+        queues, batch_queues = _after(self.queues, offset), _after(self.batch_queues, offset)
+        return LogicBatch(offset, self.end, self.messages, self.last_record, queues, keys, batch_queues)
+
+
+def _after(queues: Iterable[QueueEntries], offset: int) -> tuple[QueueEntries, ...]:
+    """The entries of records from `offset` on."""
+    kept = []
+    for queue in queues:
+        keep = queue.entries[:, : _PLACE.itemsize].copy().view(_PLACE)[:, 0] >= offset
+        if keep.any():
+            ext = queue.ext.select(keep) if queue.ext else None
+            rest = queue.entries[keep], queue.queue_offsets[keep]
+            kept.append(QueueEntries(queue.topic, queue.queue_id, *rest, ext))
+    return tuple(kept)
 
 
 def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:
@@ -201,27 +139,108 @@ def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:
     return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].view(dtype)
 
 
+@dataclass(frozen=True)
+class _Blocks:
+    """Each window's entries of each queue: the queue's number in `queues`, the entries, where the queue's begin."""
+
+    queues: tuple[tuple[bytes, int], ...]
+    numbers: Int64s
+    counts: Int64s
+    starts: Int64s
+
+    @classmethod
+    def of(cls, windows: pa.Table, topics: str, queue_ids: str, counts: str) -> _Blocks:
+        """The blocks that three columns say."""
+        known: dict[tuple[bytes, int], int] = {}
+        keys = zip(
+            (topic for row in windows[topics].to_pylist() for topic in row),
+            _joined(windows, queue_ids, ID).tolist(),
+            strict=True,
+        )
+        numbers = np.array([known.setdefault(queue, len(known)) for queue in keys], np.int64)
+        sizes = _joined(windows, counts, COUNT)
+        totals = np.bincount(numbers, sizes, len(known)).astype(np.int64)
+        return cls(tuple(known), numbers, sizes, np.cumsum(totals) - totals)
+
+    def regroup(self, windows: pa.Table, name: str, width: int) -> Bytes:
+        """A column's rows of `width` bytes, each queue's together, as uint8[n, width]."""
+        source = _joined(windows, name, np.dtype(np.uint8))
+        target = np.empty(len(source), np.uint8)
+        cqf.merge_blocks(self.numbers, self.counts * width, self.starts * width, source, target)
+        return target.reshape(-1, width)
+
+    def order(self) -> Int64s:
+        """Where each entry of the result comes from."""
+        order = np.empty(int(self.counts.sum()), np.int64)
+        cqf.merge_blocks(self.numbers, self.counts, self.starts.copy(), np.arange(len(order)), order)
+        return order
+
+    def of_queue(self) -> Iterator[tuple[tuple[bytes, int], slice]]:
+        """Each queue that has entries, and where they are in the result."""
+        ends = [*self.starts[1:].tolist(), int(self.counts.sum())]
+        for queue, start, end in zip(self.queues, self.starts.tolist(), ends, strict=True):
+            if end > start:
+                yield queue, slice(start, end)
+
+
 def _merge_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
-    numbers: dict[tuple[bytes, int], int] = {}
-    ids = _joined(windows, "queue_ids", _ID).tolist()
-    topics = [topic for row in windows["topics"].to_pylist() for topic in row]
-    blocks = np.array([numbers.setdefault(queue, len(numbers)) for queue in zip(topics, ids, strict=True)], np.int64)
-    counts = _joined(windows, "queue_counts", _COUNT)
-    totals = np.bincount(blocks, counts, len(numbers)).astype(np.int64)
-    ends = np.cumsum(totals)
-    entries = _regroup(windows, "entries", cqf.CQ_STORE_UNIT_SIZE, blocks, counts, ends - totals)
-    offsets = _regroup(windows, "queue_offsets", _OFFSET.itemsize, blocks, counts, ends - totals)
-    queue_offsets = offsets.view(_OFFSET)[:, 0] if len(offsets) else np.empty(0, np.int64)
+    blocks = _Blocks.of(windows, "topics", "queue_ids", "queue_counts")
+    if not blocks.queues:
+        return ()
+    entries = blocks.regroup(windows, "entries", cqf.CQ_STORE_UNIT_SIZE)
+    queue_offsets = blocks.regroup(windows, "queue_offsets", OFFSET.itemsize).view(OFFSET)[:, 0]
+    ext = _merge_ext(windows, blocks)
     return tuple(
-        QueueEntries(topic, queue_id, entries[end - total : end], queue_offsets[end - total : end])
-        for (topic, queue_id), end, total in zip(numbers, ends.tolist(), totals.tolist(), strict=True)
-        if total
+        QueueEntries(
+            *queue,
+            entries[part],
+            queue_offsets[part],
+            ExtUnits(*(values[part] for values in ext)) if ext else None,
+        )
+        for queue, part in blocks.of_queue()
     )
 
 
-def _regroup(windows: pa.Table, name: str, width: int, blocks: Int64s, counts: Int64s, starts: Int64s) -> Bytes:
-    """The column's rows of `width` bytes, each queue's together, as uint8[n, width]."""
-    source = _joined(windows, name, np.dtype(np.uint8))
-    target = np.empty(len(source), np.uint8)
-    cqf.merge_blocks(blocks, counts * width, starts * width, source, target)
-    return target.reshape(-1, width)
+def _merge_batch_queues(windows: pa.Table) -> tuple[QueueEntries, ...]:
+    blocks = _Blocks.of(windows, "batch_topics", "batch_queue_ids", "batch_counts")
+    if not blocks.queues:
+        return ()
+    entries = blocks.regroup(windows, "batch_entries", BATCH_STORE_UNIT_SIZE)
+    queue_offsets = entries.view(BATCH_ENTRY)["msg_base_offset"][:, 0].astype(np.int64)
+    return tuple(QueueEntries(*queue, entries[part], queue_offsets[part]) for queue, part in blocks.of_queue())
+
+
+def _merge_ext(windows: pa.Table, blocks: _Blocks) -> tuple[Any, ...] | None:
+    """The parts of `ExtUnits` for all entries, each queue's together; None when the tasks gave none."""
+    sizes = _joined(windows, "bit_map_sizes", BIT_MAP_SIZE)
+    if not len(sizes):
+        return None
+    data = memoryview(_joined(windows, "bit_maps", np.dtype(np.uint8)))
+    ends = np.cumsum(np.maximum(sizes, 0)).tolist()
+    maps = np.empty(len(sizes), object)
+    maps[:] = [
+        None if size in (NO_BIT_MAP, NO_EXT_UNIT) else bytes(data[end - size : end])
+        for size, end in zip(sizes.tolist(), ends, strict=True)
+    ]
+    order = blocks.order()
+    return _joined(windows, "store_timestamps", OFFSET)[order], tuple(maps[order]), (sizes != NO_EXT_UNIT)[order]
+
+
+def _merge_arrivals(windows: pa.Table) -> ArrivalSummary | None:
+    topics = [topic for row in windows["arrived"].to_pylist() for topic in row]
+    if not topics:
+        return None
+    queues: dict[tuple[bytes, int], Arrival] = {}
+    for topic, (queue_id, *last) in zip(topics, _joined(windows, "arrivals", ARRIVAL).tolist(), strict=True):
+        queues[topic, queue_id] = Arrival(decode_utf8(topic), queue_id, *last)
+    counts: dict[bytes, tuple[int, int]] = {}
+    counted = [topic for row in windows["counted"].to_pylist() for topic in row]
+    for topic, (messages, size) in zip(counted, _joined(windows, "topic_counts", TOPIC_COUNT).tolist(), strict=True):
+        known = counts.get(topic, (0, 0))
+        counts[topic] = (known[0] + messages, known[1] + size)
+    return ArrivalSummary(
+        windows["start"][0].as_py(),
+        windows["end"][-1].as_py(),
+        tuple(queues.values()),
+        tuple(TopicCount(decode_utf8(topic), *count) for topic, count in counts.items()),
+    )

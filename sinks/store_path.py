@@ -1,7 +1,8 @@
 """From a name in a record to a path below the output, and the only place that builds one.
 
 Topics come from producers. A name becomes a directory only when it is spelled as the broker itself would accept it
-(``TopicValidator#validateTopic``): CVE-2019-17572 was a topic ``../../../x``.
+(``TopicValidator#validateTopic``): CVE-2019-17572 was a topic ``../../../x``. A light queue's name, which the broker
+does not check, is taken where it is printable and the name of one directory.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import re
 
 from reput.source.errors import SinkError
-from reput.source.mapped_file_queue import file_name
 
 CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
 INDEX = "index"
 STORE_CHECKPOINT = "checkpoint"
 LOCK = "lock"
@@ -23,6 +25,9 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TOPIC_LENGTH_MAX = 127
 _GROUP_TOPIC_LENGTH_MAX = 255
 _GROUP_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
+# Names of light queues come from clients unchecked; a broker takes anything that its file system takes.
+_LMQ = re.compile(r"%LMQ%[^/]+")
+_NAME_BYTES_MAX = 255
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 
 
@@ -34,20 +39,31 @@ def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]
     SinkError
         The topic is not one that a broker accepts, or the queue id is negative.
     """
-    name = topic.decode("ascii", "backslashreplace")
+    return CONSUME_QUEUE, *_queue_names(topic, queue_id)
+
+
+def consume_queue_ext_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
+    """The same for a ConsumeQueueExt: ``consumequeue_ext/<topic>/<queueId>``."""
+    return CONSUME_QUEUE_EXT, *_queue_names(topic, queue_id)
+
+
+def batch_consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
+    """The same for a BatchConsumeQueue: ``batchconsumequeue/<topic>/<queueId>``."""
+    return BATCH_CONSUME_QUEUE, *_queue_names(topic, queue_id)
+
+
+def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
+    name = topic.decode("utf-8", "backslashreplace")
+    is_light = _LMQ.fullmatch(name) and name.isprintable() and len(topic) <= _NAME_BYTES_MAX
     length_max = _GROUP_TOPIC_LENGTH_MAX if name.startswith(_GROUP_TOPIC_PREFIXES) else _TOPIC_LENGTH_MAX
-    if not _TOPIC.fullmatch(name) or len(name) > length_max or name.encode() != topic:
+    is_topic = _TOPIC.fullmatch(name) and len(name) <= length_max
+    if not (is_topic or is_light) or name.encode() != topic:
         msg = f"topic {topic!r} is no name that a broker accepts: it makes no directory"
         raise SinkError(msg)
     if queue_id < 0:
         msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory"
         raise SinkError(msg)
-    return CONSUME_QUEUE, name, str(queue_id)
-
-
-def consume_queue_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
-    """The parts of one ConsumeQueue file, named by the byte offset it begins at."""
-    return (*consume_queue_directory(topic, queue_id), file_name(file_from_offset))
+    return name, str(queue_id)
 
 
 def index_file(name: str) -> tuple[str, str]:

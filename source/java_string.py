@@ -41,23 +41,33 @@ def hash_code(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-def parse_int(text: str, bits: int = 32) -> int | None:
-    """``Integer#parseInt`` in base 10, or None where Java throws NumberFormatException.
+def parse_short(text: str) -> int | None:
+    """``Short#parseShort`` in base 10, or None where Java throws NumberFormatException."""
+    return _parse(text, 2**15 - 1)
 
-    `bits` is 64 for ``Long#parseLong``, 16 for ``Short#parseShort``. Java takes any decimal digit of the Basic
-    Multilingual Plane and one leading sign, and nothing else: no blanks, no underscores.
-    """
+
+def parse_int(text: str) -> int | None:
+    """``Integer#parseInt`` in base 10, or None where Java throws NumberFormatException."""
+    return _parse(text, 2**31 - 1)
+
+
+def parse_long(text: str) -> int | None:
+    """``Long#parseLong`` in base 10, or None where Java throws NumberFormatException."""
+    return _parse(text, 2**63 - 1)
+
+
+def _parse(text: str, largest: int) -> int | None:
+    # Java takes any decimal digit of the Basic Multilingual Plane and one sign, and nothing else: no blanks.
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits:
         return None
-    most = 2 ** (bits - 1) - 1
     value = 0
     for char in digits:
         digit = unicodedata.decimal(char, -1) if char <= "\uffff" else -1
         if digit < 0:
             return None
         value = value * 10 + digit
-        if value > most + 1:
+        if value > largest + 1:
             return None
     value = -value if text[0] == "-" else value
-    return value if value <= most else None
+    return value if value <= largest else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reput.source.java_string import hash_code, parse_int
+from reput.source.java_string import hash_code, parse_int, parse_long, parse_short
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -95,6 +95,6 @@ def inner_batch(properties: dict[str, str]) -> tuple[int, int] | None:
     """
     if PROPERTY_INNER_NUM not in properties or PROPERTY_INNER_BASE not in properties:
         return DEFAULT_BATCH_NUM, DEFAULT_MSG_BASE_OFFSET
-    base = parse_int(properties[PROPERTY_INNER_BASE], 64)
-    count = parse_int(properties[PROPERTY_INNER_NUM], 16)
+    base = parse_long(properties[PROPERTY_INNER_BASE])
+    count = parse_short(properties[PROPERTY_INNER_NUM])
     return None if base is None or count is None else (count, base)

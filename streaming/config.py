@@ -19,12 +19,14 @@ from reput.source.errors import OptionError
 from reput.source.options import SOURCE_OPTIONS, Option, boolean, byte_count, parse_options, whole_number
 from reput.source.store_layout import (
     COMMIT_LOG,
+    CONSUME_QUEUE,
     check_no_dledger,
     commit_log_paths,
     dledger_directory,
     has_rocksdb_queues,
     with_dledger,
 )
+from reput.streaming.broker_settings import BROKER_OPTIONS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -126,6 +128,7 @@ PIPELINE_OPTIONS = (
         "2g",
         "room for a micro-batch's entries beside Spark itself",
     ),
+    *BROKER_OPTIONS,
 )
 
 # What broker.conf calls them, where that differs, or where it has no such setting.
@@ -141,14 +144,9 @@ _BROKER_CONF_NAMES = {
             "messageIndexEnable",
             "maxHashSlotNum",
             "maxIndexNum",
+            *(option.name for option in BROKER_OPTIONS if option.name != "brokerVersion"),
         )
     },
-}
-
-# Settings that change what the broker writes in a way that reput does not follow; told, not passed over.
-_REFUSED = {
-    ("enableConsumeQueueExt", "true"): "queue entries point into ConsumeQueueExt files",
-    ("enableMultiDispatch", "true"): "messages are dispatched to more queues than their own",
 }
 
 
@@ -159,6 +157,7 @@ class PipelineConfig:
     `commit_log` are the directories to read, `log_directories` those where nothing may ever be written.
     """
 
+    store: Path
     commit_log: tuple[Path, ...]
     log_directories: tuple[Path, ...]
     values: Mapping[str, Any]
@@ -212,7 +211,6 @@ def load_config(
         given[name] = value
     values = parse_options(PIPELINE_OPTIONS, given)
     if values["consumeQueueEnable"]:
-        _refuse_unsupported(broker, broker_conf)
         _refuse_rocksdb(broker, broker_conf, store)
     log_directories = commit_log
     if values["enableDLegerCommitLog"]:
@@ -221,7 +219,7 @@ def load_config(
     else:
         named = {name.lower() for name in given}
         check_no_dledger(commit_log, store, is_stated="enabledlegercommitlog" in named or broker_conf is not None)
-    return PipelineConfig(commit_log, log_directories, values)
+    return PipelineConfig(store, commit_log, log_directories, values)
 
 
 def _read_toml(path: Path) -> dict[str, str]:
@@ -243,23 +241,13 @@ def _read_properties(path: Path) -> dict[str, str]:
         raise OptionError(msg) from error
 
 
-def _refuse_unsupported(broker: Mapping[str, str], path: Path | None) -> None:
-    for (name, value), why in _REFUSED.items():
-        if broker.get(name, "").lower() == value.lower():
-            msg = (
-                f"{path} has {name}={broker[name]}: {why}, which this version does not write; "
-                "consumeQueueEnable=false keeps the other sinks"
-            )
-            raise OptionError(msg)
-
-
 def _refuse_rocksdb(broker: Mapping[str, str], path: Path | None, store: Path) -> None:
     """Refuse queues of a store that keeps them in RocksDB; what broker.conf says beats what the store looks like."""
     store_type = broker.get("storeType", "")
     if "rocksdb" in store_type.lower():
         where = f"{path} has storeType={store_type}"
     elif not store_type and has_rocksdb_queues(store):
-        where = f"{store / 'consumequeue'} is a RocksDB database"
+        where = f"{store / CONSUME_QUEUE} is a RocksDB database"
     else:
         return
     msg = (

@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from reput.sinks.arrival import ArrivalListener
 from reput.sinks.durable_file import DurableFiles
-from reput.sinks.index_service import IndexSink
-from reput.sinks.logic_batch import WINDOW_SCHEMA, LogicBatch, LogicNeeds, encode_window
+from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.logic_window import WINDOW_SCHEMA, encode_window
 from reput.sinks.message_file import PART_DDL, PartWriter
 from reput.sinks.message_table import MessageTable, TableBatch
 from reput.sinks.scratch import SCRATCH_DDL, Scratch, hand_over
-from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
 from reput.source.range_reader import DecodeOptions, read_windows
+from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import BatchReport
 
 Report = Callable[[BatchReport], None]
@@ -67,22 +69,22 @@ class LogicDispatch:
 
     def __init__(
         self,
-        sinks: Sequence[Sink],
+        logic: LogicSinks,
         files: DurableFiles,
         decode: DecodeOptions,
         report: Report,
-        index: IndexSink | None = None,
+        on_arrival: ArrivalListener | None = None,
     ) -> None:
-        """`index` is the one among `sinks`, for the checkpoint's third field; without, it stays as it is on disk."""
-        self._sinks = tuple(sinks)
+        """`on_arrival` is told what each batch brought, once it is durable; a batch that is replayed tells it again."""
+        self._sinks = logic.sinks
+        self._index = logic.index
         self._files = files
         self._decode = decode
         self._report = report
-        self._index = index
+        self._needs = replace(logic.needs, arrivals=on_arrival is not None)
+        self._on_arrival = on_arrival
         self._scratch = Scratch(files)
         self._scratch.clear()
-        names = {sink.name for sink in sinks}
-        self._needs = LogicNeeds(consume_queue="consumequeue" in names, index="index" in names)
 
     @property
     def end_offset(self) -> int:
@@ -109,6 +111,8 @@ class LogicDispatch:
             self._write_checkpoint(batch.last_record.store_timestamp)
         seconds = time.monotonic() - began
         self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds))
+        if self._on_arrival is not None and batch.arrivals is not None:
+            self._on_arrival(batch.arrivals)
 
     def _write_checkpoint(self, store_timestamp: int) -> None:
         known = load_store_checkpoint(self._files)

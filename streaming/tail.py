@@ -13,11 +13,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from reput.sinks.consume_queue import ConsumeQueueSink
+from reput.sinks.arrival import ArrivalListener
 from reput.sinks.durable_file import DurableFiles
-from reput.sinks.index_service import IndexSink
 from reput.sinks.message_table import MessageTable
-from reput.sinks.sink import Sink
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import REPUT
 from reput.source.data_source import NAME, CommitLogDataSource
@@ -26,6 +24,7 @@ from reput.source.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.recovery import aligned, catch_up, recover_sinks
 
@@ -53,17 +52,24 @@ class TailPaths:
 class Tail:
     """One run: take the output and recover (on entering), run the queries, give the output back (on leaving)."""
 
-    def __init__(self, config: PipelineConfig, paths: TailPaths, reporter: ProgressReporter) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        paths: TailPaths,
+        reporter: ProgressReporter,
+        on_arrival: ArrivalListener | None = None,
+    ) -> None:
+        """`on_arrival` is told after each micro-batch of `logic` which queues got messages; see ``arrival``."""
         self._config = config
         self._paths = paths
         self._reporter = reporter
+        self._on_arrival = on_arrival
         start = {name: config[name] for name in ("startingOffset", "startingTimestamp")}
         self._log = LogReader(SourceOptions.parse(config.source_options(**start)))
         self._files = DurableFiles(paths.output)
         self._stop = threading.Event()
         self._cleanup = ExitStack()
-        self._sinks: list[Sink] = []
-        self._index: IndexSink | None = None
+        self._logic = LogicSinks.open(config, self._files)
 
     def __enter__(self) -> Tail:
         """Check the paths and the store, lock the output, recover its files; all before Spark is needed.
@@ -81,9 +87,8 @@ class Tail:
         with self._cleanup:
             self._cleanup.enter_context(StoreLock(self._paths.output))
             self._cleanup.callback(self._files.close)
-            self._open_sinks()
-            recover_sinks(self._sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
-            start = min((sink.end_offset for sink in self._sinks), default=self._log.initial_offset())
+            recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            start = min((sink.end_offset for sink in self._logic.sinks), default=self._log.initial_offset())
             self._log.end(aligned(self._log, start))  # a hole is told before Spark starts
             self._cleanup = self._cleanup.pop_all()
         return self
@@ -112,18 +117,11 @@ class Tail:
         spark.dataSource.register(CommitLogDataSource)
         self._run_queries(spark, self._dispatches(spark), available_now=available_now)
 
-    def _open_sinks(self) -> None:
-        if self._config["consumeQueueEnable"]:
-            self._sinks.append(ConsumeQueueSink(self._files, self._config["mappedFileSizeConsumeQueue"]))
-        if self._config["messageIndexEnable"]:
-            self._index = IndexSink(self._files, self._config["maxHashSlotNum"], self._config["maxIndexNum"])
-            self._sinks.append(self._index)
-
     def _dispatches(self, spark: SparkSession) -> list[Dispatch]:
         decode, report = self._log.decode_options, self._reporter.on_batch
         dispatches: list[Dispatch] = []
-        if self._sinks:
-            dispatches.append(LogicDispatch(self._sinks, self._files, decode, report, self._index))
+        if self._logic.sinks:
+            dispatches.append(LogicDispatch(self._logic, self._files, decode, report, self._on_arrival))
         if self._paths.table is not None:
             table = MessageTable(spark, self._paths.table, self._config["broker"], self._files)
             recover_sinks([table], self._log, fail_on_data_loss=self._config["failOnDataLoss"])

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from reput.sinks.index_format import chain_entries
-from reput.sinks.logic_batch import LogicBatch, LogicNeeds, encode_window
+from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.logic_window import LogicNeeds, encode_window
 from reput.source.batch_decoder import decode_records
 from reput.source.message_columns import message_batch
 from reput.source.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE

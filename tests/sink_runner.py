@@ -20,11 +20,16 @@ from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.consume_queue_format import ENTRY
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
-from reput.sinks.logic_batch import KeyEntries, LogicBatch, LogicNeeds, QueueEntries, encode_window
+from reput.sinks.logic_batch import KeyEntries, LogicBatch, QueueEntries
+from reput.sinks.logic_window import LogicNeeds, encode_window
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.source.log_reader import LogReader
 from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.offset_range import split
+from reput.source.options import SourceOptions
 from reput.source.range_reader import DecodeOptions, read_windows
+from reput.streaming.config import PipelineConfig
+from reput.streaming.logic_sinks import LogicSinks
 
 #: Where files are kept in memory: thousands of small ones wait for nothing there. None: the usual place.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -42,8 +47,11 @@ def stuck_clock() -> float:
 class LogBatches:
     """Makes the batch of any `[start, end)` of a commitlog, as the tasks and the driver of a micro-batch do."""
 
-    def __init__(self, commitlog: Path, range_bytes: int = 700, window_bytes: int = 300) -> None:
+    def __init__(
+        self, commitlog: Path, range_bytes: int = 700, window_bytes: int = 300, needs: LogicNeeds | None = None
+    ) -> None:
         """Ranges and windows are small, so that a batch is put together from many."""
+        self._needs = needs or LogicNeeds()
         self._queue = MappedFileQueue.load([commitlog])
         self._range_bytes = range_bytes
         self._window_bytes = window_bytes
@@ -52,7 +60,7 @@ class LogBatches:
         """The batch; both must be places where a record or the blank begins, or where the records end."""
         spans = split(self._queue, start, end, self._range_bytes)
         rows = [
-            encode_window(window, LogicNeeds())
+            encode_window(window, self._needs)
             for span in spans
             for window in read_windows(span.file, span.start, span.end, DecodeOptions(), self._window_bytes)
         ]
@@ -62,6 +70,23 @@ class LogBatches:
 def places(records: Iterable[Record]) -> list[int]:
     """Where a batch may begin or end: at each record, and behind it, where that is a blank."""
     return sorted({place for at, _, size in records for place in (at, at + size)})
+
+
+def dispatch_store(config: PipelineConfig, output: Path) -> None:
+    """Do without Spark what `reput tail --available-now` does for a store's queues and index, in one batch."""
+    log = LogReader(SourceOptions.parse(config.source_options()))
+    files = DurableFiles(output)
+    logic = LogicSinks.open(config, files)
+    start = log.initial_offset()
+    rows = [
+        encode_window(window, logic.needs)
+        for span in log.split(start, log.settled_end(start))
+        for window in read_windows(span.file, span.start, span.end, log.decode_options)
+    ]
+    for sink in logic.sinks:
+        sink.recover(start)
+        sink.write(LogicBatch.merge(pa.Table.from_batches(rows)))
+    files.close()
 
 
 def write_log(directory: Path, messages: Iterable[Message], mapped_file_size: int = 2000) -> list[StoredRecord]:

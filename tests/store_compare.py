@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+QUEUES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+
 
 def files_below(root: Path) -> dict[str, bytes]:
     """Every file below `root` by its relative path."""
@@ -12,7 +14,7 @@ def files_below(root: Path) -> dict[str, bytes]:
 
 def store_files(store: Path, *, index: bool = True) -> dict[str, bytes]:
     """A store's queue files by path, and its index files by number: an index file's name is a clock."""
-    files = {f"consumequeue/{name}": data for name, data in files_below(store / "consumequeue").items()}
+    files = {f"{kind}/{name}": data for kind in QUEUES for name, data in files_below(store / kind).items()}
     if index and (store / "index").is_dir():
         for number, path in enumerate(sorted((store / "index").iterdir())):
             files[f"index/{number}"] = path.read_bytes()

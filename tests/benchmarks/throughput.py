@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.sinks.logic_batch import LogicNeeds, encode_window
+from reput.sinks.logic_window import LogicNeeds, encode_window
 from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.message_columns import message_batch
 from reput.source.range_reader import DecodeOptions, read_windows, scan_windows

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
@@ -15,6 +17,8 @@ from record_writer import CommitLogWriter, Message
 from rich.console import Console
 from store_compare import differing_bytes
 
+from reput.sinks.arrival import ArrivalSummary
+from reput.sinks.consume_queue_format import ENTRY
 from reput.source.errors import CommitLogRewoundError, DataLossError, OutputError, ReputError, StoreLockedError
 from reput.streaming.config import load_config
 from reput.streaming.progress import ProgressReporter
@@ -41,7 +45,9 @@ def rows(spark: SparkSession, table: Path) -> int:
     return spark.read.format("delta").load(str(table)).count()
 
 
-@pytest.mark.parametrize("name", ["v4-plain", "v4-tx-delay-retry", "v4-killed-rebuilt", "v4-expired-rebuilt"])
+@pytest.mark.parametrize(
+    "name", ["v4-plain", "v4-tx-delay-retry", "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-lmq", "v5-batchcq"]
+)
 def test_files_equal_the_brokers_and_the_table_has_each_message_once(
     spark: SparkSession, broker_store: Unpack, tmp_path: Path, name: str
 ) -> None:
@@ -63,6 +69,33 @@ def test_files_equal_the_brokers_and_the_table_has_each_message_once(
     assert frame.select("physical_offset").distinct().count() == store.facts["totalMessages"]
     found = {row["topic"]: row["count"] for row in frame.groupBy("topic").count().collect()}
     assert found == store.facts["messagesPerTopic"]
+
+
+def test_a_subscriber_is_told_what_arrived(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+    """After each durable micro-batch: the queues' next offsets, and all messages counted by topic."""
+    store = broker_store("v4-lmq")
+    config = load_config(
+        store.root, broker_conf=store.broker_conf, overrides=("tailGuardMs=20", "maxBytesPerTrigger=500k")
+    )
+    told: list[ArrivalSummary] = []
+    with Tail(
+        config, TailPaths(tmp_path, None, None), ProgressReporter(Console(file=io.StringIO())), told.append
+    ) as tail:
+        tail.run(spark, available_now=True)
+    assert len(told) > 1
+    assert [summary.end for summary in told[:-1]] == [summary.start for summary in told[1:]]
+    counts: Counter[str] = Counter()
+    for summary in told:
+        counts.update({topic.topic: topic.messages for topic in summary.topics})
+    assert dict(counts) == store.facts["messagesPerTopic"]
+    queues = {(arrival.topic, arrival.queue_id): arrival for summary in told for arrival in summary.queues}
+    assert sum(topic.startswith("%LMQ%") for topic, _ in queues) > 1
+    for (topic, queue_id), arrival in queues.items():
+        directory = store.root / "consumequeue" / topic / str(queue_id)
+        entries = np.frombuffer(b"".join(path.read_bytes() for path in sorted(directory.iterdir())), ENTRY)
+        entries = entries[entries["msg_size"] > 0]
+        assert arrival.next_offset == len(entries)
+        assert arrival.tags_code == entries["tags_code"][-1]
 
 
 def test_without_index(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:

@@ -97,8 +97,6 @@ def test_where_the_commitlog_is(tmp_path: Path, conf: str, expected: list[str]) 
     ("conf", "word"),
     [
         ("enableDLegerCommitLog=true", "DLedger"),
-        ("enableConsumeQueueExt=true", "ConsumeQueueExt"),
-        ("enableMultiDispatch=true", "more queues"),
         ("storeType=defaultRocksDB", "RocksDB"),
     ],
 )
@@ -114,7 +112,7 @@ def test_what_is_not_written_is_refused(tmp_path: Path, conf: str, word: str) ->
     ("override", "words"),
     [
         ("maxBytesPerTrigger=-1", "maxBytesPerTrigger=-1: bytes"),
-        ("nonsense=1", "unknown option 'nonsense'; the options are broker, checkCrc"),
+        ("nonsense=1", "unknown option 'nonsense'; the options are broker, brokerVersion, checkCrc"),
         ("maxIndexNum=1", "maxIndexNum=1: a whole number from 2 wanted"),
         ("messageIndexEnable=yes", "true or false"),
         ("messageDelayLevel=1s 5x", "messageDelayLevel=1s 5x"),

@@ -51,18 +51,32 @@ HOSTILE = {
     "empty": b"",
     "a retry topic too long": b"%RETRY%" + b"x" * 255,
     "a dead-letter topic too long": b"%DLQ%" + b"x" * 251,
-    "an LMQ with a slash": b"%LMQ%a/1",
+    "a light queue with a slash": b"%LMQ%a/1",
+    "a light queue with a line's end": b"%LMQ%a\n",
+    "a light queue of 256 bytes": b"%LMQ%" + "灯".encode() * 83 + b"xx",
+    "a light queue that is no UTF-8": b"%LMQ%\xff",
 }
 ACCEPTED = {
     "127 bytes": b"x" * 127,
     "every kind of character": b"Odd%|Name_-1",
     "a retry topic of 255": b"%RETRY%" + b"x" * 248,
     "a dead-letter topic of 255": b"%DLQ%" + b"x" * 250,
+    "a light queue of 255 bytes": b"%LMQ%" + "灯".encode() * 83 + b"x",
+    "a light queue's points and spaces": b"%LMQ%.. .",
 }
 
 
 def is_accepted(topic: bytes) -> bool:
-    """`TopicValidator#validateTopic`, and 255 for the topics that the broker itself makes from a group."""
+    """`TopicValidator#validateTopic`, and 255 for the topics that the broker itself makes from a group.
+
+    The name of a light queue is no topic, a client's and not validated: a broker takes what the file system takes.
+    """
+    try:
+        text = topic.decode()
+    except UnicodeDecodeError:
+        return False
+    if text.startswith("%LMQ%") and len(text) > 5 and "/" not in text and text.isprintable() and len(topic) <= 255:
+        return True
     limit = 255 if topic[:7] == b"%RETRY%" or topic[:5] == b"%DLQ%" else 127
     return 0 < len(topic) <= limit and set(topic) <= LEGAL
 
