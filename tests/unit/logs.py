@@ -37,7 +37,7 @@ SHAPES = {
     "long topic": Message(
         topic="t" * 127, store_host=V6_STORE, properties=b"A\x01x\x01y\x02AA\x02\x01v\x02TAGS\x01Z\x02"
     ),
-    "V2": Message(topic="%RETRY%" + "t" * 190, magic=MAGIC_V2, properties={"TAGS": "TagA", "KEYS": "k"}),
+    "V2": Message(topic="%RETRY%" + "t" * 125, magic=MAGIC_V2, properties={"TAGS": "TagA", "KEYS": "k"}),
     "inner batch": Message(sys_flag=0xC0, properties={"INNER_NUM": "11", "INNER_BASE": "4294967296", "TAGS": "T"}),
 }
 
