@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.source import property_kernels as pk
 from reput.source.batch_decoder import Int64s, RecordColumns
-from reput.source.java_string import decode_utf8, parse_long, parse_short
 
 BATCH_ENTRY = np.dtype(
     [
@@ -34,24 +32,14 @@ def batch_entries(columns: RecordColumns, rows: Int64s) -> tuple[Int64s, np.ndar
     A record that does not name its base offset and number of messages gets none, as from the broker
     (``#putMessagePositionInfoWrapper``).
     """
-    found = []
-    for row in rows.tolist():
-        number = parse_short(_property(columns, row, pk.INNER_NUM))
-        base = parse_long(_property(columns, row, pk.INNER_BASE))
-        if number is not None and base is not None and number >= 0 and base >= 0:
-            found.append((row, base, number))
-    kept = np.array([row for row, _, _ in found], np.int64)
+    batches = columns.inner_batches()
+    kept = rows[(batches.batch_num[rows] >= 0) & (batches.msg_base_offset[rows] >= 0)]
     entries = np.zeros(len(kept), BATCH_ENTRY)
     entries["physical_offset"] = columns.physical_offset[kept]
     entries["msg_size"] = columns.msg_size[kept]
     entries["tags_code"] = columns.tags_code[kept]
     entries["store_timestamp"] = columns.store_timestamp[kept]
-    entries["msg_base_offset"] = [base for _, base, _ in found]
-    entries["batch_size"] = [number for _, _, number in found]
+    entries["msg_base_offset"] = batches.msg_base_offset[kept]
+    entries["batch_size"] = batches.batch_num[kept]
     entries["compacted_offset"] = _NOT_COMPACTED
     return kept, entries
-
-
-def _property(columns: RecordColumns, row: int, which: int) -> str:
-    at, size = columns.spans[row, which].tolist()
-    return decode_utf8(columns.data[at : at + size].tobytes())

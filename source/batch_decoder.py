@@ -18,7 +18,7 @@ from reput.source import property_kernels as pk
 from reput.source import record_kernels as rk
 from reput.source.java_string import decode_utf8, parse_int
 from reput.source.message_decoder import Message, Verdict
-from reput.source.message_properties import parse_properties
+from reput.source.message_properties import inner_batch, parse_properties
 from reput.source.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -89,6 +89,14 @@ class OtherFields:
 
 
 @dataclass(frozen=True)
+class InnerBatches:
+    """How many messages each record holds, and the queue offset of the first; 1 and -1 for an ordinary record (5.x)."""
+
+    batch_num: Int32s
+    msg_base_offset: Int64s
+
+
+@dataclass(frozen=True)
 class RecordColumns:
     """Records of one buffer as columns; valid only as long as the buffer keeps its bytes.
 
@@ -155,9 +163,16 @@ class RecordColumns:
         )
         return fields
 
+    def inner_batches(self) -> InnerBatches:
+        """Decode INNER_NUM and INNER_BASE (``DispatchRequest#batchSize``, ``#msgBaseOffset``)."""
+        batches = InnerBatches(np.empty(len(self), np.int32), np.empty(len(self), np.int64))
+        good = _judge_inner_batches(self.data, self.parts, self.spans, batches.batch_num, batches.msg_base_offset)
+        assert good == len(self)
+        return batches
+
     def messages(self) -> Iterator[Message]:
         """Each record as the reference decoder's `Message`; for tests and single look-ups, not for speed."""
-        other = self.other_fields()
+        other, batches = self.other_fields(), self.inner_batches()
         for row in range(len(self)):
             sys_flag = int(self.sys_flag[row])
             born_at = int(self.parts[row, rk.AT]) + fmt.BORN_HOST_AT
@@ -179,6 +194,8 @@ class RecordColumns:
                 topic=decode_utf8(self._bytes(row, rk.TOPIC, rk.TOPIC_SIZE)),
                 properties=parse_properties(decode_utf8(self._bytes(row, rk.PROPERTIES, rk.PROPERTIES_SIZE))),
                 tags_code=int(self.tags_code[row]),
+                batch_num=int(batches.batch_num[row]),
+                msg_base_offset=int(batches.msg_base_offset[row]),
             )
 
     def _bytes(self, row: int, start: int, size: int) -> bytes:
@@ -209,6 +226,7 @@ def decode_records(
     *,
     check_crc: bool,
     delays_ms: Int64s,
+    frame: int = 0,
     parts: Int64s | None = None,
 ) -> Decoded:
     """Decode the records of `data[at:limit]` until one is not a message.
@@ -221,15 +239,17 @@ def decode_records(
         The place in the log of the segment's end (exclusive).
     delays_ms
         Delay levels in milliseconds, level 1 first.
+    frame
+        Size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
     parts
         Scratch space, int64[n, PARTS], to decode at most n records; by default enough for any.
     """
     if parts is None:
         parts = np.empty((records_max(limit - at), rk.PARTS), np.int64)
-    count, stop_at, verdict = rk.scan_records(data, at, limit, place + at, file_end, check_crc, parts)
-    columns = decode_columns(data, place, parts[:count], delays_ms)
-    if len(columns) < count:
-        return Decoded(columns, int(parts[len(columns), rk.AT]), Verdict.BAD_DELAY)
+    count, stop_at, verdict = rk.scan_records(data, at, limit, place + at, file_end, frame, check_crc, parts)
+    columns, bad = decode_columns(data, place, parts[:count], delays_ms)
+    if bad is not Verdict.MESSAGE:
+        return Decoded(columns, int(parts[len(columns), rk.AT]) - frame, bad)
     return Decoded(columns, stop_at, Verdict(verdict))
 
 
@@ -238,13 +258,17 @@ def records_max(size: int) -> int:
     return size // SMALLEST_RECORD + 1
 
 
-def decode_columns(data: Bytes, place: int, parts: Int64s, delays_ms: Int64s) -> RecordColumns:
-    """Columns of the records that `scan_records` found; fewer when a record's DELAY is no number."""
+def decode_columns(data: Bytes, place: int, parts: Int64s, delays_ms: Int64s) -> tuple[RecordColumns, Verdict]:
+    """Columns of the records that `scan_records` found, and MESSAGE; or those before a bad one, and its verdict."""
     spans = np.empty((len(parts), len(pk.LOCATED), 2), np.int32)
     pk.locate_properties(data, parts, len(parts), spans)
     codes = np.empty(len(parts), np.int64)
-    good = _fill_tags_codes(data, parts, spans, delays_ms, codes)
-    return _columns(data, place, parts[:good], spans[:good], codes[:good])
+    good, verdict = _fill_tags_codes(data, parts, spans, delays_ms, codes), Verdict.MESSAGE
+    if good < len(parts):
+        verdict = Verdict.BAD_DELAY
+    if (judged := _judge_inner_batches(data, parts[:good], spans)) < good:
+        good, verdict = judged, Verdict.BAD_INNER_BATCH
+    return _columns(data, place, parts[:good], spans[:good], codes[:good]), verdict
 
 
 def _columns(data: Bytes, place: int, parts: Int64s, spans: Int32s, codes: Int64s) -> RecordColumns:
@@ -261,7 +285,7 @@ def _fill_tags_codes(data: Bytes, parts: Int64s, spans: Int32s, delays_ms: Int64
     while filled < len(parts):
         row, why = pk.tags_codes(data, parts[filled:], len(parts) - filled, spans[filled:], delays_ms, codes[filled:])
         filled += row
-        if why != pk.DELAY_NOT_ASCII:
+        if why != pk.NOT_ASCII:
             break
         # Java reads any Unicode digit; so rare that the reference rule decides it.
         start, size = (int(value) for value in spans[filled, pk.DELAY])
@@ -282,3 +306,25 @@ def _tags_code_of_level(data: Bytes, parts: Int64s, spans: Int32s, delays_ms: In
     code = np.empty(1, np.int64)
     pk.tags_codes(extended, parts[row : row + 1], 1, span, delays_ms, code)
     return int(code[0])
+
+
+_NO_INT32S, _NO_INT64S = np.empty(0, np.int32), np.empty(0, np.int64)
+
+
+def _judge_inner_batches(
+    data: Bytes, parts: Int64s, spans: Int32s, batch_nums: Int32s = _NO_INT32S, base_offsets: Int64s = _NO_INT64S
+) -> int:
+    """How many records from the first have good numbers, or none; fills the arrays if they have room."""
+    row = 0
+    while row < len(parts):
+        row, why = pk.inner_batches(data, spans, len(parts), row, batch_nums, base_offsets)
+        if why != pk.NOT_ASCII:
+            break
+        at, size = int(parts[row, rk.PROPERTIES]), int(parts[row, rk.PROPERTIES_SIZE])
+        batch = inner_batch(parse_properties(decode_utf8(data[at : at + size].tobytes())))
+        if batch is None:
+            break
+        if len(batch_nums):
+            batch_nums[row], base_offsets[row] = batch
+        row += 1
+    return row

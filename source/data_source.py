@@ -97,6 +97,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
             "file": span.file.path,
             "file_from_offset": span.file.file_from_offset,
             "file_size": span.file.size,
+            "frame": span.file.frame,
         }
         yield pa.RecordBatch.from_pylist([row], RANGE_SCHEMA)
         settle_worker()

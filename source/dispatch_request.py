@@ -49,7 +49,7 @@ MESSAGE_SCHEMA = pa.schema(
     ]
 )
 
-# One row a range: `[start, end)` of the log inside the segment `file`, whose first byte and size in bytes follow.
+# One row a range: `[start, end)` of the log inside the segment `file`, whose first byte, size and frame (bytes) follow.
 RANGE_SCHEMA = pa.schema(
     [
         _column("start", pa.int64()),
@@ -57,6 +57,7 @@ RANGE_SCHEMA = pa.schema(
         _column("file", pa.string()),
         _column("file_from_offset", pa.int64()),
         _column("file_size", pa.int64()),
+        _column("frame", pa.int32()),
     ]
 )
 
@@ -84,5 +85,5 @@ def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[OffsetRange]:
     """The ranges that rows of ``dispatch_request.RANGE_SCHEMA`` say."""
     for batch in batches:
         for row in batch.to_pylist():
-            file = MappedFile(row["file_from_offset"], row["file_size"], row["file"])
+            file = MappedFile(row["file_from_offset"], row["file_size"], row["file"], row["frame"])
             yield OffsetRange(row["start"], row["end"], file)

@@ -45,7 +45,9 @@ class LogReader:
 
     def queue(self) -> MappedFileQueue:
         """The segments as they are now; see ``MappedFileQueue.load`` for errors."""
-        return MappedFileQueue.load(self._options.path, self._options.mapped_file_size)
+        return MappedFileQueue.load(
+            self._options.path, self._options.mapped_file_size, dledger=self._options.enable_dledger_commit_log
+        )
 
     def initial_offset(self) -> int:
         """Where the options say to begin, inside what the log still has.

@@ -9,10 +9,12 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.source.errors import DataLossError, SegmentError, StoreError
+from reput.source.dledger_entry import ENTRY_HEADER_SIZE
+from reput.source.errors import DataLossError, OptionError, SegmentError, StoreError
+from reput.source.segment_head import HEAD_SIZE, is_framed
 
 FILE_NAME_DIGITS = 20
 _log = logging.getLogger(__name__)
@@ -25,11 +27,15 @@ def file_name(offset: int) -> str:
 
 @dataclass(frozen=True, order=True)
 class MappedFile:
-    """One segment: the place of its first byte, its size in bytes, its path."""
+    """One segment: the place of its first byte, its size in bytes, its path.
+
+    `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
+    """
 
     file_from_offset: int
     size: int
     path: str
+    frame: int = 0
 
     @property
     def end(self) -> int:
@@ -69,8 +75,13 @@ class MappedFileQueue:
     paths: tuple[Path, ...]
 
     @classmethod
-    def load(cls, paths: Sequence[Path], mapped_file_size: int | None = None) -> MappedFileQueue:
+    def load(
+        cls, paths: Sequence[Path], mapped_file_size: int | None = None, *, dledger: bool = False
+    ) -> MappedFileQueue:
         """List the segments of one commitlog, which may lie in several directories.
+
+        With `dledger`, its records are DLedger's from some file on; the files before hold plain records, where a broker
+        with an old commitlog went over to DLedger (``DLedgerCommitLog#dividedCommitlogOffset``).
 
         Raises
         ------
@@ -78,15 +89,19 @@ class MappedFileQueue:
             A directory is missing or cannot be read.
         SegmentError
             The files' sizes differ from each other or from `mapped_file_size` (bytes; None infers it), or a name
-            is not a multiple of the size. A hole is not an error here; see `check_no_hole`.
+            is not a multiple of the size. A hole is not an error here; see `check_no_hole`. Or a file of plain records
+            lies behind DLedger's.
+        OptionError
+            The records are DLedger's and `dledger` is off, or the other way round.
         """
-        found = [entry for path in paths for entry in _segments(path)]
+        found = [entry for path in paths for entry in _framed(sorted(_segments(path)), dledger=dledger)]
         found.sort()
         # The broker creates a file and then gives it its size: a last file of size 0 is not there yet.
         if found and found[-1].size == 0:
             found.pop()
         if found:
             _check_sizes(found, mapped_file_size)
+            _check_frames(found, dledger=dledger)
         return cls(tuple(found), tuple(paths))
 
     @property
@@ -142,6 +157,39 @@ def _segments(directory: Path) -> Iterator[MappedFile]:
     except OSError as error:
         msg = f"cannot list the commitlog at {directory}: {error.strerror}"
         raise StoreError(msg) from error
+
+
+def _framed(files: Sequence[MappedFile], *, dledger: bool) -> list[MappedFile]:
+    """The segments of one directory with their frame, which the first file that was begun tells."""
+    framed = next((said for file in files if (said := _is_framed(file)) is not None), dledger)
+    if framed and not dledger:
+        msg = (
+            f"{Path(files[0].path).parent} is a DLedger commitlog: set enableDLegerCommitLog=true to read it "
+            "(reput tail --dledger)"
+        )
+        raise OptionError(msg)
+    return [replace(file, frame=ENTRY_HEADER_SIZE) for file in files] if framed else list(files)
+
+
+def _is_framed(file: MappedFile) -> bool | None:
+    with suppress(DataLossError):  # expired between the listing and now
+        return is_framed(read_head(file, HEAD_SIZE), file.file_from_offset, file.size)
+    return None
+
+
+def _check_frames(files: Sequence[MappedFile], *, dledger: bool) -> None:
+    if dledger and not any(file.frame for file in files):
+        msg = (
+            f"enableDLegerCommitLog is on, and {Path(files[0].path).parent} holds plain records: leave it off, or give "
+            "DLedger's directory (dledger-SELFID/data in the store) as well"
+        )
+        raise OptionError(msg)
+    for file, after in zip(files, files[1:], strict=False):
+        if file.frame and not after.frame:
+            msg = (
+                f"{after.path} holds plain records and lies behind {file.path}, which is DLedger's; remove one of them"
+            )
+            raise SegmentError(msg)
 
 
 def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:

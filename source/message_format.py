@@ -1,8 +1,8 @@
 """The layout of one CommitLog record, once, as a table; everything else derives from it.
 
 Sources: ``CommitLog.MessageExtEncoder``, ``CommitLog#checkMessageAndReturnSize``, ``CommitLog#calMsgLength``
-(4.9.3). All integers are big-endian and signed. The two hosts take 8 bytes (IPv4) or 20 (IPv6): an address and a
-four-byte port; offsets below are those of a record with two IPv4 hosts.
+(4.9.3), ``MessageVersion`` (5.1.0). All integers are big-endian and signed. The two hosts take 8 bytes (IPv4) or 20
+(IPv6): an address and a four-byte port; offsets below are those of a record with two IPv4 hosts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import struct
 from typing import NamedTuple
 
 MESSAGE_MAGIC_CODE = -626843481  # 0xDAA320A7: one-byte topic length
+MESSAGE_MAGIC_CODE_V2 = -626843477  # 0xDAA320AB: two-byte topic length, from 5.1.0 on for topics above 127 characters
 BLANK_MAGIC_CODE = -875286124  # 0xCBD43194: the rest of the file holds no record
 
 BLANK_SIZE = 8  # total size and magic code
@@ -19,7 +20,15 @@ HOST_V6_SIZE = 20
 HOST_V6_EXTRA = HOST_V6_SIZE - HOST_V4_SIZE
 
 TOPIC_LENGTH_SIZE = 1
+TOPIC_LENGTH_V2_SIZE = 2
 PROPERTIES_LENGTH_SIZE = 2
+
+# What 5.2.0 and later may append as the last property (``CommitLog#CRC32_RESERVED_LEN``): the name, the checksum's
+# decimal digits with the least one first and zeros behind, a last separator.
+PROPERTY_CRC_PREFIX = b"__CRC32#\x01"
+PROPERTY_CRC_DIGITS = 10
+PROPERTY_CRC_END = b"\x02"
+PROPERTY_CRC_SIZE = len(PROPERTY_CRC_PREFIX) + PROPERTY_CRC_DIGITS + len(PROPERTY_CRC_END)
 
 
 class Field(NamedTuple):
@@ -58,6 +67,7 @@ LAYOUT = _layout(
     ("body_length", "i"),
 )
 
+TOTAL_SIZE_AT = LAYOUT["total_size"].offset
 MAGIC_AT = LAYOUT["magic_code"].offset
 BODY_CRC_AT = LAYOUT["body_crc"].offset
 QUEUE_ID_AT = LAYOUT["queue_id"].offset
@@ -82,12 +92,21 @@ assert FIXED_LENGTH == 91
 assert PHYSICAL_OFFSET_AT == 28
 assert STORE_TIMESTAMP_AT == 56
 assert (MESSAGE_MAGIC_CODE & 0xFFFFFFFF, BLANK_MAGIC_CODE & 0xFFFFFFFF) == (0xDAA320A7, 0xCBD43194)
+assert MESSAGE_MAGIC_CODE_V2 & 0xFFFFFFFF == 0xDAA320AB
+assert PROPERTY_CRC_SIZE == 20
 
 
-def calc_msg_length(host_extra: int, body_length: int, topic_length: int, properties_length: int) -> int:
-    """Size in bytes of a record (``CommitLog#calMsgLength``).
+def calc_msg_length(
+    host_extra: int,
+    body_length: int,
+    topic_length: int,
+    properties_length: int,
+    topic_length_size: int = TOPIC_LENGTH_SIZE,
+) -> int:
+    """Size in bytes of a record (``CommitLog#calMsgLength``; 5.x ``MessageExtEncoder#calMsgLength``).
 
-    `host_extra` is the bytes that IPv6 hosts add (0, 12 or 24). Negative body and properties lengths count as 0,
-    a negative topic length does not.
+    `host_extra` is the bytes that IPv6 hosts add (0, 12 or 24); `topic_length_size` is 1 (V1) or 2 (V2). Negative body
+    and properties lengths count as 0, a negative topic length does not.
     """
-    return FIXED_LENGTH + host_extra + max(0, body_length) + topic_length + max(0, properties_length)
+    parts = max(0, body_length) + topic_length + max(0, properties_length)
+    return FIXED_LENGTH - TOPIC_LENGTH_SIZE + topic_length_size + host_extra + parts

@@ -83,6 +83,8 @@ class MessageLookup:
         The commitlog's directories.
     mapped_file_size
         Bytes of a segment; None infers it.
+    dledger
+        Whether the log is DLedger's; offsets are the records', not their entries'.
     delays_ms
         Delay levels in milliseconds, level 1 first.
 
@@ -97,9 +99,10 @@ class MessageLookup:
         paths: Sequence[Path],
         *,
         mapped_file_size: int | None = None,
+        dledger: bool = False,
         delays_ms: tuple[int, ...] = parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL),
     ) -> None:
-        self._queue = MappedFileQueue.load(paths, mapped_file_size)
+        self._queue = MappedFileQueue.load(paths, mapped_file_size, dledger=dledger)
         self._delays_ms = delays_ms
 
     @property

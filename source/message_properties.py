@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reput.source.java_string import hash_code, parse_int
+from reput.source.java_string import hash_code, parse_int, parse_long, parse_short
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -18,6 +18,10 @@ PROPERTY_INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"  # more queues, separated
 PROPERTY_INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"  # the message's offset in each
 PROPERTY_INNER_NUM = "INNER_NUM"  # messages in an inner batch (5.x), and
 PROPERTY_INNER_BASE = "INNER_BASE"  # the queue offset of its first
+
+# What a record that is no inner batch has instead (``DispatchRequest``).
+DEFAULT_BATCH_NUM = 1
+DEFAULT_MSG_BASE_OFFSET = -1
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -81,3 +85,16 @@ def tags_code(topic: str, properties: dict[str, str], store_timestamp: int, dela
         return code
     # Java's long wraps.
     return (store_timestamp + delays_ms[level - 1] + 2**63) % 2**64 - 2**63
+
+
+def inner_batch(properties: dict[str, str]) -> tuple[int, int] | None:
+    """How many messages a record holds, and the queue offset of the first (5.x ``CommitLog#setBatchSizeIfNeeded``).
+
+    The defaults unless both properties are there, whatever sysFlag says. None where ``Long.parseLong`` of INNER_BASE or
+    ``Short.parseShort`` of INNER_NUM throws, which makes the broker refuse the record.
+    """
+    if PROPERTY_INNER_NUM not in properties or PROPERTY_INNER_BASE not in properties:
+        return DEFAULT_BATCH_NUM, DEFAULT_MSG_BASE_OFFSET
+    base = parse_long(properties[PROPERTY_INNER_BASE])
+    count = parse_short(properties[PROPERTY_INNER_NUM])
+    return None if base is None or count is None else (count, base)

@@ -14,6 +14,18 @@ TRANSACTION_MASK = 0xC
 BORNHOST_V6_FLAG = 0x10
 STOREHOSTADDRESS_V6_FLAG = 0x20
 
+# Defined from 4.9.4 on, used from 5.0 on; the store itself reads none of them.
+NEED_UNWRAP_FLAG = 0x40  # a batch that the client has to take apart
+INNER_BATCH_FLAG = 0x80  # one record that holds several messages, see INNER_NUM
+
+COMPRESSION_TYPE_MASK = 0x700
+COMPRESSION_TYPE_NAMES = {
+    0x000: "zlib",  # before there was a choice
+    0x100: "lz4",
+    0x200: "zstd",
+    0x300: "zlib",
+}
+
 TRANSACTION_TYPE_NAMES = {
     TRANSACTION_NOT_TYPE: "none",
     TRANSACTION_PREPARED_TYPE: "prepared",
@@ -22,6 +34,14 @@ TRANSACTION_TYPE_NAMES = {
 }
 
 assert set(TRANSACTION_TYPE_NAMES) == {bits for bits in range(TRANSACTION_MASK + 1) if bits & ~TRANSACTION_MASK == 0}
+
+
+def compression_type(sys_flag: int) -> str | None:
+    """What the body is compressed with: ``zlib``, ``lz4`` or ``zstd``; None for a type that no broker knows.
+
+    It says something only where `COMPRESSED_FLAG` is set (``MessageSysFlag#getCompressionType``).
+    """
+    return COMPRESSION_TYPE_NAMES.get(sys_flag & COMPRESSION_TYPE_MASK)
 
 
 def transaction_type(sys_flag: int) -> int:

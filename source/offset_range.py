@@ -11,15 +11,11 @@ from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import DataLossError, OptionError
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, read_head
 from reput.source.message_decoder import Verdict
-from reput.source.message_format import (
-    HOST_V6_EXTRA,
-    MAGIC_AT,
-    MESSAGE_MAGIC_CODE,
-    STORE_TIMESTAMP_AT,
-    SYS_FLAG_AT,
-)
+from reput.source.message_format import HOST_V6_EXTRA, STORE_TIMESTAMP_AT, SYS_FLAG_AT
 from reput.source.message_sys_flag import BORNHOST_V6_FLAG
 from reput.source.range_reader import scan_windows
+from reput.source.segment_head import HEAD_SIZE
+from reput.source.segment_head import first_store_timestamp as head_store_timestamp
 
 _BOUNDARIES_MAX = 1 << 20
 
@@ -153,12 +149,7 @@ def check_begins_record(queue: MappedFileQueue, offset: int) -> None:
 
 def first_store_timestamp(file: MappedFile) -> int | None:
     """Store time in milliseconds of a segment's first record, None when it has none."""
-    head = read_head(file, STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8)
-    if int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True) != MESSAGE_MAGIC_CODE:
-        return None
-    sys_flag = int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big", signed=True)
-    at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if sys_flag & BORNHOST_V6_FLAG else 0)
-    return int.from_bytes(head[at : at + 8], "big", signed=True)
+    return head_store_timestamp(read_head(file, HEAD_SIZE), file.frame)
 
 
 def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
@@ -174,10 +165,9 @@ def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
     place = candidates[-1].file_from_offset if candidates else queue.min_offset
     while place < end and (file := queue.find(place)) is not None:
         for scan in scan_windows(file, place, min(end, file.end), check_crc=False):
-            for part in scan.parts:
-                at = int(part[rk.AT])
-                if _store_timestamp(scan.data, at) >= timestamp_ms:
-                    return scan.start + at
+            for row in range(len(scan)):
+                if _store_timestamp(scan.data, int(scan.parts[row, rk.AT])) >= timestamp_ms:
+                    return scan.place_of(row)
         place = file.end
     return end
 

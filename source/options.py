@@ -175,6 +175,13 @@ SOURCE_OPTIONS = (
         "unset: inferred from the files and checked",
     ),
     Option(
+        "enableDLegerCommitLog",
+        boolean,
+        "true or false",
+        False,
+        "the broker's own switch and default; its log is in dledger-SELFID/data and has another framing",
+    ),
+    Option(
         "messageDelayLevel",
         _delay_levels,
         "delays with blanks between, each a number and s, m, h or d",
@@ -225,6 +232,7 @@ class SourceOptions:
     include_body: bool
     tail_guard_ms: int
     mapped_file_size: int | None
+    enable_dledger_commit_log: bool
     delays_ms: tuple[int, ...]
 
     @classmethod
@@ -251,5 +259,6 @@ class SourceOptions:
             include_body=values["includeBody"],
             tail_guard_ms=values["tailGuardMs"],
             mapped_file_size=values["mappedFileSizeCommitLog"],
+            enable_dledger_commit_log=values["enableDLegerCommitLog"],
             delays_ms=values["messageDelayLevel"],
         )

@@ -47,10 +47,10 @@ _SCHEDULE_TOPIC = np.frombuffer(props.SCHEDULE_TOPIC.encode(), dtype=np.uint8)
 _SYS_FLAG_AT, _STORE_TIMESTAMP_AT = fmt.SYS_FLAG_AT, fmt.STORE_TIMESTAMP_AT
 _BORN_V6, _V6_EXTRA = BORNHOST_V6_FLAG, fmt.HOST_V6_EXTRA
 
-# What `tags_codes` says of a DELAY that it does not judge itself: non-ASCII digits are left to `java_string`.
-DELAY_NOT_ASCII = -2
-NO_BAD_DELAY = -1
-_INT_MAX = 2**31 - 1
+# What a kernel says of a number: good, none to Java, or not judged here: non-ASCII digits are left to `java_string`.
+NUMBER, NO_NUMBER, NOT_ASCII = -1, 0, -2
+_SHORT_MAX, _INT_MAX, _LONG_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
+_BATCH_NUM, _MSG_BASE_OFFSET = props.DEFAULT_BATCH_NUM, props.DEFAULT_MSG_BASE_OFFSET
 
 
 @njit(cache=True)
@@ -156,35 +156,35 @@ def java_hash(data: Any, at: int, size: int, seed: int) -> int:
 
 
 @njit(cache=True)
-def _parse_int_ascii(data: Any, at: int, size: int) -> tuple[int, int]:
-    """``Integer#parseInt`` of ASCII text: (value, NO_BAD_DELAY), or (0, why not: 0 malformed, DELAY_NOT_ASCII)."""
+def _parse_ascii(data: Any, at: int, size: int, most: int) -> tuple[int, int]:
+    """Java's parse of ASCII text as an integer up to `most`: (value, NUMBER), or (0, NO_NUMBER or NOT_ASCII)."""
     end = at + size
     negative = data[at] == 0x2D
     start = at + 1 if negative or data[at] == 0x2B else at
     if start == end:
-        return 0, 0
+        return 0, NO_NUMBER
     for i in range(start, end):
         if data[i] >= 0x80:
-            return 0, DELAY_NOT_ASCII
+            return 0, NOT_ASCII
+    # Below 0, as Java does: there is room for one more than above.
+    least = -most - 1 if negative else -most
     value = np.int64(0)
     for i in range(start, end):
         if data[i] < 0x30 or data[i] > 0x39:
-            return 0, 0
-        value = value * 10 + np.int64(data[i] - 0x30)
-        if value > _INT_MAX + 1:
-            return 0, 0
-    value = -value if negative else value
-    if value > _INT_MAX:
-        return 0, 0
-    return value, NO_BAD_DELAY
+            return 0, NO_NUMBER
+        digit = np.int64(data[i] - 0x30)
+        if value < (least + digit + 9) // 10:
+            return 0, NO_NUMBER
+        value = value * 10 - digit
+    return value if negative else -value, NUMBER
 
 
 @njit(cache=True)
 def tags_codes(data: Any, parts: Any, count: int, spans: Any, delays_ms: Any, codes: Any) -> tuple[int, int]:
     """Fill `codes` (int64[count]) by the rule of ``message_properties.tags_code``.
 
-    Returns (row, why) of the first row it could not fill: why is 0 where the broker refuses the record, and
-    DELAY_NOT_ASCII where the caller must decide; (count, NO_BAD_DELAY) when all are filled.
+    Returns (row, why) of the first row it could not fill: why is NO_NUMBER where the broker refuses the record, and
+    NOT_ASCII where the caller must decide; (count, NUMBER) when all are filled.
     """
     for row in range(count):
         codes[row] = java_hash(data, spans[row, TAGS, 0], spans[row, TAGS, 1], 0)
@@ -192,12 +192,34 @@ def tags_codes(data: Any, parts: Any, count: int, spans: Any, delays_ms: Any, co
             continue
         if not spans_equal(data, parts[row, TOPIC], _SCHEDULE_TOPIC, 0, _SCHEDULE_TOPIC.size):
             continue
-        level, why = _parse_int_ascii(data, spans[row, DELAY, 0], spans[row, DELAY, 1])
-        if why != NO_BAD_DELAY:
+        level, why = _parse_ascii(data, spans[row, DELAY, 0], spans[row, DELAY, 1], _INT_MAX)
+        if why != NUMBER:
             return row, why
         level = min(level, delays_ms.size)
         if level > 0:
             at = parts[row, AT]
             shift = _V6_EXTRA if load_i32(data, at + _SYS_FLAG_AT) & _BORN_V6 else 0
             codes[row] = load_i64(data, at + _STORE_TIMESTAMP_AT + shift) + delays_ms[level - 1]
-    return count, NO_BAD_DELAY
+    return count, NUMBER
+
+
+@njit(cache=True)
+def inner_batches(data: Any, spans: Any, count: int, first: int, batch_nums: Any, base_offsets: Any) -> tuple[int, int]:
+    """Fill `batch_nums` (int32[n]) and `base_offsets` (int64[n]) from row `first` on.
+
+    The rule is ``message_properties.inner_batch``'s. Arrays without an element are not filled: the numbers are only
+    judged. Returns as `tags_codes` does.
+    """
+    for row in range(first, count):
+        num, base = _BATCH_NUM, _MSG_BASE_OFFSET
+        if spans[row, INNER_NUM, 1] > 0 and spans[row, INNER_BASE, 1] > 0:
+            base, base_why = _parse_ascii(data, spans[row, INNER_BASE, 0], spans[row, INNER_BASE, 1], _LONG_MAX)
+            num, num_why = _parse_ascii(data, spans[row, INNER_NUM, 0], spans[row, INNER_NUM, 1], _SHORT_MAX)
+            if NOT_ASCII in (base_why, num_why):
+                return row, NOT_ASCII
+            if NO_NUMBER in (base_why, num_why):
+                return row, NO_NUMBER
+        if batch_nums.size:
+            batch_nums[row] = num
+            base_offsets[row] = base
+    return count, NUMBER

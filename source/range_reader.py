@@ -10,10 +10,11 @@ import numpy as np
 
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes, Int64s, RecordColumns, decode_columns, records_max
+from reput.source.dledger_entry import ENTRY_SIZE_AT
 from reput.source.errors import CorruptRecordError, DataLossError
 from reput.source.mapped_file_queue import MappedFile, open_for_reading
 from reput.source.message_decoder import Verdict
-from reput.source.message_format import BLANK_SIZE
+from reput.source.message_format import BLANK_SIZE, TOTAL_SIZE_AT
 from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 
 # Large enough that the cost of a call is small beside its records, small enough to stay in the processor's cache.
@@ -33,7 +34,7 @@ class Scan:
     """Consecutive good records, `[start, stop)` of the log, and the verdict on what stands at `stop`.
 
     `parts` (int64[n, PARTS]) points into `data`; both are valid until the next scan is asked for. UNDERFLOW says
-    that only the window ended.
+    that only the window ended. `frame` is the segment's: places of the log are those of the records' frames.
     """
 
     data: Bytes
@@ -41,14 +42,14 @@ class Scan:
     parts: Int64s
     stop: int
     verdict: Verdict
+    frame: int
 
     def __len__(self) -> int:
         return len(self.parts)
 
-    @property
-    def last_offset(self) -> int:
-        """The place of the last record; there must be one."""
-        return self.start + int(self.parts[-1, rk.AT])
+    def place_of(self, row: int) -> int:
+        """The place where one of the records begins, its frame first."""
+        return self.start + int(self.parts[row, rk.AT]) - self.frame
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,12 @@ def _scans(
         if _read_fully(descriptor, buffer, size, start - file.file_from_offset) < size:
             msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while [{start}, {end}) was read"
             raise DataLossError(msg)
-        count, stop_at, verdict = rk.scan_records(buffer, 0, size, start, file.end, check_crc, parts)
+        count, stop_at, verdict = rk.scan_records(buffer, 0, size, start, file.end, file.frame, check_crc, parts)
         if verdict == Verdict.UNDERFLOW and count == 0 and size < end - start:
-            buffer = np.empty(_grown(buffer, end - start), np.uint8)
+            buffer = np.empty(_grown(buffer, end - start, file.frame), np.uint8)
             parts = np.empty((records_max(len(buffer)), rk.PARTS), np.int64)
             continue
-        yield Scan(buffer, start, parts[:count], start + stop_at, Verdict(verdict))
+        yield Scan(buffer, start, parts[:count], start + stop_at, Verdict(verdict), file.frame)
         start += stop_at
         if count == 0 or verdict not in (Verdict.MESSAGE, Verdict.UNDERFLOW):
             return
@@ -118,9 +119,11 @@ def _read_fully(descriptor: int, buffer: Bytes, size: int, offset: int) -> int:
     return done
 
 
-def _grown(buffer: Bytes, most: int) -> int:
+def _grown(buffer: Bytes, most: int, frame: int) -> int:
     """The size of the buffer that holds the record at its start whole; the record's size was checked."""
-    size = int(rk.load_i32(buffer, 0)) if len(buffer) >= BLANK_SIZE else BLANK_SIZE
+    size = BLANK_SIZE
+    if len(buffer) >= BLANK_SIZE:
+        size = int(rk.load_i32(buffer, ENTRY_SIZE_AT if frame else TOTAL_SIZE_AT))
     return min(max(size, 2 * len(buffer)), most)
 
 
@@ -140,10 +143,10 @@ def read_windows(
     """
     delays = np.array(options.delays_ms, np.int64)
     for scan in scan_windows(file, start, end, check_crc=options.check_crc, window_bytes=window_bytes):
-        columns = decode_columns(scan.data, scan.start, scan.parts, delays)
+        columns, bad = decode_columns(scan.data, scan.start, scan.parts, delays)
         stop, verdict = scan.stop, scan.verdict
-        if len(columns) < len(scan):
-            stop, verdict = scan.start + int(scan.parts[len(columns), rk.AT]), Verdict.BAD_DELAY
+        if bad is not Verdict.MESSAGE:
+            stop, verdict = scan.place_of(len(columns)), bad
         if verdict is Verdict.BLANK and end == file.end:
             stop = end
         elif stop < end and (verdict is not Verdict.UNDERFLOW or not len(scan)):

@@ -4,6 +4,11 @@ The broker's write position is only in its memory, segments are preallocated wit
 be old records with good checksums. A record counts when its magic, size, lengths, own place and body CRC hold; the
 last one also needs a successor, or to be unchanged for a while, because its last bytes may still be zeros that pass
 every test.
+
+The end of a DLedger log is judged in the same way. How far the group has committed is only in the broker's memory, too
+(its ``checkpoint`` file tells it late). What lies behind that may be written anew by another leader, as what a broker
+had not flushed may be after a crash: ``tailGuardMs`` makes it rare, and the fingerprint of the last record that an
+output has tells it at the next start.
 """
 
 from __future__ import annotations
@@ -15,16 +20,8 @@ from dataclasses import dataclass
 
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, read_head
 from reput.source.message_decoder import Verdict
-from reput.source.message_format import (
-    BLANK_MAGIC_CODE,
-    BLANK_SIZE,
-    MAGIC_AT,
-    MESSAGE_MAGIC_CODE,
-    PHYSICAL_OFFSET_AT,
-)
 from reput.source.range_reader import scan_windows
-
-_HEAD_SIZE = PHYSICAL_OFFSET_AT + 8
+from reput.source.segment_head import HEAD_SIZE, is_begun
 
 
 @dataclass(frozen=True)
@@ -49,12 +46,7 @@ class _LastRecord:
 
 def begins_with_record(file: MappedFile) -> bool:
     """Whether the broker has begun to write this segment, and so has finished the one before it."""
-    head = read_head(file, _HEAD_SIZE)
-    if len(head) < _HEAD_SIZE:
-        return False
-    magic = int.from_bytes(head[MAGIC_AT:BLANK_SIZE], "big", signed=True)
-    own_offset = int.from_bytes(head[PHYSICAL_OFFSET_AT:], "big", signed=True)
-    return magic == BLANK_MAGIC_CODE or (magic == MESSAGE_MAGIC_CODE and own_offset == file.file_from_offset)
+    return is_begun(read_head(file, HEAD_SIZE), file.file_from_offset, file.frame)
 
 
 class ReputEndFinder:
@@ -110,7 +102,7 @@ class ReputEndFinder:
         for scan in scan_windows(file, place, file.end, check_crc=self._check_crc):
             stop, verdict = scan.stop, scan.verdict
             if len(scan):
-                last = scan.last_offset
+                last = scan.place_of(-1)
                 self._on_boundary(last)
                 digest = zlib.crc32(scan.data[last - scan.start : stop - scan.start].data)
         if last < 0 or verdict is Verdict.BLANK or self._is_settled(last, digest):

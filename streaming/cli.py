@@ -86,6 +86,9 @@ def tail(
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Stop at the end of the log as it is now.")
     ] = False,
+    dledger: Annotated[
+        bool, typer.Option("--dledger", help="The log is DLedger's; same as -o enableDLegerCommitLog=true.")
+    ] = False,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Spark's checkpoints. [default: OUTPUT/reput/spark-checkpoint]")
     ] = None,
@@ -108,7 +111,8 @@ def tail(
     reporter = ProgressReporter(_errors)
 
     def run() -> None:
-        settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=option or ())
+        overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
+        settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
         with Tail(settings, TailPaths(output, table, checkpoint), reporter) as job:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: job.stop())

@@ -17,6 +17,15 @@ from reput.sinks.consume_queue import MAPPED_FILE_SIZE_CONSUME_QUEUE
 from reput.sinks.index_service import MAX_HASH_SLOT_NUM, MAX_INDEX_NUM
 from reput.source.errors import OptionError
 from reput.source.options import SOURCE_OPTIONS, Option, boolean, byte_count, parse_options, whole_number
+from reput.source.store_layout import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    check_no_dledger,
+    commit_log_paths,
+    dledger_directory,
+    has_rocksdb_queues,
+    with_dledger,
+)
 from reput.streaming.broker_settings import BROKER_OPTIONS
 
 if sys.version_info >= (3, 11):
@@ -24,7 +33,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_COMMIT_LOG = "commitlog"
 _DEFAULT_BROKER = "DEFAULT_BROKER"
 _SOURCE = {spec.name: spec for spec in SOURCE_OPTIONS}
 _BYTES = _SOURCE["maxBytesPerTrigger"].allowed
@@ -50,6 +58,7 @@ PIPELINE_OPTIONS = (
     _SOURCE["checkCrc"],
     _SOURCE["tailGuardMs"],
     _SOURCE["mappedFileSizeCommitLog"],
+    _SOURCE["enableDLegerCommitLog"],
     _SOURCE["messageDelayLevel"],
     Option(
         "maxBytesPerTrigger",
@@ -129,6 +138,7 @@ _BROKER_CONF_NAMES = {
         name: name
         for name in (
             "mappedFileSizeCommitLog",
+            "enableDLegerCommitLog",
             "mappedFileSizeConsumeQueue",
             "messageDelayLevel",
             "messageIndexEnable",
@@ -139,19 +149,17 @@ _BROKER_CONF_NAMES = {
     },
 }
 
-# Settings that change what the broker writes in a way that reput does not follow; told, not passed over.
-_REFUSED = {
-    ("enableDLegerCommitLog", "true"): "a DLedger commitlog has another framing",
-    ("storeType", "defaultRocksDB"): "queues are kept in RocksDB, not in files",
-}
-
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """One run's configuration; see `PIPELINE_OPTIONS` for units, limits and reasons."""
+    """One run's configuration; see `PIPELINE_OPTIONS` for units, limits and reasons.
+
+    `commit_log` are the directories to read, `log_directories` those where nothing may ever be written.
+    """
 
     store: Path
     commit_log: tuple[Path, ...]
+    log_directories: tuple[Path, ...]
     values: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
@@ -160,7 +168,7 @@ class PipelineConfig:
     def source_options(self, **more: object) -> dict[str, str]:
         """Options of the Spark source, as text; `more` adds to them."""
         options: dict[str, str] = {"path": ",".join(str(path) for path in self.commit_log)}
-        for name in ("failOnDataLoss", "tailGuardMs", "checkCrc", "mappedFileSizeCommitLog"):
+        for name in ("failOnDataLoss", "tailGuardMs", "checkCrc", "mappedFileSizeCommitLog", "enableDLegerCommitLog"):
             if self[name] is not None:
                 options[name] = str(self[name]).lower()
         options["messageDelayLevel"] = " ".join(f"{delay // 1000}s" for delay in self["messageDelayLevel"])
@@ -180,18 +188,20 @@ def load_config(
     Raises
     ------
     OptionError
-        A file cannot be read, an option is unknown or its value not allowed, or the broker's settings ask for
-        something that reput does not write.
+        A file cannot be read, an option is unknown or its value not allowed, the broker's settings ask for something
+        that reput does not write, or the store's log is DLedger's and enableDLegerCommitLog is off.
+    StoreError
+        enableDLegerCommitLog is on, and the store has no DLedger commitlog.
     """
     given: dict[str, str] = {}
     if config_file is not None:
         given.update(_read_toml(config_file))
-    commit_log: tuple[Path, ...] = (store / _COMMIT_LOG,)
+    commit_log: tuple[Path, ...] = (store / COMMIT_LOG,)
     broker: dict[str, str] = {}
     if broker_conf is not None:
         broker = _read_properties(broker_conf)
         given.update({ours: broker[name] for name, ours in _BROKER_CONF_NAMES.items() if name in broker})
-        commit_log = _commit_log_paths(store, broker, broker_conf.parent)
+        commit_log = commit_log_paths(store, broker, broker_conf.parent)
     for override in overrides:
         name, separator, value = override.partition("=")
         if not separator:
@@ -201,8 +211,15 @@ def load_config(
         given[name] = value
     values = parse_options(PIPELINE_OPTIONS, given)
     if values["consumeQueueEnable"]:
-        _refuse_unsupported(broker, broker_conf)
-    return PipelineConfig(store, commit_log, values)
+        _refuse_rocksdb(broker, broker_conf, store)
+    log_directories = commit_log
+    if values["enableDLegerCommitLog"]:
+        log_directories = (*commit_log, dledger_directory(store, broker))
+        commit_log = with_dledger(commit_log, store, broker)
+    else:
+        named = {name.lower() for name in given}
+        check_no_dledger(commit_log, store, is_stated="enabledlegercommitlog" in named or broker_conf is not None)
+    return PipelineConfig(store, commit_log, log_directories, values)
 
 
 def _read_toml(path: Path) -> dict[str, str]:
@@ -224,22 +241,17 @@ def _read_properties(path: Path) -> dict[str, str]:
         raise OptionError(msg) from error
 
 
-def _commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) -> tuple[Path, ...]:
-    """The commitlog's directories; those that the broker has below its root are taken below `store`."""
-    root = broker.get("storePathRootDir", "").rstrip("/")
-    listed = broker.get("storePathCommitLog", "") + "," + broker.get("readOnlyCommitLogStorePaths", "")
-    found = []
-    for text in filter(None, (part.strip() for part in listed.split(","))):
-        inside = root and text.startswith(root + "/")
-        found.append(store / text[len(root) + 1 :] if inside else directory / text)
-    return tuple(dict.fromkeys(found)) or (store / _COMMIT_LOG,)
-
-
-def _refuse_unsupported(broker: Mapping[str, str], path: Path | None) -> None:
-    for (name, value), why in _REFUSED.items():
-        if broker.get(name, "").lower() == value.lower():
-            msg = (
-                f"{path} has {name}={broker[name]}: {why}, which this version does not write; "
-                "consumeQueueEnable=false keeps the other sinks"
-            )
-            raise OptionError(msg)
+def _refuse_rocksdb(broker: Mapping[str, str], path: Path | None, store: Path) -> None:
+    """Refuse queues of a store that keeps them in RocksDB; what broker.conf says beats what the store looks like."""
+    store_type = broker.get("storeType", "")
+    if "rocksdb" in store_type.lower():
+        where = f"{path} has storeType={store_type}"
+    elif not store_type and has_rocksdb_queues(store):
+        where = f"{store / CONSUME_QUEUE} is a RocksDB database"
+    else:
+        return
+    msg = (
+        f"{where}: this broker keeps its queues in RocksDB, not in the ConsumeQueue files that reput writes; "
+        "consumeQueueEnable=false keeps the other sinks, among them the table"
+    )
+    raise OptionError(msg)

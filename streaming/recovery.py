@@ -94,7 +94,8 @@ def _fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerpri
     file = log.queue().find(known.offset)
     assert file is not None
     try:
-        for window in read_windows(file, known.offset, known.offset + known.size, log.decode_options):
+        begin, end = known.offset - file.frame, known.offset + known.size
+        for window in read_windows(file, begin, end, log.decode_options):
             for message in window.columns.messages():
                 return RecordFingerprint(
                     message.physical_offset, message.msg_size, message.store_timestamp, message.body_crc

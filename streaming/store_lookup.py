@@ -66,6 +66,7 @@ class StoreLookup:
         self._messages = MessageLookup(
             config.commit_log,
             mapped_file_size=config["mappedFileSizeCommitLog"],
+            dledger=config["enableDLegerCommitLog"],
             delays_ms=config["messageDelayLevel"],
         )
         self._index = IndexLookup(self._root, config["maxHashSlotNum"], config["maxIndexNum"])

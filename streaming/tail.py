@@ -84,7 +84,7 @@ class Tail:
         if not (self._config["consumeQueueEnable"] or self._config["messageIndexEnable"] or self._paths.table):
             msg = "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
             raise OptionError(msg)
-        check_paths(self._config.commit_log, self._paths)
+        check_paths(self._config.log_directories, self._paths)
         self._log.initial_offset()  # a store that cannot be read leaves no trace in the output
         with self._cleanup:
             self._cleanup.enter_context(StoreLock(self._paths.output))

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from record_writer import Message
+from record_writer import MAGIC_V2, Message
 
 Record = tuple[int, Message, int]
 """Physical offset, message, size of the record."""
@@ -70,12 +70,15 @@ class Fields:
 
 
 def parse_record(record: bytes) -> tuple[int, Message]:
-    """A V1 record's own physical offset and its message; the body CRC is not read."""
+    """A record's own physical offset and its message; the body CRC is not read."""
     fields = Fields(record)
-    fields.take(12)
+    fields.take(4)
+    magic = fields.number(4) & 0xFFFFFFFF
+    fields.take(4)
     queue_id, flag, queue_offset = fields.number(4), fields.number(4), fields.number(8)
     physical_offset, sys_flag = fields.number(8), fields.number(4)
     message = Message(
+        magic=magic,
         queue_id=queue_id,
         flag=flag,
         queue_offset=queue_offset,
@@ -87,11 +90,24 @@ def parse_record(record: bytes) -> tuple[int, Message]:
         reconsume_times=fields.number(4),
         prepared_transaction_offset=fields.number(8),
         body=fields.take(fields.number(4)),
-        topic=fields.take(fields.number(1)).decode(),
+        topic=fields.take(fields.number(2 if magic == MAGIC_V2 else 1)).decode(),
         properties=fields.take(fields.number(2)),
     )
     assert fields.at == len(record)
     return physical_offset, message
+
+
+def read_entries(segments: Mapping[int, bytes]) -> Iterator[Record]:
+    """Every record of a sound DLedger log up to its zeros; segments by their first offset."""
+    for from_offset, segment in segments.items():
+        at = 0
+        while int.from_bytes(segment[at : at + 4], "big") == 1:
+            size = int.from_bytes(segment[at + 4 : at + 8], "big")
+            physical_offset, message = parse_record(segment[at + 48 : at + size])
+            assert physical_offset == from_offset + at + 48
+            yield physical_offset, message, size - 48
+            at += size
+        assert segment[at : at + 8] in {bytes(8), struct.pack(">ii", -1, len(segment) - at)}
 
 
 def read_log(segments: Mapping[int, bytes]) -> Iterator[Record]:

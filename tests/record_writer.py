@@ -1,4 +1,4 @@
-"""Write CommitLog records and segment files as a 4.9.3 broker does.
+"""Write CommitLog records and segment files as a 4.9.3 broker does, on request as 5.x's or under DLedger.
 
 Shares no code and no constant with the decoder under test: tests compare the two.
 """
@@ -18,6 +18,13 @@ MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 BLANK_BYTES = 8
+
+ENTRY_HEADER_BYTES = 48
+ENTRY_MAGIC = 1
+ENTRY_MAGIC_BLANK = -1
+
+PROPERTY_CRC_NAME = b"__CRC32#"
+PROPERTY_CRC_BYTES = 20
 
 TRANSACTION_MASK = 0xC
 TRANSACTION_PREPARED = 0x4
@@ -52,6 +59,8 @@ class Message:
     #: None: computed from the body.
     body_crc: int | None = None
     magic: int = MAGIC_V1
+    #: ``enabledAppendPropCRC`` of 5.2.0 and later.
+    append_property_crc: bool = False
 
     @property
     def properties_bytes(self) -> bytes:
@@ -115,6 +124,9 @@ def encode(message: Message, physical_offset: int) -> bytes:
     """
     crc = body_crc_of(message.body) if message.body_crc is None else message.body_crc
     properties = message.properties_bytes
+    if message.append_property_crc:
+        properties += b"\x02" if properties and not properties.endswith(b"\x02") else b""
+        properties += bytes(PROPERTY_CRC_BYTES)
     after_total_size = b"".join(
         [
             struct.pack(">IIi", message.magic, crc & 0xFFFFFFFF, message.queue_id),
@@ -131,7 +143,20 @@ def encode(message: Message, physical_offset: int) -> bytes:
             properties,
         ]
     )
-    return struct.pack(">i", 4 + len(after_total_size)) + after_total_size
+    record = struct.pack(">i", 4 + len(after_total_size)) + after_total_size
+    return _with_property_crc(record[:-PROPERTY_CRC_BYTES]) if message.append_property_crc else record
+
+
+def _with_property_crc(head: bytes) -> bytes:
+    """``MessageDecoder#createCrc32``: the digits stand with the least one first."""
+    digits = str(body_crc_of(head))[::-1].ljust(10, "0").encode()
+    return head + PROPERTY_CRC_NAME + b"\x01" + digits + b"\x02"
+
+
+def encode_entry(record: bytes, pos: int, index: int = 0, term: int = 0) -> bytes:
+    """A DLedger entry around a record that was encoded for the place `pos` + 48."""
+    size = ENTRY_HEADER_BYTES + len(record)
+    return struct.pack(">iiqqqiiii", ENTRY_MAGIC, size, index, term, pos, 0, 0, 0, len(record)) + record
 
 
 @final
@@ -153,6 +178,8 @@ class CommitLogWriter:
     preallocate
         Make the next, all-zero segment together with each one, as ``AllocateMappedFileService`` does;
         it stays after `close`, as after a crash.
+    dledger
+        Write DLedger entries: each record has a header, and each message of a batch is placed on its own.
     """
 
     def __init__(
@@ -163,6 +190,7 @@ class CommitLogWriter:
         start_offset: int = 0,
         first_queue_offsets: Mapping[tuple[str, int], int] | None = None,
         preallocate: bool = False,
+        dledger: bool = False,
     ) -> None:
         if start_offset % mapped_file_size:
             raise ValueError(f"start_offset {start_offset} is no multiple of {mapped_file_size}")
@@ -171,6 +199,8 @@ class CommitLogWriter:
         self.mapped_file_size = mapped_file_size
         self._directory = directory
         self._preallocate = preallocate
+        self._frame = ENTRY_HEADER_BYTES if dledger else 0
+        self._index = 0
         self._queue_offsets = dict(first_queue_offsets or {})
         self._write_offset = start_offset
         self._file: BinaryIO | None = None
@@ -201,12 +231,16 @@ class CommitLogWriter:
 
     def append_batch(self, messages: Sequence[Message]) -> list[int]:
         """Append records that share one segment: the whole batch rolls when its sum does not fit."""
-        offset = self._place(sum(len(encode(message, 0)) for message in messages))
+        if self._frame and len(messages) > 1:
+            return [self.append(message) for message in messages]
+        offset = self._place(sum(self._frame + len(encode(message, 0)) for message in messages))
         offsets = []
         for message in messages:
             stored = self._with_queue_offset(message)
+            offset += self._frame
             record = encode(stored, offset)
-            self._write_at(offset, record)
+            self._write_at(offset - self._frame, self._framed(record, offset))
+            self._index += 1
             self.records.append(StoredRecord(offset, stored, len(record)))
             self._count(stored)
             offsets.append(offset)
@@ -220,9 +254,9 @@ class CommitLogWriter:
         Nothing is counted: an `append` of the same message completes the record in place, and another
         message overwrites it, as after a crash.
         """
-        offset = self._place(len(encode(message, 0)))
+        offset = self._place(self._frame + len(encode(message, 0))) + self._frame
         record = encode(self._with_queue_offset(message), offset)
-        self._write_at(offset, record[:visible_bytes])
+        self._write_at(offset - self._frame, self._framed(record, offset)[:visible_bytes])
         return offset
 
     def append_raw(self, data: bytes) -> int:
@@ -237,6 +271,9 @@ class CommitLogWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _framed(self, record: bytes, offset: int) -> bytes:
+        return encode_entry(record, offset - self._frame, self._index) if self._frame else record
 
     def _with_queue_offset(self, message: Message) -> Message:
         if message.queue_offset is not None:
@@ -255,7 +292,8 @@ class CommitLogWriter:
             remaining = self.mapped_file_size - self._write_offset % self.mapped_file_size
             if size + BLANK_BYTES <= remaining:
                 return self._write_offset
-            self._write_at(self._write_offset, struct.pack(">iI", remaining, MAGIC_BLANK))
+            blank = (ENTRY_MAGIC_BLANK, remaining) if self._frame else (remaining, MAGIC_BLANK - 2**32)
+            self._write_at(self._write_offset, struct.pack(">ii", *blank))
             self._write_offset += remaining
         raise ValueError(f"{size} bytes never fit a segment of {self.mapped_file_size}")
 

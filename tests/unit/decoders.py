@@ -12,12 +12,14 @@ import pytest
 import record_writer
 
 from reput.source.batch_decoder import decode_records
+from reput.source.dledger_entry import decode_entry
 from reput.source.message_decoder import Message, Verdict, decode_message
 
 DELAYS_MS = tuple(model.Settings().delay_ms)
 
 # Lies behind and before what a decoder may look at: a decoder that reads it gives another answer.
 _POISON = bytes.fromhex("ffffffffdaa320a7") * 8
+_FRAME = record_writer.ENTRY_HEADER_BYTES
 
 
 class Outcome(NamedTuple):
@@ -39,6 +41,7 @@ class Decoder(Protocol):
         *,
         check_crc: bool = True,
         delays_ms: Sequence[int] = DELAYS_MS,
+        dledger: bool = False,
     ) -> Outcome:
         """Without `file_end` the segment ends where `log` ends."""
 
@@ -50,18 +53,20 @@ def reference_decoder(
     *,
     check_crc: bool = True,
     delays_ms: Sequence[int] = DELAYS_MS,
+    dledger: bool = False,
 ) -> Outcome:
     """``message_decoder`` in a loop."""
     file_end = place + len(log) if file_end is None else file_end
     data, at, delays = memoryview(log), 0, tuple(delays_ms)
     messages: list[Message] = []
+    decode_one = decode_entry if dledger else decode_message
     while True:
-        verdict, message = decode_message(data, at, place + at, file_end, check_crc=check_crc, delays_ms=delays)
+        verdict, message = decode_one(data, at, place + at, file_end, check_crc=check_crc, delays_ms=delays)
         assert (verdict is Verdict.MESSAGE) == (message is not None)
         if message is None:
             return Outcome(messages, at, verdict)
         messages.append(message)
-        at += message.msg_size
+        at += message.msg_size + (_FRAME if dledger else 0)
 
 
 def batch_decoder(
@@ -71,6 +76,7 @@ def batch_decoder(
     *,
     check_crc: bool = True,
     delays_ms: Sequence[int] = DELAYS_MS,
+    dledger: bool = False,
 ) -> Outcome:
     """``batch_decoder``, from the middle of a larger buffer."""
     file_end = place + len(log) if file_end is None else file_end
@@ -84,6 +90,7 @@ def batch_decoder(
         file_end,
         check_crc=check_crc,
         delays_ms=np.array(delays_ms, np.int64),
+        frame=_FRAME if dledger else 0,
     )
     return Outcome(list(decoded.columns.messages()), decoded.stop_at - at, decoded.verdict)
 
@@ -102,9 +109,13 @@ def expected_message(
     physical_offset: int, message: record_writer.Message, settings: model.Settings | None = None
 ) -> Message:
     """What a decoder must make of `message` at that place."""
+    record = record_writer.encode(message, physical_offset)
+    stored = model.parse_record(record)[1] if message.append_property_crc else message
+    properties = model.parse_properties(stored.properties_bytes)
+    is_inner_batch = {"INNER_NUM", "INNER_BASE"} <= properties.keys()
     return Message(
         physical_offset=physical_offset,
-        msg_size=len(record_writer.encode(message, physical_offset)),
+        msg_size=len(record),
         body_crc=record_writer.body_crc_of(message.body) if message.body_crc is None else message.body_crc,
         queue_id=message.queue_id,
         flag=message.flag,
@@ -118,6 +129,8 @@ def expected_message(
         prepared_transaction_offset=message.prepared_transaction_offset,
         body=message.body,
         topic=message.topic,
-        properties=model.parse_properties(message.properties_bytes),
+        properties=properties,
         tags_code=model.tags_code(message, settings or model.Settings()),
+        batch_num=int(properties["INNER_NUM"]) if is_inner_batch else 1,
+        msg_base_offset=int(properties["INNER_BASE"]) if is_inner_batch else -1,
     )

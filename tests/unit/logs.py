@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from record_writer import CommitLogWriter, Message, StoredRecord, encode
+from record_writer import MAGIC_V2, CommitLogWriter, Message, StoredRecord, encode, encode_entry
 
 from reput.source.mapped_file_queue import MappedFileQueue
 
@@ -37,7 +37,12 @@ SHAPES = {
     "long topic": Message(
         topic="t" * 127, store_host=V6_STORE, properties=b"A\x01x\x01y\x02AA\x02\x01v\x02TAGS\x01Z\x02"
     ),
+    "V2": Message(topic="%RETRY%" + "t" * 125, magic=MAGIC_V2, properties={"TAGS": "TagA", "KEYS": "k"}),
+    "inner batch": Message(sys_flag=0xC0, properties={"INNER_NUM": "11", "INNER_BASE": "4294967296", "TAGS": "T"}),
 }
+
+#: A record that ends in its own checksum (5.2.0 and later).
+WITH_PROPERTY_CRC = Message(properties={"KEYS": "k1 k2", "TAGS": "TagA"}, append_property_crc=True)
 
 
 def log_bytes(messages: Iterable[Message], place: int = 0) -> tuple[bytes, list[int]]:
@@ -46,6 +51,15 @@ def log_bytes(messages: Iterable[Message], place: int = 0) -> tuple[bytes, list[
     for message in messages:
         places.append(place + len(log))
         log += encode(message, places[-1])
+    return log, places
+
+
+def entry_bytes(messages: Iterable[Message], place: int = 0) -> tuple[bytes, list[int]]:
+    """The same as DLedger entries; the places are the entries'."""
+    log, places = b"", []
+    for number, message in enumerate(messages):
+        places.append(place + len(log))
+        log += encode_entry(encode(message, places[-1] + 48), places[-1], number)
     return log, places
 
 
@@ -64,13 +78,18 @@ def varied_messages(count: int, *, body_bytes_max: int = 300, seed: int = 0) -> 
 
 
 def write_log(
-    directory: Path, messages: Iterable[Message], mapped_file_size: int = 4096, start_offset: int = 0
+    directory: Path,
+    messages: Iterable[Message],
+    mapped_file_size: int = 4096,
+    start_offset: int = 0,
+    *,
+    dledger: bool = False,
 ) -> tuple[MappedFileQueue, list[StoredRecord]]:
     """Segments that hold the messages, and what was stored."""
-    with CommitLogWriter(directory, mapped_file_size, start_offset=start_offset) as writer:
+    with CommitLogWriter(directory, mapped_file_size, start_offset=start_offset, dledger=dledger) as writer:
         for message in messages:
             writer.append(message)
-    return MappedFileQueue.load([directory]), writer.records
+    return MappedFileQueue.load([directory], dledger=dledger), writer.records
 
 
 def put_bytes(path: str | Path, at: int, data: bytes) -> None:

@@ -44,10 +44,11 @@ def guarded_page() -> Bytes:
 
 def damaged_records() -> Iterator[bytes]:
     """Each record cut at every byte and with every bit flipped."""
-    from unit.logs import SHAPES, log_bytes
+    from unit.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
 
-    for message in SHAPES.values():
-        record, _ = log_bytes([message])
+    logs = [log_bytes([message])[0] for message in (*SHAPES.values(), WITH_PROPERTY_CRC)]
+    logs += [entry_bytes([SHAPES[name]])[0] for name in ("plain", "v6 both")]
+    for record in logs:
         yield record
         for cut in range(len(record)):
             yield record[:cut]
@@ -65,7 +66,10 @@ def main() -> None:
         at_the_ends = page[PAGE - len(record) :], page[: len(record)]
         for data in at_the_ends[: 1 + (number % 4 == 0)]:
             data[:] = np.frombuffer(record, np.uint8)
-            found = decode_records(data, 0, len(data), 0, PAGE, check_crc=number % 2 == 0, delays_ms=delays)
+            frame = 48 * (record[:4] == b"\0\0\0\1")
+            found = decode_records(
+                data, 0, len(data), 0, PAGE, check_crc=number % 2 == 0, delays_ms=delays, frame=frame
+            )
             if number % 8 == 0:
                 records += message_batch(found.columns).num_rows
             decoded += 1

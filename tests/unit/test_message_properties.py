@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from record_writer import Message, encode
+from record_writer import MAGIC_V2, Message, encode
 from unit.logs import SHAPES
 
 from reput.source.message_format import calc_msg_length
@@ -60,7 +60,7 @@ def test_calc_msg_length(message: Message) -> None:
     """The parts' lengths add up to the record's size."""
     extra = 12 * (bool(message.stored_sys_flag & 0x10) + bool(message.stored_sys_flag & 0x20))
     lengths = len(message.body), len(message.topic.encode()), len(message.properties_bytes)
-    assert len(encode(message, 0)) == calc_msg_length(extra, *lengths)
+    assert len(encode(message, 0)) == calc_msg_length(extra, *lengths, 2 if message.magic == MAGIC_V2 else 1)
 
 
 def test_calc_msg_length_below_0() -> None:

@@ -128,6 +128,7 @@ def test_ranges_of_rows(log: Log) -> None:
             "file": span.file.path,
             "file_from_offset": span.file.file_from_offset,
             "file_size": span.file.size,
+            "frame": span.file.frame,
         }
         for span in spans
     ]

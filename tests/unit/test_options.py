@@ -26,6 +26,7 @@ DEFAULTS = [
     ("includeBody", "include_body", False),
     ("tailGuardMs", "tail_guard_ms", 500),
     ("mappedFileSizeCommitLog", "mapped_file_size", None),
+    ("enableDLegerCommitLog", "enable_dledger_commit_log", False),
     ("messageDelayLevel", "delays_ms", parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL)),
 ]
 ATTRIBUTES = {name: attribute for name, attribute, _ in DEFAULTS}
@@ -77,6 +78,7 @@ def test_the_list_of_options_is_whole() -> None:
         ("tailGuardMs", "200", 200),
         ("mappedFileSizeCommitLog", "1073741824", 1_073_741_824),
         ("mappedFileSizeCommitLog", "4k", 4096),
+        ("enableDLegerCommitLog", "True", True),
         ("messageDelayLevel", "1s 2d", (1_000, 172_800_000)),
     ],
 )

@@ -57,20 +57,11 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return unpack
 
 
-def broker_conf(directory: Path) -> Path:
-    """The store's broker.conf; a DLedger log is read as one whose segments hold framed records."""
-    text = (directory / "broker.conf").read_text(encoding="utf-8")
-    if "enableDLegerCommitLog=true" not in text:
-        return directory / "broker.conf"
-    path = directory.parent / "broker.conf"
-    log = directory / "store" / "dledger-n0" / "data"
-    path.write_text(text.replace("enableDLegerCommitLog=true", "").replace("store/commitlog", str(log)))
-    return path
-
-
 @pytest.fixture(scope="module")
 def lookup(unpacked: Callable[[str], Path]) -> GetStore:
-    return functools.cache(lambda name: StoreLookup(unpacked(name) / "store", broker_conf=broker_conf(unpacked(name))))
+    return functools.cache(
+        lambda name: StoreLookup(unpacked(name) / "store", broker_conf=unpacked(name) / "broker.conf")
+    )
 
 
 def check_keys(name: str, store: StoreLookup) -> None:
@@ -104,7 +95,7 @@ def test_keys_from_reputs_own_index(
     name: str, lookup: GetStore, unpacked: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """The index that reput derives answers as the broker did from its own."""
-    log, conf = unpacked(name) / "store" / "commitlog", broker_conf(unpacked(name))
+    log, conf = unpacked(name) / "store" / "commitlog", unpacked(name) / "broker.conf"
     with no_fsync():
         run_sinks(tmp_path, LogBatches(log, 100_000, 40_000), ends(records_of(log)), settings_of(conf))
     check_keys(name, StoreLookup(unpacked(name) / "store", output=tmp_path, broker_conf=conf))

@@ -60,7 +60,7 @@ V6 = BORN_HOST_V6 | STORE_HOST_V6
 
 DAMAGE = [
     (Verdict.BLANK, put(MAGIC, MAGIC_BLANK)),
-    (Verdict.BAD_MAGIC, put(MAGIC, MAGIC_V2)),
+    (Verdict.BAD_LENGTH, put(MAGIC, MAGIC_V2)),
     (Verdict.BAD_MAGIC, put(MAGIC, MAGIC_V1 + 1)),
     (Verdict.BAD_MAGIC, put(MAGIC, 0)),
     (Verdict.BAD_SIZE, put(TOTAL_SIZE, 0)),

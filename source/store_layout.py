@@ -1,0 +1,83 @@
+"""Where a store keeps its log: the directories that broker.conf and the store itself name (``MessageStoreConfig``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from reput.source.errors import OptionError, StoreError
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+_DLEDGER = "dledger-"
+_DLEDGER_DATA = "data"
+
+
+def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) -> tuple[Path, ...]:
+    """The directories of a plain commitlog, by the settings `broker` of the broker.conf in `directory`.
+
+    Those that the broker has below its root are taken below `store`.
+    """
+    root = broker.get("storePathRootDir", "").rstrip("/")
+    listed = broker.get("storePathCommitLog", "") + "," + broker.get("readOnlyCommitLogStorePaths", "")
+    found = []
+    for text in filter(None, (part.strip() for part in listed.split(","))):
+        inside = root and text.startswith(root + "/")
+        found.append(store / text[len(root) + 1 :] if inside else directory / text)
+    return tuple(dict.fromkeys(found)) or (store / COMMIT_LOG,)
+
+
+def with_dledger(plain: tuple[Path, ...], store: Path, broker: Mapping[str, str]) -> tuple[Path, ...]:
+    """The directories of a DLedger commitlog: its own, and before it those of `plain` that hold an older log.
+
+    Raises
+    ------
+    StoreError
+        `store` has no such directory.
+    OptionError
+        It has several, and `broker` does not say whose is meant.
+    """
+    own = dledger_directory(store, broker) / _DLEDGER_DATA
+    return (*(path for path in plain if _has_entries(path)), own)
+
+
+def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
+    """The directory that is all DLedger's: ``dledger-<dLegerSelfId>`` in the store; see `with_dledger` for errors."""
+    self_id = broker.get("dLegerSelfId")
+    found = sorted(path for path in store.glob(f"{_DLEDGER}{self_id or '*'}") if path.is_dir())
+    if not found:
+        msg = (
+            f"no DLedger commitlog in {store}: it has no directory {_DLEDGER}{self_id or 'SELFID'}; give the store "
+            "root that holds it, or leave enableDLegerCommitLog off"
+        )
+        raise StoreError(msg)
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        msg = f"{store} holds {names}: give the --broker-conf whose dLegerSelfId says which of them is meant"
+        raise OptionError(msg)
+    return found[0]
+
+
+def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -> None:
+    """Raise OptionError when the store's log is DLedger's, though enableDLegerCommitLog is off.
+
+    `is_stated` says that somebody set it so: then an older commitlog beside DLedger's directory is enough.
+    """
+    others = sorted(path for path in store.glob(f"{_DLEDGER}*") if _has_entries(path / _DLEDGER_DATA))
+    if not others or (is_stated and any(_has_entries(path) for path in plain)):
+        return
+    msg = (
+        f"{others[0]} holds a DLedger commitlog: set enableDLegerCommitLog=true to read it (reput tail --dledger), or "
+        "=false to read the plain commitlog beside it alone"
+    )
+    raise OptionError(msg)
+
+
+def has_rocksdb_queues(store: Path) -> bool:
+    """Whether the store's queues are a RocksDB database (``RocksDBConsumeQueueStore``), not files of entries."""
+    queues = store / CONSUME_QUEUE
+    return (queues / "CURRENT").is_file() and any(queues.glob("MANIFEST-*"))
+
+
+def _has_entries(directory: Path) -> bool:
+    return directory.is_dir() and any(directory.iterdir())
