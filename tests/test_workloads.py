@@ -51,8 +51,8 @@ LINES = [
     Line("batchcq", "5.5.0", (kinds.BATCH_CQ, kinds.PLAIN)),
     Line("propcrc", "5.5.0", (kinds.PROPERTY_CRC,)),
     Line("sql92", "4.9.3", (kinds.SQL92, kinds.PLAIN)),
-    Line("dledger", "4.9.3", (kinds.DLEDGER,), pending="a DLedger log is refused"),
-    Line("longtopic", "5.5.0", (kinds.LONG_TOPIC, kinds.PLAIN), pending="records of version 2 are refused"),
+    Line("dledger", "4.9.3", (kinds.DLEDGER,)),
+    Line("longtopic", "5.5.0", (kinds.LONG_TOPIC, kinds.PLAIN)),
 ]
 SHORT = [("mixed", "4.9.3"), ("mixed", "5.5.0")]
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         ("v4-sql92-rebuilt", []),
         ("v5-batchcq", []),
         ("v5-propcrc", []),
+        ("v5-longtopic", []),
+        ("v4-dledger", []),
         ("v5-plain", ["brokerVersion=5.4.0"]),
     ],
 )
