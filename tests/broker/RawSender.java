@@ -11,14 +11,13 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * The subcommand "raw": messages to a topic whose name the client would refuse, below its checks. The broker makes the topic
- * itself where it begins with %RETRY%; from 128 characters on its records are of version 2 (5.1.0 and later).
+ * itself where it begins with %RETRY% and it knows the group; from 128 characters on its records are of version 2 (5.1.0 and later).
  */
 final class RawSender {
     private static final String[] HEADERS = {
         "org.apache.rocketmq.remoting.protocol.header.SendMessageRequestHeader",
         "org.apache.rocketmq.common.protocol.header.SendMessageRequestHeader",
     };
-    private static final String RETRY = "%RETRY%";
     private static final int TIMEOUT_MS = 10_000;
 
     private final String topic;
@@ -41,12 +40,6 @@ final class RawSender {
         producer.start();
         admin.start();
         var broker = admin.examineBrokerClusterInfo().getBrokerAddrTable().values().iterator().next();
-        if (topic.startsWith(RETRY)) {
-            // The broker takes messages to retry only for a group that it knows.
-            var group = admin.examineSubscriptionGroupConfig(broker.getBrokerAddrs().get(0L), "TOOLS_CONSUMER");
-            group.setGroupName(topic.substring(RETRY.length()));
-            admin.createAndUpdateSubscriptionGroupConfig(broker.getBrokerAddrs().get(0L), group);
-        }
         MQClientInstance factory = producer.getDefaultMQProducerImpl().getmQClientFactory();
         Object api = factory.getMQClientAPIImpl();
         // The header's package differs between 4.x and 5.x; everything else of the call is the same.

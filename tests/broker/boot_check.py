@@ -48,6 +48,7 @@ HARMLESS_LINES = [
     r"RocketmqFilter - Message Filter error",
     # A push consumer that left while its pulls were held.
     r"the consumer's group info not exist|processRequestWrapper response to .* failed|- RemotingCommand \[code=",
+    r"Failed to write response\[request code: 11,",
     # The stop.
     r"interrupted, this may caused by shutdown|interrupted, possibly by shutdown",
     r"message store has shutdown, so getMessage is forbidden|Failed to submit a listener notification task",

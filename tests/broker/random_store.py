@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -62,6 +63,7 @@ def random_store(
     conf = random_conf(pick, kinds)
     with rocketmq.name_server(work / "namesrv") as name_server:
         broker = rocketmq.broker(work / "broker", name_server, conf)
+        write_groups(broker.store, [group for kind in kinds for group in kind.groups])
         with broker:
             acknowledged = 0
             for number, kind in enumerate(kinds):
@@ -73,6 +75,16 @@ def random_store(
             if kill or any(kind.rebuild for kind in kinds):
                 rebuild(broker)
     return RandomStore(broker.store, broker.home / "server.conf", acknowledged)
+
+
+def write_groups(store: Path, groups: Sequence[str]) -> None:
+    """Leave consumer groups in a new store, as the broker's SubscriptionGroupManager reads them at its start."""
+    if not groups:
+        return
+    (store / "config").mkdir(parents=True)
+    table = {group: {"groupName": group} for group in groups}
+    data = {"dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0}, "subscriptionGroupTable": table}
+    (store / "config" / "subscriptionGroup.json").write_text(json.dumps(data), encoding="ascii")
 
 
 def kill_under_load(broker: Broker, rocketmq: RocketMQ, name_server: NameServer) -> None:
