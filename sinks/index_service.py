@@ -15,7 +15,7 @@ from reput.sinks.index_format import HEADER_SIZE, IndexHeader
 from reput.sinks.logic_batch import KeyEntries, LogicBatch
 from reput.sinks.sink import part_to_write
 from reput.sinks.sink_progress import ProgressFile, SinkProgress
-from reput.sinks.store_path import INDEX, index_file
+from reput.sinks.store_path import INDEX, index_file, is_index_file_name
 from reput.source.errors import SinkError
 
 _log = logging.getLogger(__name__)
@@ -154,7 +154,8 @@ class IndexSink:
         if not directory.is_dir():
             return []
         with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            files = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            return sorted(name for name in files if is_index_file_name(name))  # as the broker, which passes others over
 
     def _adopt(self, names: list[str], start_offset: int) -> SinkProgress:
         """Go on behind a broker's files, or begin at `start_offset` without any."""
