@@ -35,11 +35,15 @@ from reput.source.errors import SinkError
 
 @dataclass(frozen=True)
 class _File:
-    """One file on disk: its header, its entries from number 0 on, and whether slots and tail are as they should be."""
+    """One file on disk: its header, its entries from number 0 on, and whether the rest is as it should be.
+
+    `is_counted` speaks of the header's two counts, `is_clean` of the slots and of what lies behind the last entry.
+    """
 
     name: str
     header: IndexHeader
     entries: np.ndarray[Any, Any]
+    is_counted: bool
     is_clean: bool
 
     @property
@@ -137,7 +141,7 @@ class IndexCheck:
         if file is None:
             # Any message makes a file, with or without a key.
             return self._nothing_kept(end if last_record < 0 else self._start)
-        if count == 1 and file.next_entry > 1:  # what it inherited is not known
+        if count == 1 and not (file.next_entry == 1 and file.is_counted and self._may_be_inherited(file.header)):
             return self._nothing_kept(self._start)
         header = self._header(file, count, store_timestamp)
         stamp_before = self._end_timestamp_before(at, known)
@@ -153,6 +157,12 @@ class IndexCheck:
         removed = tuple(name for name in self.names if name > file.name)
         is_mended = header != file.header or not file.is_clean
         return IndexState(end, state, removed, file.next_entry - count, is_mended)
+
+    def _may_be_inherited(self, header: IndexHeader) -> bool:
+        """Whether the oldest file's header, without a key, is that of a new file, maybe behind one that has expired."""
+        offset, stamp = header.begin_phy_offset, header.begin_timestamp
+        same = (header.end_phy_offset, header.end_timestamp) == (offset, stamp)
+        return same and (offset == stamp == 0 or (0 < offset < self._start and stamp > 0))
 
     def _nothing_kept(self, end: int) -> IndexState:
         state = {"file": None, "header": None, "index_msg_timestamp": 0}
@@ -192,7 +202,8 @@ class IndexCheck:
 
     def _skip_expired(self) -> None:
         while self._file is not None:
-            expired = self._file.entries["physical_offset"][1:] < self._start
+            offsets = self._file.entries["physical_offset"].astype(np.int64)  # 0 before the first entry
+            expired = (offsets[1:] < self._start) & (np.diff(offsets) >= 0)
             self._next = 1 + leading(expired)
             following = self._next_file() if expired.all() else None
             if following is None or not (following.entries["physical_offset"][1:2] < self._start).any():
@@ -200,7 +211,7 @@ class IndexCheck:
             self._open(following)
 
     def _header(self, file: _File, count: int, store_timestamp: Callable[[int], int | None]) -> IndexHeader:
-        if count == file.next_entry:
+        if count == file.next_entry and file.is_counted:
             return file.header
         last = file.entries[count - 1]
         offset = int(last["physical_offset"])
@@ -255,14 +266,16 @@ class IndexCheck:
         if len(hashes) and int(hashes.min()) < 0:
             return None
         previous = np.empty(len(hashes), np.int32)
-        chain_entries(slots, hashes, 1, previous)
-        if (previous != entries["previous"][1:]).any():
+        used = chain_entries(slots, hashes, 1, previous)
+        if (previous != entries["previous"][1:]).any() or entries[:1].tobytes().strip(b"\0"):
             return None
+        # Up to 4.7.0 a broker counted every key, not every slot in use.
+        is_counted = header.index_count <= count and header.hash_slot_count in (used, count - 1)
         is_clean = bool((np.fromfile(path, ">i4", self._slots, offset=HEADER_SIZE) == slots).all())
-        if at + 1 < len(self.names) and count >= self._max_index_num and not is_clean:
+        if at + 1 < len(self.names) and count >= self._max_index_num and not (is_clean and is_counted):
             return None
         is_clean &= not _has_data(path, entries_at + ENTRY_SIZE * count)
-        return _File(self.names[at], header, entries, is_clean)
+        return _File(self.names[at], header, entries, is_counted, is_clean)
 
 
 def _names(directory: Path) -> list[str]:

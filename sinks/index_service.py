@@ -35,7 +35,10 @@ def index_file_name(now: float, last: str | None) -> str:
     seconds, milliseconds = divmod(int(now * 1000), 1000)
     moment = datetime.fromtimestamp(seconds) + milliseconds * _MILLISECOND  # noqa: DTZ006  local time, as the broker's
     if last is not None:
-        moment = max(moment, datetime.strptime(last + "000", _NAME_FORMAT) + _MILLISECOND)  # noqa: DTZ007
+        try:
+            moment = max(moment, datetime.strptime(last + "000", _NAME_FORMAT) + _MILLISECOND)  # noqa: DTZ007
+        except ValueError:  # a broker takes any number for a name
+            return max(moment.strftime(_NAME_FORMAT)[:-3], f"{int(last) + 1:017d}")
     return moment.strftime(_NAME_FORMAT)[:-3]
 
 

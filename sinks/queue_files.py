@@ -123,8 +123,8 @@ def names_in(directory: Path) -> list[str]:
 def load_queue_files(root: Path, file_size: int) -> list[QueueFiles]:
     """Every queue below `root`, in order of topic and queue id; `file_size` in bytes, whole entries.
 
-    A queue's last file may be shorter than `file_size` when another file of the output shows that this is the size:
-    a copy or a crash cut it.
+    A file may be shorter than `file_size` when another one of the output shows that this is the size: a copy or a crash
+    cut it.
 
     Raises
     ------
