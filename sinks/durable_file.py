@@ -123,7 +123,10 @@ class DurableFiles:
             raise _refused("remove", path, error) from error
 
     def remove_tree(self, *parts: str) -> None:
-        """Remove a directory and all below it, durably; its name goes first, so that nobody finds half of it."""
+        """Remove a directory and all below it, durably; its name goes first, so that nobody finds half of it.
+
+        What a process that died left of it under another name goes with the next call.
+        """
         path = self._path(parts)
         leftover = path.with_name(f".{path.name}.removed")
         try:

@@ -51,6 +51,16 @@ class QueueState:
     was_derived: bool = False
     trusted_until: int = 0
 
+    def check_head(self, queue_offset: int, found: Entries, incoming: QueueEntries) -> None:
+        """Give up entries of expired records that the queue's first record which the log has does not follow.
+
+        Some of them were lost, and going on behind the rest would put every later entry at the wrong place.
+        """
+        first = incoming.entries.view(ENTRY)[:1, 0]
+        follows = queue_offset * CQ_STORE_UNIT_SIZE == self.end
+        if self.has_entries and not follows and not (len(found) and agree(found[:1], first).all()):
+            self.has_entries, self.end = False, -1
+
     @property
     def files_to_remove(self) -> list[int]:
         """Where the files begin that hold no agreeing entry, newest first."""
@@ -109,6 +119,19 @@ class QueueCheck:
         for match in matches:
             match.take(until)
 
+    @property
+    def has_open_heads(self) -> bool:
+        """Whether a queue has entries of expired records only, and none that the log has was met yet."""
+        return any(state.has_entries and not state.was_derived for state in self.queues.values())
+
+    def look_at_heads(self, batch: LogicBatch) -> None:
+        """Go on with a batch behind what is compared, for the places at which queues with expired entries go on."""
+        for incoming in batch.queues:
+            state = self.queues.get((incoming.topic, incoming.queue_id))
+            if state is not None and not state.was_derived:
+                state.was_derived = True
+                state.check_head(int(incoming.queue_offsets[0]), state.disk.read(state.end, 1), incoming)
+
     def check_queues(self) -> None:
         """Raise SinkError when there are queues that the log's records do not ask for with the settings at hand."""
         for (topic, queue_id), state in self.queues.items():
@@ -136,10 +159,12 @@ class QueueCheck:
         state = self.queues.get(key)
         if state is None:
             return _Match(None, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
-        state.was_derived = True
+        found = state.disk.read(state.end, len(derived))
+        if not state.was_derived:
+            state.was_derived = True
+            state.check_head(int(incoming.queue_offsets[0]), found, incoming)
         if not state.has_entries and state.end != int(incoming.queue_offsets[0]) * CQ_STORE_UNIT_SIZE:
             return _Match(state, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
-        found = state.disk.read(state.end, len(derived))
         if len(found) == len(derived) and agree(found, derived).all():
             return _Match(state, derived["physical_offset"].astype(np.int64), [], None)
         return _match_one_by_one(state, found, derived, incoming.queue_offsets)

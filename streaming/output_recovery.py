@@ -138,15 +138,19 @@ class OutputRecovery:
 
     def _compare(self) -> None:
         place = self._least
-        while sides := [side for side in self._sides if side.disagrees_at is None and side.limit > place]:
-            place = max(place, min(side.start for side in sides))
+        while place < self.log_end:
+            sides = [side for side in self._sides if side.looks_further or (place < side.limit and side.agrees)]
+            if not sides:
+                return
             stop = min(at for side in sides for at in (side.start, side.limit, self.log_end) if at > place)
             end = self._log.limit(place, stop, _BATCH_BYTES, None)
             batch = self._batch(place, end)
             self._batches.append((place, end, batch.last_record))
             for side in sides:
-                if side.start <= place < side.limit:
+                if side.agrees and side.start <= place < side.limit:
                     side.compare(batch)
+                elif place >= side.start:
+                    side.look_further(batch)
             place = end
 
     def _batch(self, start: int, end: int) -> LogicBatch:
@@ -165,7 +169,7 @@ class OutputRecovery:
         if record is None:
             return SinkProgress(min(side.start, end), end, self._last_before(end), state)
         start = min(record.start_offset, end)
-        if end < record.end_offset:
+        if end < record.end_offset or record.end_offset < self._least:
             return SinkProgress(start, end, self._last_before(end), state)
         known = record.last_record
         if known is not None and not self._is_in_log(known):

@@ -54,6 +54,11 @@ class OutputSide:
         self.record = ProgressFile(files, self.name).load()
 
     @property
+    def agrees(self) -> bool:
+        """Whether nothing disagreed so far."""
+        return self.disagrees_at is None
+
+    @property
     def end(self) -> int:
         """Where what agrees ends."""
         return self.limit if self.disagrees_at is None else self.disagrees_at
@@ -72,9 +77,17 @@ class OutputSide:
         """Look at the files on disk; what was derived from records before `start` is trusted."""
         raise NotImplementedError
 
+    @property
+    def looks_further(self) -> bool:
+        """Whether batches behind what is compared are asked for, too."""
+        return False
+
     def compare(self, batch: LogicBatch) -> None:
         """Go on with the next batch; sets `disagrees_at`."""
         raise NotImplementedError
+
+    def look_further(self, batch: LogicBatch) -> None:
+        """Go on with a batch behind what is compared."""
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
         """Where the sink goes on from when what disagrees is cut off, and its progress record's state there.
@@ -116,6 +129,15 @@ class QueueSide(OutputSide):
         """See `OutputSide`."""
         self._check.compare(batch)
         self.disagrees_at = self._check.disagrees_at
+
+    @property
+    def looks_further(self) -> bool:
+        """See `OutputSide`."""
+        return self._check.has_open_heads
+
+    def look_further(self, batch: LogicBatch) -> None:
+        """See `OutputSide`."""
+        self._check.look_at_heads(batch)
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
         """See `OutputSide`."""

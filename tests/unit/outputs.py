@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -54,6 +54,10 @@ class Output:
     root: Path
     records: list[StoredRecord]
     settings: Settings = SETTINGS
+    out: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.out = self.root / "out"
 
     @classmethod
     def make(cls, root: Path, rng: Random, count: int = 60, *, done: float = 1.0) -> Output:
@@ -76,10 +80,6 @@ class Output:
     @property
     def log(self) -> Path:
         return self.store / "commitlog"
-
-    @property
-    def out(self) -> Path:
-        return self.root / "out"
 
     @property
     def config(self) -> PipelineConfig:
@@ -137,10 +137,6 @@ def rewind_log(output: Output, rng: Random) -> None:
     """The broker cut the log after an unclean stop, and wrote other messages."""
     messages = [record.message for record in output.records]
     kept = messages[: rng.randrange(len(messages))]
-    next_offsets: dict[tuple[str, int], int] = {}
-    for message in kept:
-        if message.is_queued:
-            next_offsets[message.topic, message.queue_id] = (message.queue_offset or 0) + 1
     output.write_log(kept + messages_of(rng, rng.randrange(1, 40), 100))
 
 
