@@ -10,6 +10,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
+from _pytest.mark import ParameterSet
 from model import index_file_contents
 from sink_runner import MEMORY, SinkRun, files_below, index_contents, no_fsync, places, queue_files
 from unit.outputs import (
@@ -29,6 +30,11 @@ from reput.source.errors import SinkError
 from reput.streaming.maintenance import expire_output, recover_output
 
 Spoiler = Callable[[Output, Random], None]
+
+
+def seeds(few: int, many: int) -> list[ParameterSet]:
+    """So many on every change, and the rest before a release."""
+    return [pytest.param(seed, marks=[pytest.mark.slow] if seed >= few else []) for seed in range(many)]
 
 
 def refused(output: Output) -> bool:
@@ -71,7 +77,7 @@ def recover_and_check(output: Output) -> None:
     assert maxima == expected
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(5, 60))
 @pytest.mark.parametrize("spoil", SPOILERS, ids=lambda spoil: spoil.__name__)
 def test_one_thing_happened(spoil: Spoiler, seed: int) -> None:
     """One kind of damage to an output that was at the end of the log, or behind it."""
@@ -82,7 +88,7 @@ def test_one_thing_happened(spoil: Spoiler, seed: int) -> None:
         recover_and_check(output)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(40, 1500))
 def test_many_things_happened(seed: int) -> None:
     """Several kinds of damage at once."""
     rng = Random(seed)
@@ -94,7 +100,7 @@ def test_many_things_happened(seed: int) -> None:
         recover_and_check(output)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(25, 400))
 def test_after_segments_have_expired(seed: int) -> None:
     """What the log no longer has stays as it is; what it has comes back, each entry and key once and at its place."""
     rng = Random(f"expired {seed}")
