@@ -140,8 +140,8 @@ def load_queue_files(root: Path, file_size: int) -> list[QueueFiles]:
     has_whole_file = any(size == file_size for queue in queues for size in queue.sizes.values())
     for queue in queues:
         for file, size in queue.sizes.items():
-            is_cut = has_whole_file and size < file_size and file == queue.files[-1]
-            if size != file_size and size and not is_cut:
+            is_cut = not size or (has_whole_file and size < file_size)
+            if size != file_size and not is_cut:
                 msg = (
                     f"{queue.path(file)} has {size} bytes where mappedFileSizeConsumeQueue is {file_size}; give the "
                     "broker's setting (--broker-conf), or remove the queue to derive it again"
