@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     [
         ("v4-plain", []),
         ("v4-lmq", []),
+        ("v4-dledger", []),
+        ("v5-longtopic", []),
         ("v5-plain", []),
         ("v5-batchcq", []),
         ("v5-propcrc", []),
