@@ -14,7 +14,7 @@ BODY_BYTES_MAX = 64 * 1024 * 1024
 
 
 def decompress_body(body: bytes, sys_flag: int, *, size_max: int = BODY_BYTES_MAX) -> bytes:
-    """The body before it was compressed; `body` itself where `sys_flag` says that it is not compressed.
+    """The body before it was compressed; `body` itself where it is empty or `sys_flag` has no compressed bit.
 
     Memory stays below about twice `size_max` bytes, whatever the body claims.
 
@@ -23,7 +23,7 @@ def decompress_body(body: bytes, sys_flag: int, *, size_max: int = BODY_BYTES_MA
     CorruptRecordError
         The body is not what its sysFlag says, ends too early, or holds more than `size_max` bytes.
     """
-    if not sys_flag & COMPRESSED_FLAG:
+    if not sys_flag & COMPRESSED_FLAG or not body:
         return body
     kind = compression_type(sys_flag)
     if kind is None:

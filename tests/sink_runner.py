@@ -55,10 +55,13 @@ class LogBatches:
         range_bytes: int = 700,
         window_bytes: int = 300,
         needs: LogicNeeds | None = None,
+        *,
+        dledger: bool = False,
     ) -> None:
         """Ranges and windows are small, so that a batch is put together from many."""
         self._needs = needs or LogicNeeds()
-        self._queue = MappedFileQueue.load([commitlog] if isinstance(commitlog, Path) else commitlog)
+        paths = [commitlog] if isinstance(commitlog, Path) else commitlog
+        self._queue = MappedFileQueue.load(paths, dledger=dledger)
         self._range_bytes = range_bytes
         self._window_bytes = window_bytes
 
@@ -73,9 +76,9 @@ class LogBatches:
         return LogicBatch.merge(pa.Table.from_batches(reversed(rows)))  # results come in no order
 
 
-def places(records: Iterable[Record]) -> list[int]:
-    """Where a batch may begin or end: at each record, and behind it, where that is a blank."""
-    return sorted({place for at, _, size in records for place in (at, at + size)})
+def places(records: Iterable[Record], frame: int = 0) -> list[int]:
+    """Where a batch may begin or end: at each record's frame, and behind the record, where that is a blank."""
+    return sorted({place for at, _, size in records for place in (at - frame, at + size)})
 
 
 def dispatch_store(config: PipelineConfig, output: Path) -> None:

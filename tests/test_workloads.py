@@ -31,13 +31,12 @@ SEEDS = range(1, 11)
 
 @dataclass(frozen=True)
 class Line:
-    """Kinds that one broker of a version takes in turn; `pending` says why the product does not reproduce them yet."""
+    """Kinds that one broker of a version takes in turn."""
 
     name: str
     version: str
     kinds: tuple[Kind, ...]
     kill: bool = False
-    pending: str = ""
 
 
 LINES = [
@@ -62,8 +61,6 @@ def cases() -> Iterator[object]:
     for line in LINES:
         for seed in SEEDS:
             marks = [] if seed == SEEDS[0] and (line.name, line.version) in SHORT else [pytest.mark.slow]
-            if line.pending:
-                marks.append(pytest.mark.xfail(reason=line.pending, strict=True, raises=AssertionError))
             yield pytest.param(line, seed, id=f"{line.name}-{line.version}-seed{seed}-", marks=marks)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from model import Record, Settings, read_log
+from model import Record, Settings, read_entries, read_log
 from sink_runner import (
     LogBatches,
     SinkRun,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from conftest import BrokerStore
 
 STORES = ["golden-a", "golden-b", "v4-plain", "v4-tx-delay-retry", "v4-killed-rebuilt", "v4-expired-rebuilt"]
+STORES += ["v4-dledger"]
+DLEDGER_DATA = Path("dledger-n0", "data")
 GetStore = Callable[[str], "BrokerStore"]
 
 
@@ -40,12 +42,26 @@ def settings_of(store: BrokerStore) -> Settings:
 
 @functools.cache
 def records_of(root: Path) -> list[Record]:
-    segments = {int(path.name): path.read_bytes() for path in sorted((root / "commitlog").iterdir())}
-    return list(read_log(segments))
+    segments = {int(path.name): path.read_bytes() for path in sorted(log_of(root).iterdir())}
+    return list((read_entries if is_dledger(root) else read_log)(segments))
+
+
+def is_dledger(root: Path) -> bool:
+    return (root / DLEDGER_DATA).is_dir()
+
+
+def log_of(root: Path) -> Path:
+    return root / (DLEDGER_DATA if is_dledger(root) else "commitlog")
 
 
 def batches_of(store: BrokerStore) -> LogBatches:
-    return LogBatches(store.root / "commitlog", range_bytes=100_000, window_bytes=40_000)
+    dledger = is_dledger(store.root)
+    return LogBatches(log_of(store.root), range_bytes=100_000, window_bytes=40_000, dledger=dledger)
+
+
+def places_of(root: Path) -> list[int]:
+    """Where batches may begin and end in the store's log."""
+    return places(records_of(root), frame=48 if is_dledger(root) else 0)
 
 
 def index_files(root: Path) -> dict[str, bytes]:
@@ -76,7 +92,7 @@ def test_bytes_equal_the_brokers(
     store = broker_store(name)
     records, settings = records_of(store.root), settings_of(store)
     with no_fsync():
-        run_sinks(tmp_path, batches_of(store), cut(places(records)), settings)
+        run_sinks(tmp_path, batches_of(store), cut(places_of(store.root)), settings)
     assert queue_files(tmp_path) == queue_files(store.root)
     assert index_contents(tmp_path) == index_contents(store.root)
     check_output(tmp_path, records, settings)
@@ -89,7 +105,8 @@ def test_other_sizes_follow_the_model(name: str, broker_store: GetStore, tmp_pat
     records = records_of(store.root)[:2000]
     settings = Settings(mapped_file_size_consume_queue=201, max_hash_slot_num=7, max_index_num=50)
     with no_fsync():
-        run_sinks(tmp_path, batches_of(store), many_batches(places(records)), settings)
+        allowed = [place for place in places_of(store.root) if place <= records[-1][0] + records[-1][2]]
+        run_sinks(tmp_path, batches_of(store), many_batches(allowed), settings)
     check_output(tmp_path, records, settings)
 
 
@@ -103,10 +120,11 @@ def test_goes_on_behind_the_brokers_files(name: str, broker_store: GetStore, tmp
         (tmp_path / path).write_bytes(data)
     before = {**queue_files(tmp_path), **index_files(tmp_path)}
     with SinkRun(tmp_path, settings_of(store)) as run:
-        start = max(place for place in places(records) if place <= run.end)
+        allowed = places_of(store.root)
+        start = max(place for place in allowed if place <= run.end)
         assert start > records[0][0]
-        assert run.end <= places(records)[-1]
-        run.write(batches_of(store)(start, places(records)[-1]))
+        assert run.end <= allowed[-1]
+        run.write(batches_of(store)(start, allowed[-1]))
     assert {**queue_files(tmp_path), **index_files(tmp_path)} == before
 
 
@@ -117,7 +135,7 @@ def test_checkpoint_equals_the_brokers(name: str, broker_store: GetStore, tmp_pa
     records = records_of(store.root)
     brokers = (store.root / "checkpoint").read_bytes()
     assert StoreCheckpoint.decode(brokers).encode() == brokers
-    run_sinks(tmp_path, batches_of(store), many_batches(places(records)), settings_of(store))
+    run_sinks(tmp_path, batches_of(store), many_batches(places_of(store.root)), settings_of(store))
     ours = StoreCheckpoint.decode((tmp_path / "checkpoint").read_bytes())
     # A broker takes the first field from its own flushes, which may be older than the last record.
     assert ours.physic_msg_timestamp == records[-1][1].store_timestamp

@@ -115,13 +115,26 @@ def test_a_store_whose_broker_is_running_as_output(store: Path, hold_lock: Calla
     assert f"lock is locked by process {holder}: a broker or another reput works on this output" in result.output
 
 
-def test_a_dledger_store_is_refused(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
-    """A setting that changes the files in a way reput does not follow is told."""
-    plain = broker_store("v4-plain")
-    (tmp_path / "broker.conf").write_text(plain.broker_conf.read_text() + "\nenableDLegerCommitLog=true\n")
-    result = tail(plain.root, tmp_path / "out", "--broker-conf", str(tmp_path / "broker.conf"))
-    assert result.exit_code == 2
-    assert "enableDLegerCommitLog=true: a DLedger commitlog has another framing" in result.output
+def test_a_dledger_store_is_told_from_a_plain_one(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+    """Without the option it is named; with it, a plain store is."""
+    refused = tail(broker_store("v4-dledger").root, tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "holds a DLedger commitlog: set enableDLegerCommitLog=true to read it (reput tail" in refused.output
+    plain = tail(broker_store("v4-plain").root, tmp_path / "out", "--dledger")
+    assert plain.exit_code == 1
+    assert "no DLedger commitlog in" in plain.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("inside", ["dledger-n0", "dledger-n0/data", "dledger-n0/out", "commitlog/out"])
+def test_nothing_is_written_into_a_dledger_log(
+    inside: str, broker_store: Callable[[str], BrokerStore], tmp_path: Path
+) -> None:
+    """Nor beside it: DLedger has an index/ and a checkpoint of its own there."""
+    store = broker_store("v4-dledger").root
+    result = tail(store, store / inside, "--dledger")
+    assert result.exit_code == 1
+    assert f"{store / inside} is inside the commitlog" in result.output
 
 
 def test_java_that_is_missing_is_one_sentence(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

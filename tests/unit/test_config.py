@@ -94,21 +94,6 @@ def test_where_the_commitlog_is(tmp_path: Path, conf: str, expected: list[str]) 
 
 
 @pytest.mark.parametrize(
-    ("conf", "word"),
-    [
-        ("enableDLegerCommitLog=true", "DLedger"),
-        ("storeType=defaultRocksDB", "RocksDB"),
-    ],
-)
-def test_what_is_not_written_is_refused(tmp_path: Path, conf: str, word: str) -> None:
-    """A broker's setting that changes the files in a way reput does not follow is never passed over."""
-    (tmp_path / "broker.conf").write_text(conf)
-    with pytest.raises(OptionError, match=word):
-        load_config(tmp_path, broker_conf=tmp_path / "broker.conf")
-    load_config(tmp_path, broker_conf=tmp_path / "broker.conf", overrides=["consumeQueueEnable=false"])
-
-
-@pytest.mark.parametrize(
     ("override", "words"),
     [
         ("maxBytesPerTrigger=-1", "maxBytesPerTrigger=-1: bytes"),
