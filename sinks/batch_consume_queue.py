@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.batch_consume_queue_format import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
@@ -33,7 +34,7 @@ class BatchConsumeQueue(Queue):
         if len(entries):
             self.max_physic_offset = int(places[-1])
             self.end += entries.size
-        return Placement(begin, entries)
+        return Placement(begin, entries, anomalies=AnomalyCounts(already_built=len(places) - len(entries)))
 
     def adopt(self, units: Units) -> bool:
         """See ``Queue.adopt``."""

@@ -1,28 +1,29 @@
 """One queue's ConsumeQueue files, and the sink that keeps all of them.
 
 ``ConsumeQueue#putMessagePositionInfo`` and ``#recover`` of 4.9.3. The rules marked (A), (C), (D), (E) are the broker's:
-already built, a queue that begins in the middle, repeated, a gap.
+already built, a queue that begins in the middle, repeated, a gap; ``queue_order`` has those that take a look at each
+record.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, OutOfOrder
+from reput.sinks.consume_queue_ext import ConsumeQueueExt
+from reput.sinks.consume_queue_ext_format import MAX_ADDR
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
 from reput.sinks.durable_file import DurableFiles
-from reput.sinks.logic_batch import LogicBatch, QueueEntries
-from reput.sinks.queue_files import QueueKind, Units
+from reput.sinks.logic_batch import ExtUnits, LogicBatch, QueueEntries
+from reput.sinks.queue_files import QueueKind, Units, queue_directories
+from reput.sinks.queue_order import RowByRow
 from reput.sinks.queue_sink import Placement, Queue, QueueSink
-from reput.sinks.store_path import CONSUME_QUEUE, consume_queue_directory
-from reput.source.batch_decoder import Int64s
+from reput.sinks.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, consume_queue_directory
+from reput.source.batch_decoder import Bytes, Int64s
 from reput.source.errors import SinkError
-
-_log = logging.getLogger(__name__)
 
 _LOGIC_OFFSET_MAX = 2**63 - 1
 
@@ -48,70 +49,56 @@ class ConsumeQueue(Queue):
             The queue is new and cannot begin where the first record says.
         """
         entries, queue_offsets = incoming.entries, incoming.queue_offsets
-        view = entries.view(ENTRY)[:, 0]
-        begin, blanks, empty_file = self.end, 0, None
+        begin, blanks, anomalies = self.end, 0, NO_ANOMALIES
         if not self.files:
-            expected = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE
-            if not 0 <= expected <= _LOGIC_OFFSET_MAX - file_size:
-                msg = (
-                    f"the first record of {self.topic!r}-{self.queue_id}, at offset {int(view['physical_offset'][0])}, "
-                    f"has queue offset {int(queue_offsets[0])}: no queue begins there, the record is damaged"
-                )
-                raise SinkError(msg)
-            blanks = expected % file_size // CQ_STORE_UNIT_SIZE  # (C)
-            begin = expected - expected % file_size
-            self.end = expected
-        if not self._is_regular(view, queue_offsets):
-            accepted, repeated_at = self._accepted(view, queue_offsets)
-            entries = entries[accepted]
-            view = entries.view(ENTRY)[:, 0]
-            after = self.end + len(view) * CQ_STORE_UNIT_SIZE
-            if repeated_at == after and after % file_size == 0 and after not in self.files:
-                empty_file = after
-        if len(view):
-            self.end += len(view) * CQ_STORE_UNIT_SIZE
-            self.max_physic_offset = int(view["physical_offset"][-1]) + int(view["msg_size"][-1])
+            self.end = self._first_end(entries, queue_offsets, file_size)
+            blanks = self.end % file_size // CQ_STORE_UNIT_SIZE  # (C)
+            begin = self.end - self.end % file_size
+            anomalies = AnomalyCounts(pre_blank=1) if self.end else NO_ANOMALIES
+        empty_file = first = None
+        ahead = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE - self.end
+        if ahead < 0 or not self._runs_on(entries, queue_offsets):
+            rows = RowByRow(self.end, self.max_physic_offset)
+            rows.take(entries, queue_offsets)
+            entries, first = entries[rows.accepted], rows.first_out_of_order
+            anomalies += rows.anomalies
+            if rows.repeated_at == rows.end and rows.end % file_size == 0 and rows.end not in self.files:
+                empty_file = rows.end
+        elif ahead:  # (E): behind one gap, every later record of the queue is out of place
+            anomalies += AnomalyCounts(gap=len(entries))
+            at = int(entries.view(ENTRY)[0, 0]["physical_offset"])
+            first = OutOfOrder(at, int(queue_offsets[0]), self.end // CQ_STORE_UNIT_SIZE)
+        if len(entries):
+            last = entries.view(ENTRY)[-1, 0]
+            self.end += len(entries) * CQ_STORE_UNIT_SIZE
+            self.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
         if blanks:
             blank = np.full(blanks, PRE_BLANK).view(np.uint8).reshape(-1, CQ_STORE_UNIT_SIZE)
             entries = np.concatenate([blank, entries])
-        return Placement(begin, entries, empty_file)
+        return Placement(begin, entries, empty_file, anomalies, first)
 
-    def _is_regular(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> bool:
+    def _first_end(self, entries: Bytes, queue_offsets: Int64s, file_size: int) -> int:
+        """Where the first entry of a queue goes."""
+        expected = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE
+        if not 0 <= expected <= _LOGIC_OFFSET_MAX - file_size:
+            at = int(entries.view(ENTRY)[0, 0]["physical_offset"])
+            msg = (
+                f"the first record of {self.topic!r}-{self.queue_id}, at offset {at}, has queue offset "
+                f"{int(queue_offsets[0])}: no queue begins there, the record is damaged"
+            )
+            raise SinkError(msg)
+        return expected
+
+    def _runs_on(self, entries: Bytes, queue_offsets: Int64s) -> bool:
+        """Whether every record is new and its queue offset the one after its predecessor's."""
+        view = entries.view(ENTRY)[:, 0]
         places = view["physical_offset"]
         return (
-            int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE == self.end
-            and int(places[0]) + int(view["msg_size"][0]) > self.max_physic_offset
+            int(places[0]) + int(view["msg_size"][0]) > self.max_physic_offset
+            and int(queue_offsets[-1]) * CQ_STORE_UNIT_SIZE <= _LOGIC_OFFSET_MAX
             and bool((np.diff(queue_offsets) == 1).all())
             and bool((places[1:] > places[:-1]).all())  # multi dispatch may send a message to its own queue again
         )
-
-    def _accepted(self, view: np.ndarray[Any, Any], queue_offsets: Int64s) -> tuple[list[int], int]:
-        """The rows the broker would append, one by one, when the queue offsets do not simply run on.
-
-        And where the queue ended when the last repeated record came, -1 without one.
-        """
-        accepted, repeated_at = [], -1
-        end, reached = self.end, self.max_physic_offset
-        for row, queue_offset in enumerate(queue_offsets.tolist()):
-            after = int(view["physical_offset"][row]) + int(view["msg_size"][row])
-            if after <= reached:  # (A)
-                continue
-            expected = queue_offset * CQ_STORE_UNIT_SIZE
-            if queue_offset != 0 and expected < end:  # (D)
-                repeated_at = end
-                continue
-            if queue_offset != 0 and expected != end:  # (E)
-                _log.warning(
-                    "queue order of %r-%d: the record at %d has queue offset %d, the queue ends at %d",
-                    self.topic,
-                    self.queue_id,
-                    int(view["physical_offset"][row]),
-                    queue_offset,
-                    end // CQ_STORE_UNIT_SIZE,
-                )
-            accepted.append(row)
-            reached, end = after, end + CQ_STORE_UNIT_SIZE
-        return accepted, repeated_at
 
     def adopt(self, units: Units) -> bool:
         """See ``Queue.adopt``."""
@@ -139,9 +126,57 @@ class ConsumeQueueSink(QueueSink):
         `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``.
         """
         super().__init__(files, _KIND, rounded_file_size(mapped_file_size))
+        self._ext_file_size = ext_file_size
+        self._exts: dict[tuple[bytes, int], ConsumeQueueExt] = {}
 
     def _new_queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         return ConsumeQueue(topic, queue_id)
 
     def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
         return batch.queues
+
+    def _append(self, incoming: QueueEntries) -> Placement:
+        if self._ext_file_size is not None and incoming.ext is not None:
+            incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
+        return super()._append(incoming)
+
+    def _put_ext_units(self, incoming: QueueEntries, units: ExtUnits, file_size: int) -> Bytes:
+        """The entries with the addresses of their units in place of the tags codes.
+
+        A repeated record gets a unit again, which no entry points to: the broker puts it before it looks.
+        """
+        key = (incoming.topic, incoming.queue_id)
+        if key not in self._exts:
+            self._exts[key] = ConsumeQueueExt(self._durable, *key, file_size)
+        entries = incoming.entries.copy()
+        codes = entries.view(ENTRY)["tags_code"][:, 0]
+        tags_codes = codes[units.is_put].astype(np.int64)
+        bit_maps = [bits for bits, is_put in zip(units.bit_maps, units.is_put.tolist(), strict=True) if is_put]
+        addresses = self._exts[key].put(tags_codes, units.store_timestamps[units.is_put], bit_maps)
+        codes[units.is_put] = np.where(addresses <= MAX_ADDR, addresses, tags_codes)
+        return entries
+
+    def _load_queues(self, end_offset: int | None) -> None:
+        super()._load_queues(end_offset)
+        if self._ext_file_size is None:
+            return
+        self._exts.clear()
+        for key in queue_directories(self._durable.root / CONSUME_QUEUE_EXT):
+            ext = self._exts[key] = ConsumeQueueExt(self._durable, *key, self._ext_file_size)
+            ext.recover()
+            address = self._last_address(*key)
+            if address is not None:
+                ext.truncate_by_max_address(address)
+            elif end_offset is not None:  # units of a batch that was not finished
+                ext.destroy()
+        self._durable.sync()
+
+    def _last_address(self, topic: bytes, queue_id: int) -> int | None:
+        """The address in the queue's last entry that has one."""
+        queue = self._queues.get((topic, queue_id))
+        for file in reversed(queue.files if queue else []):
+            codes = self._files.written(topic, queue_id, file)["tags_code"]
+            found = np.flatnonzero(codes <= MAX_ADDR)
+            if len(found):
+                return int(codes[found[-1]])
+        return None

@@ -176,6 +176,12 @@ class ConsumeQueueExt:
         if stale:
             self._durable.write(*self._parts(last), offset=self._end - last, data=bytes(len(stale)))
 
+    def destroy(self) -> None:
+        """Drop all files (``ConsumeQueueExt#destroy``)."""
+        while self._files:
+            self._durable.remove(*self._parts(self._files.pop()))
+        self._end = 0
+
     def truncate_by_min_address(self, min_address: int) -> None:
         """Remove the files that end before `min_address` (``ConsumeQueueExt#truncateByMinAddress``).
 

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from reput.sinks.consume_queue_ext_format import is_ext_addr
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
 from reput.sinks.store_path import consume_queue_directory
 from reput.source.errors import SinkError
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
 
-# Below every int32, so that the hash of a tag is never taken for one (``ConsumeQueueExt#isExtAddr``).
-MAX_EXT_ADDRESS = -(2**31) - 1
 # ``ConsumeQueue#recover`` looks for the end in the last three files and trusts those before them.
 _FILES_RECOVERED = 3
 _LMQ_PREFIX = "%LMQ%"
@@ -40,7 +39,7 @@ class ConsumeQueueEntry(NamedTuple):
     @property
     def ext_address(self) -> int | None:
         """What stands in the place of the tags code of an entry that has a ConsumeQueueExt unit."""
-        return self.tags_code if self.tags_code <= MAX_EXT_ADDRESS else None
+        return self.tags_code if is_ext_addr(self.tags_code) else None
 
 
 @dataclass(frozen=True)

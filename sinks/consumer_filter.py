@@ -143,7 +143,8 @@ def load_consumer_filters(path: Path, bloom: BloomFilter, *, contains: bool) -> 
 
 def _decode(text: str, file: Path, bloom: BloomFilter, *, contains: bool) -> ConsumerFilters:
     try:
-        topics = _members(json.loads(text).get("filterDataByTopic") or {})
+        table = json.loads(text).get("filterDataByTopic")
+        topics = {} if table is None else _members(table)
         groups = {topic: _members(data.get("groupFilterData", {})) for topic, data in topics.items()}
         invalid = [data for of_topic in groups.values() for data in of_topic.values() if not _is_valid(data, bloom)]
         if invalid:

@@ -122,6 +122,23 @@ class DurableFiles:
         except OSError as error:
             raise _refused("remove", path, error) from error
 
+    def remove_tree(self, *parts: str) -> None:
+        """Remove a directory and all below it, durably; its name goes first, so that nobody finds half of it.
+
+        What a process that died left of it under another name goes with the next call.
+        """
+        path = self._path(parts)
+        leftover = path.with_name(f".{path.name}.removed")
+        try:
+            _remove_below(leftover)
+            if path.is_dir() and not path.is_symlink():
+                os.replace(path, leftover)
+                self._changed_directories.add(str(path.parent))
+                self._sync_directories()
+                _remove_below(leftover)
+        except OSError as error:
+            raise _refused("remove the directory", path, error) from error
+
     def close(self) -> None:
         """Close every file; what was not synced may be lost."""
         for descriptor in self._descriptors.values():
@@ -223,6 +240,17 @@ def write_scratch(directory: Path, data: bytes | memoryview) -> Path:
     except OSError as error:
         raise _refused("write a scratch file in", directory, error) from error
     return Path(path)
+
+
+def _remove_below(directory: Path) -> None:
+    if not directory.is_dir():
+        return
+    for path in sorted(directory.rglob("*"), reverse=True):  # what is below a directory comes before it
+        if path.is_dir() and not path.is_symlink():
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+    os.rmdir(directory)
 
 
 def _sync_directory(directory: str) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_file import IndexFile
 from reput.sinks.index_format import HEADER_SIZE, IndexHeader
 from reput.sinks.logic_batch import KeyEntries, LogicBatch
 from reput.sinks.sink import part_to_write
 from reput.sinks.sink_progress import ProgressFile, SinkProgress
-from reput.sinks.store_path import INDEX, index_file
+from reput.sinks.store_path import INDEX, index_file, is_index_file_name
 from reput.source.errors import SinkError
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,10 @@ def index_file_name(now: float, last: str | None) -> str:
     seconds, milliseconds = divmod(int(now * 1000), 1000)
     moment = datetime.fromtimestamp(seconds) + milliseconds * _MILLISECOND  # noqa: DTZ006  local time, as the broker's
     if last is not None:
-        moment = max(moment, datetime.strptime(last + "000", _NAME_FORMAT) + _MILLISECOND)  # noqa: DTZ007
+        try:
+            moment = max(moment, datetime.strptime(last + "000", _NAME_FORMAT) + _MILLISECOND)  # noqa: DTZ007
+        except ValueError:  # a broker takes any number for a name
+            return max(moment.strftime(_NAME_FORMAT)[:-3], f"{int(last) + 1:017d}")
     return moment.strftime(_NAME_FORMAT)[:-3]
 
 
@@ -106,11 +110,11 @@ class IndexSink:
         self._progress = record
         return record
 
-    def write(self, batch: LogicBatch) -> None:
-        """See ``Sink.write``."""
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
+        """See ``Sink.write``; no record is an anomaly to the index, whose records come in log order."""
         part = part_to_write(self.name, self.end_offset, batch)
         if part is None:
-            return
+            return NO_ANOMALIES
         self._put(part.keys)
         # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
         if batch.last_record is not None and batch.last_record.offset >= self.end_offset:
@@ -126,6 +130,7 @@ class IndexSink:
         )
         self._record.store(progress)
         self._progress = progress
+        return NO_ANOMALIES
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``."""
@@ -167,7 +172,8 @@ class IndexSink:
         if not directory.is_dir():
             return []
         with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            files = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            return sorted(name for name in files if is_index_file_name(name))  # as the broker, which passes others over
 
     def _adopt(self, names: list[str], start_offset: int) -> SinkProgress:
         """Go on behind a broker's files, or begin at `start_offset` without any."""

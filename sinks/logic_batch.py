@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from reput.sinks import consume_queue_format as cqf
+from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.arrival import Arrival, ArrivalSummary, TopicCount
 from reput.sinks.batch_consume_queue_format import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
 from reput.sinks.logic_window import (
@@ -70,7 +71,11 @@ class KeyEntries:
 
 @dataclass(frozen=True)
 class LogicBatch:
-    """The effects of `[start, end)` of the log on queues and index."""
+    """The effects of `[start, end)` of the log on queues and index.
+
+    `first_store_timestamp` (ms) is the first record's, `store_time_backwards` how many of the others were stored
+    earlier than the one before them.
+    """
 
     start: int
     end: int
@@ -80,6 +85,8 @@ class LogicBatch:
     keys: KeyEntries
     batch_queues: tuple[QueueEntries, ...] = ()
     arrivals: ArrivalSummary | None = None
+    first_store_timestamp: int | None = None
+    store_time_backwards: int = 0
 
     @classmethod
     def merge(cls, windows: pa.Table) -> LogicBatch:
@@ -91,6 +98,7 @@ class LogicBatch:
             The windows overlap or leave a gap: a task's result is missing or came twice.
         """
         windows = in_log_order(windows)
+        first_store_timestamp, backwards = _merge_store_times(windows)
         return cls(
             start=windows["start"][0].as_py(),
             end=windows["end"][-1].as_py(),
@@ -104,7 +112,15 @@ class LogicBatch:
             ),
             batch_queues=_merge_batch_queues(windows),
             arrivals=_merge_arrivals(windows),
+            first_store_timestamp=first_store_timestamp,
+            store_time_backwards=backwards,
         )
+
+    def anomalies(self, before: RecordFingerprint | None) -> AnomalyCounts:
+        """What the records are by themselves, whatever the queues hold; `before` is the record before the batch."""
+        first = self.first_store_timestamp
+        backwards = before is not None and first is not None and first < before.store_timestamp
+        return AnomalyCounts(store_time_backwards=self.store_time_backwards + backwards)
 
     def after(self, offset: int) -> LogicBatch:
         """The same without the records before `offset`: what a sink that ends there still needs."""
@@ -126,6 +142,21 @@ def _after(queues: Iterable[QueueEntries], offset: int) -> tuple[QueueEntries, .
             rest = queue.entries[keep], queue.queue_offsets[keep]
             kept.append(QueueEntries(queue.topic, queue.queue_id, *rest, ext))
     return tuple(kept)
+
+
+def _merge_store_times(windows: pa.Table) -> tuple[int | None, int]:
+    """The first record's store timestamp and the number of steps back, those between windows among them."""
+    first = before = None
+    backwards = 0
+    columns = (windows[name].to_pylist() for name in ("store_times", "last_record"))
+    for times, last_record in zip(*columns, strict=True):
+        if not times:
+            continue
+        window_first, inside = times
+        backwards += inside + (before is not None and window_first < before)
+        first = window_first if first is None else first
+        before = RecordFingerprint(*last_record).store_timestamp
+    return first, backwards
 
 
 def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:

@@ -39,6 +39,8 @@ NO_EXT_UNIT = -2
 WINDOW_SCHEMA = pa.schema(
     [
         *RESULT_FIELDS,
+        # The first record's store timestamp (ms), and how many were stored earlier than the one before them.
+        pa.field("store_times", pa.list_(pa.int64()), nullable=False),
         *(
             pa.field(name, pa.list_(pa.binary()), nullable=False)
             for name in ("topics", "batch_topics", "arrived", "counted")
@@ -112,6 +114,7 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
         **_NOTHING,
     }
     if len(columns):
+        row.update(store_times=_store_times(columns.store_timestamp))
         if needs.consume_queue:
             row.update(_queues(columns, needs))
         if needs.index:
@@ -120,6 +123,10 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
 
 
 _NOTHING = {field.name: b"" if field.type == pa.binary() else [] for field in list(WINDOW_SCHEMA)[len(RESULT_FIELDS) :]}
+
+
+def _store_times(times: Int64s) -> list[int]:
+    return [int(times[0]), int(np.count_nonzero(times[1:] < times[:-1]))]
 
 
 def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
@@ -230,7 +237,7 @@ def _ext_units(columns: RecordColumns, block: _Block, filters: ConsumerFilters |
     sizes = np.where(block.is_own, NO_BIT_MAP, NO_EXT_UNIT).astype(BIT_MAP_SIZE)
     maps = []
     if filters is not None:
-        topics = {topic.encode() for topic in filters.filters}
+        topics = {topic.encode("utf-8", "surrogatepass") for topic in filters.topics}
         for at in np.flatnonzero(block.is_own).tolist():
             row = int(block.rows[at])
             start, size = columns.parts[row, [rk.TOPIC, rk.TOPIC_SIZE]].tolist()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from reput.source.java_string import parse_long
 from reput.source.message_properties import SCHEDULE_TOPIC
 
 _log = logging.getLogger(__name__)
+
+_TOLD_MAX = 20  # by one process
+_told = itertools.count()
 
 _LMQ_PREFIX = "%LMQ%"
 _SEPARATOR = ","
@@ -43,7 +47,7 @@ class MultiDispatch:
             return []
         wanted, places = _java_split(names), _java_split(offsets)
         if len(wanted) != len(places):
-            _log.warning(
+            _tell(
                 "the message at %d names %d more queues and %d offsets: it goes to none of them",
                 physical_offset,
                 len(wanted),
@@ -54,18 +58,22 @@ class MultiDispatch:
         for name, place in zip(wanted, places, strict=True):
             offset = parse_long(place)
             if offset is None:
-                _log.warning(
-                    "the message at %d has %r for an offset: it goes to no further queue", physical_offset, place
-                )
+                _tell("the message at %d has %r for an offset: it goes to no further queue", physical_offset, place)
                 break
             target = (name.encode(), 0 if self.enable_lmq and name.startswith(_LMQ_PREFIX) else queue_id)
             try:
                 consume_queue_directory(*target)
             except SinkError as error:
-                _log.warning("the message at %d: %s", physical_offset, error)
+                _tell("the message at %d: %s", physical_offset, error)
                 continue
             found.append((*target, offset))
         return found
+
+
+def _tell(text: str, *values: object) -> None:
+    """Warn, but no more often than anybody reads: the properties are a client's, and a log may be full of such."""
+    if next(_told) < _TOLD_MAX:
+        _log.warning(text, *values)
 
 
 def _java_split(text: str) -> list[str]:

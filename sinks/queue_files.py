@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,7 @@ class QueueFiles:
 
     def queues(self) -> Iterator[tuple[bytes, int]]:
         """The topic and queue id of every directory that is a queue's."""
-        root = self._files.root / self._kind.top
-        if not root.is_dir():
-            return
-        for topic in sorted(root.iterdir()):
-            if topic.is_dir() and not topic.is_symlink():
-                for queue in sorted(topic.iterdir()):
-                    if queue.name.isdecimal() and queue.is_dir() and not queue.is_symlink():
-                        yield os.fsencode(topic.name), int(queue.name)
+        return queue_directories(self._files.root / self._kind.top)
 
     def list(self, topic: bytes, queue_id: int) -> list[int]:
         """Where each file of a queue begins, in order.
@@ -118,3 +112,14 @@ class QueueFiles:
 
     def _parts(self, topic: bytes, queue_id: int, file: int) -> tuple[str, str, str, str]:
         return (*self._kind.directory(topic, queue_id), file_name(file))
+
+
+def queue_directories(top: Path) -> Iterator[tuple[bytes, int]]:
+    """The topic and queue id of every directory below `top` that is a queue's."""
+    if not top.is_dir():
+        return
+    for topic in sorted(top.iterdir()):
+        if topic.is_dir() and not topic.is_symlink():
+            for queue in sorted(topic.iterdir()):
+                if queue.name.isdecimal() and queue.is_dir() and not queue.is_symlink():
+                    yield os.fsencode(topic.name), int(queue.name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
 from reput.sinks.queue_files import QueueFiles, QueueKind, Units
@@ -26,12 +27,14 @@ class Placement:
     """What is written to a queue: `entries` (uint8[n, unit]) from byte `begin` of the queue on.
 
     `empty_file` is where a file begins that gets no entry: the broker makes a full queue's next file before it finds
-    that the record is a repeated one.
+    that the record is a repeated one. `anomalies` counts what was not in order, `first_out_of_order` says where.
     """
 
     begin: int
     entries: Bytes
     empty_file: int | None = None
+    anomalies: AnomalyCounts = NO_ANOMALIES
+    first_out_of_order: OutOfOrder | None = None
 
 
 @dataclass
@@ -106,13 +109,15 @@ class QueueSink(ABC):
         self._progress = record
         return record
 
-    def write(self, batch: LogicBatch) -> None:
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
         """See ``Sink.write``."""
         part = part_to_write(self.name, self.end_offset, batch)
         if part is None:
-            return
+            return NO_ANOMALIES
+        met = BatchAnomalies(_log)
         for incoming in self._incoming(part):
-            self._append(incoming)
+            placement = self._append(incoming)
+            met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
         self._durable.sync()
         progress = SinkProgress(
             self._progress.start_offset,
@@ -122,6 +127,7 @@ class QueueSink(ABC):
         )
         self._record.store(progress)
         self._progress = progress
+        return met.close()
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""
@@ -132,7 +138,7 @@ class QueueSink(ABC):
     def _count_entries(self) -> int:
         return sum(queue.end // self._unit_size for queue in self._queues.values())
 
-    def _append(self, incoming: QueueEntries) -> None:
+    def _append(self, incoming: QueueEntries) -> Placement:
         key = (incoming.topic, incoming.queue_id)
         queue = self._queues.get(key) or self._new_queue(*key)
         placement = queue.place(incoming, self._files.file_size)
@@ -142,6 +148,7 @@ class QueueSink(ABC):
         if placement.empty_file is not None:
             self._make_file(queue, placement.empty_file)
         self._queues[key] = queue
+        return placement
 
     def _make_file(self, queue: Queue, file: int) -> None:
         if not queue.files or file > queue.files[-1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.sink_progress import SinkProgress
 from reput.source.errors import SinkError
@@ -30,8 +31,10 @@ class Sink(Protocol):
     def end_offset(self) -> int:
         """The effect of every record before this place is durable."""
 
-    def write(self, batch: LogicBatch) -> None:
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
         """Add the batch's effect, durably, once: records before `end_offset` are passed over.
+
+        Returns what the sink met in the records it had not yet.
 
         Raises
         ------

@@ -82,6 +82,10 @@ class ProgressFile:
         text = json.dumps({"version": _VERSION, **asdict(progress)}, indent=1)
         self._files.replace(*self._parts, data=text.encode() + b"\n")
 
+    def remove(self) -> None:
+        """Forget the record; the caller syncs."""
+        self._files.remove(*self._parts)
+
 
 def _decoded(record: dict[str, Any]) -> SinkProgress:
     if record.pop("version") != _VERSION:

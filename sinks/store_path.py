@@ -10,16 +10,19 @@ from __future__ import annotations
 import re
 
 from reput.source.errors import SinkError
+from reput.source.mapped_file_queue import file_name
 
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 INDEX = "index"
 STORE_CHECKPOINT = "checkpoint"
+ABORT = "abort"
 LOCK = "lock"
 REPUT = "reput"
 PROGRESS = "progress"
 SCRATCH = "scratch"
+SPARK_CHECKPOINT = "spark-checkpoint"
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TOPIC_LENGTH_MAX = 127
@@ -66,9 +69,24 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
     return name, str(queue_id)
 
 
+def consume_queue_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
+    """The parts of one ConsumeQueue file, named by the byte offset it begins at."""
+    return (*consume_queue_directory(topic, queue_id), file_name(file_from_offset))
+
+
+def consume_queue_ext_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
+    """The parts of one ConsumeQueueExt file, named by the byte offset it begins at."""
+    return (*consume_queue_ext_directory(topic, queue_id), file_name(file_from_offset))
+
+
+def is_index_file_name(name: str) -> bool:
+    """Whether a file below ``index/`` is one of the index: 17 digits, the time of its creation."""
+    return _INDEX_NAME.fullmatch(name) is not None
+
+
 def index_file(name: str) -> tuple[str, str]:
     """The parts of an index file named by its creation time, 17 digits."""
-    if not _INDEX_NAME.fullmatch(name):
+    if not is_index_file_name(name):
         msg = f"{name!r} is no index file's name: 17 digits wanted"
         raise SinkError(msg)
     return INDEX, name

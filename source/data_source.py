@@ -175,9 +175,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._available_now_end = self._log.settled_end(self._log.queue().min_offset)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The end of the log, for the lag in the query's progress; None for an empty log."""
-        end = self._log.last_end
-        return None if end is None else self._offset(end)
+        """The end of the log, for the lag in the query's progress; None before the first look.
+
+        Where what stands there is no record and no empty space, `badEnd` is the verdict's name.
+        """
+        end, bad_end = self._log.last_end, self._log.bad_end
+        if end is None:
+            return None
+        return self._offset(end) | ({} if bad_end is None else {"badEnd": bad_end.name})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Ranges of `[start, end)` that begin on a record; none when they are equal."""

@@ -34,6 +34,8 @@ class LogReader:
             on_boundary=self._boundaries.note,
         )
         self.last_end: int | None = None
+        #: What stands at the last end found, when that is nothing a growing log has there.
+        self.bad_end: Verdict | None = None
         self._warned_at = -1
 
     @property
@@ -132,7 +134,8 @@ class LogReader:
             queue.check_no_hole(start)
 
     def _noted(self, end: ReputEnd) -> int:
-        if end.verdict not in _QUIET_VERDICTS and end.offset != self._warned_at:
+        self.bad_end = end.verdict if end.verdict not in _QUIET_VERDICTS else None
+        if self.bad_end is not None and end.offset != self._warned_at:
             self._warned_at = end.offset
             _log.warning(
                 "waiting at offset %d: what stands there is no record yet (%s); if the log goes on behind it, that "

@@ -233,6 +233,57 @@ def query(
     _run_or_fail(run)
 
 
+_Store = Annotated[Path, typer.Option(help="The broker's store root, which holds commitlog/; only read.")]
+_Output = Annotated[Path, typer.Option(help="What 'reput tail' keeps, or a copy of a store.")]
+_BrokerConf = Annotated[Path | None, typer.Option(help="The broker's broker.conf: sizes, index switches, paths.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+@app.command(epilog="Example: reput recover --store /data/store --output /data/reput --dry-run")
+def recover(
+    store: _Store,
+    output: _Output,
+    broker_conf: _BrokerConf = None,
+    dry_run: _DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove queues and index when the log is gone.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Bring queues and index into agreement with the log after an unclean stop, a cut log or lost files."""
+    from reput.streaming import maintenance, report  # noqa: PLC0415
+    from reput.streaming.config import load_config  # noqa: PLC0415
+
+    _set_up_logging()
+
+    def run() -> None:
+        settings = load_config(store, broker_conf=broker_conf)
+        result = maintenance.recover_output(settings, store, output, dry_run=dry_run, yes=yes)
+        typer.echo(report.as_json(result) if as_json else report.recovery_text(result, dry_run=dry_run))
+
+    _run_or_fail(run)
+
+
+@app.command(epilog="Example: reput expire --store /data/store --output /data/reput --dry-run")
+def expire(
+    store: _Store,
+    output: _Output,
+    broker_conf: _BrokerConf = None,
+    dry_run: _DryRun = False,
+    as_json: _Json = False,
+) -> None:
+    """Remove leading queue and index files of which the log has no record any more."""
+    from reput.streaming import maintenance, report  # noqa: PLC0415
+    from reput.streaming.config import load_config  # noqa: PLC0415
+
+    _set_up_logging()
+
+    def run() -> None:
+        result = maintenance.expire_output(load_config(store, broker_conf=broker_conf), output, dry_run=dry_run)
+        typer.echo(report.as_json(result) if as_json else report.retention_text(result, dry_run=dry_run))
+
+    _run_or_fail(run)
+
+
 def main() -> None:
     """Run the command line."""
     app()

@@ -19,6 +19,7 @@ from reput.sinks.logic_window import WINDOW_SCHEMA, encode_window
 from reput.sinks.message_file import PART_DDL, PartWriter
 from reput.sinks.message_table import MessageTable, TableBatch
 from reput.sinks.scratch import SCRATCH_DDL, Scratch, hand_over
+from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
@@ -85,6 +86,9 @@ class LogicDispatch:
         self._on_arrival = on_arrival
         self._scratch = Scratch(files)
         self._scratch.clear()
+        # The batch before in this run: only then is the record before a batch known.
+        self._last_end = -1
+        self._last_record: RecordFingerprint | None = None
 
     @property
     def end_offset(self) -> int:
@@ -105,12 +109,15 @@ class LogicDispatch:
         if not results.num_rows:
             return
         batch = LogicBatch.merge(self._scratch.take(results["path"].to_pylist()))
+        before = self._last_record if self._last_end == batch.start else None
+        anomalies = batch.anomalies(before)
         for sink in self._sinks:
-            sink.write(batch)
+            anomalies += sink.write(batch)
+        self._last_end, self._last_record = batch.end, batch.last_record or before
         if batch.last_record is not None:
             self._write_checkpoint(batch.last_record.store_timestamp)
         seconds = time.monotonic() - began
-        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds))
+        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies))
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
 

@@ -10,19 +10,25 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+
 _log = logging.getLogger("reput")
 _MB = 1_000_000
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """One micro-batch of one query: `[start, end)` of the log, its messages, seconds from begin to durable."""
+    """One micro-batch of one query: `[start, end)` of the log, its messages, seconds from begin to durable.
+
+    `anomalies` is what the sinks met in it.
+    """
 
     query: str
     start: int
     end: int
     messages: int
     seconds: float
+    anomalies: AnomalyCounts = NO_ANOMALIES
 
 
 @dataclass
@@ -34,6 +40,14 @@ class _Total:
     end: int = 0
     behind_bytes: int | None = None
     last: BatchReport | None = None
+    anomalies: AnomalyCounts = NO_ANOMALIES
+    at_end: AnomalyCounts = NO_ANOMALIES
+
+    @property
+    def anomalies_text(self) -> str:
+        """What is added to a line about the query; empty without anomalies."""
+        found = self.anomalies + self.at_end
+        return f", anomalies: {found}" if found else ""
 
 
 class ProgressReporter:
@@ -64,12 +78,13 @@ class ProgressReporter:
             total.seconds += report.seconds
             total.end = report.end
             total.last = report
+            total.anomalies += report.anomalies
             behind = total.behind_bytes
         if self._live is not None:
             self._live.update(self._table(), refresh=True)
             return
         _log.info(
-            "%s: [%d, %d): %d messages, %.0f messages/s, %.1f MB/s, %s bytes behind",
+            "%s: [%d, %d): %d messages, %.0f messages/s, %.1f MB/s, %s bytes behind%s",
             report.query,
             report.start,
             report.end,
@@ -77,13 +92,15 @@ class ProgressReporter:
             report.messages / max(report.seconds, 1e-9),
             (report.end - report.start) / max(report.seconds, 1e-9) / _MB,
             "?" if behind is None else behind,
+            f", anomalies: {report.anomalies}" if report.anomalies else "",
         )
 
-    def on_latest(self, query: str, latest_offset: int) -> None:
-        """Note the end of the log as the query last saw it."""
+    def on_latest(self, query: str, latest_offset: int, at_end: AnomalyCounts = NO_ANOMALIES) -> None:
+        """Note the end of the log as the query last saw it, and what stands there that is no record."""
         with self._lock:
             total = self._totals.setdefault(query, _Total())
             total.behind_bytes = max(0, latest_offset - total.end)
+            total.at_end = at_end
 
     def messages(self, query: str) -> int:
         """Messages that the query has processed in this run."""
@@ -97,6 +114,7 @@ class ProgressReporter:
                 f"{name}: {total.messages} messages in {total.batches} batches, {total.seconds:.2f} s, "
                 f"{total.messages / max(total.seconds, 1e-9):.0f} messages/s, "
                 f"{total.size_bytes / max(total.seconds, 1e-9) / _MB:.1f} MB/s, end offset {total.end}"
+                f"{total.anomalies_text}"
                 for name, total in sorted(self._totals.items())
                 if total.batches
             ]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
-import zlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from reput.source.errors import OptionError
+from reput.source.errors import CorruptRecordError, OptionError
 from reput.source.java_string import parse_int
+from reput.source.message_body import BODY_BYTES_MAX, decompress_body
 from reput.source.message_decoder import Message
 from reput.source.message_lookup import MessageId, host_text
 from reput.source.message_properties import (
@@ -22,12 +22,10 @@ from reput.source.message_properties import (
     PROPERTY_REAL_TOPIC,
     split_keys,
 )
-from reput.source.message_sys_flag import COMPRESSED_FLAG, TRANSACTION_TYPE_NAMES, transaction_type
+from reput.source.message_sys_flag import TRANSACTION_TYPE_NAMES, transaction_type
 from reput.streaming.store_lookup import Found
 
 FORMATS = ("table", "json")
-# A body is at most a few megabytes; what unpacks to more than this was made to fill the memory.
-BODY_BYTES_MAX = 256 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _COLUMNS = (
     "store_time",
@@ -70,16 +68,12 @@ def time_text(milliseconds: int) -> str | None:
     return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def decompress_body(message: Message) -> bytes | None:
-    """The body as the producer gave it; None when it is compressed with other than zlib, or no valid zlib."""
-    if not message.sys_flag & COMPRESSED_FLAG:
-        return message.body
-    unpacker = zlib.decompressobj()
+def plain_body(message: Message) -> bytes | None:
+    """The body as the producer gave it; None when it cannot be decompressed, or holds too much."""
     try:
-        body = unpacker.decompress(message.body, BODY_BYTES_MAX)
-    except zlib.error:
+        return decompress_body(message.body, message.sys_flag, size_max=BODY_BYTES_MAX)
+    except CorruptRecordError:
         return None
-    return body if unpacker.eof else None
 
 
 def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
@@ -135,7 +129,7 @@ def _integer(message: Message, name: str) -> int | None:
 
 
 def _body(message: Message) -> tuple[str, str]:
-    body = decompress_body(message)
+    body = plain_body(message)
     if body is None:
         return "body_compressed_base64", base64.b64encode(message.body).decode()
     try:

@@ -14,15 +14,23 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
+from reput.sinks.consume_queue import ConsumeQueueSink
+from reput.sinks.index_service import IndexSink
 from reput.sinks.sink_progress import RecordFingerprint, SinkProgress
+from reput.sinks.store_path import ABORT, CONSUME_QUEUE, INDEX, progress_file
 from reput.source.data_source import NAME
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, OutputError
 from reput.source.log_reader import LogReader
 from reput.source.range_reader import read_windows
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import Dispatch
 
 _log = logging.getLogger("reput")
+
+_WAY_OUT = "give an empty --output (and --table) to derive everything from the log as it is"
+_RECOVER = "'reput recover' with the same --store and --output cuts it back to the last record that still agrees"
+_WAYS_OUT = {ConsumeQueueSink.name: _RECOVER, IndexSink.name: _RECOVER}
+_FOLDERS = {ConsumeQueueSink.name: CONSUME_QUEUE, IndexSink.name: INDEX}
 
 
 class Recoverable(Protocol):
@@ -69,6 +77,25 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
         sink.pass_over(least)
 
 
+def check_taken_over(output: Path, sinks: Sequence[str]) -> None:
+    """Raise OutputError when a sink would take over files that a broker left when it stopped uncleanly.
+
+    Their last pages may be missing, and their index headers behind (``DefaultMessageStore#load`` does not trust them
+    either); a sink's own progress record tells what is whole.
+    """
+    if not (output / ABORT).exists():
+        return
+    for sink in sinks:
+        folder = output / _FOLDERS[sink]
+        if not output.joinpath(*progress_file(sink)).exists() and folder.is_dir() and any(folder.iterdir()):
+            msg = (
+                f"{output / ABORT} says that the broker which left {folder} stopped uncleanly: its last writes may be "
+                "missing or torn; 'reput recover' with the same --store and --output brings it into agreement with "
+                "the log"
+            )
+            raise OutputError(msg)
+
+
 def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint) -> None:
     """Raise CommitLogRewoundError when the log has another record, or none, at the place of `known`.
 
@@ -80,17 +107,18 @@ def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint) -> No
         return
     found: RecordFingerprint | None = None
     if file is not None and known.offset + known.size <= file.end:
-        found = _fingerprint_at(log, known)
+        found = fingerprint_at(log, known)
     if found != known:
         msg = (
             f"{sink} has a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, "
             f"and the log now has {found or 'no such record'}: the broker cut the log and wrote on, or this is "
-            "another store; give an empty --output (and --table) to derive everything from the log as it is"
+            f"another store; {_WAYS_OUT.get(sink, _WAY_OUT)}"
         )
         raise CommitLogRewoundError(msg)
 
 
-def _fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:
+def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:
+    """The record that the log has where `known` was, None when no good one of its size is there."""
     file = log.queue().find(known.offset)
     assert file is not None
     try:
@@ -132,7 +160,8 @@ def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, ch
         if dispatch.end_offset <= before:
             msg = (
                 f"Spark's checkpoint {checkpoint} is at offset {target}, and the log has nothing behind {before}: it "
-                "was cut, or the checkpoint is another log's; give another --checkpoint, or an empty --output"
+                "was cut, or the checkpoint is another log's; 'reput recover' brings queues and index back to the log "
+                "and forgets their checkpoint; for the table give another --checkpoint and an empty --table"
             )
             raise CommitLogRewoundError(msg)
 

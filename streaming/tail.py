@@ -13,23 +13,24 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from reput.sinks.anomalies import NO_ANOMALIES, anomaly_at_end
 from reput.sinks.arrival import ArrivalListener
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.message_table import MessageTable
 from reput.sinks.store_lock import StoreLock
-from reput.sinks.store_path import REPUT
+from reput.sinks.store_path import REPUT, SPARK_CHECKPOINT
 from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OptionError, OutputError
 from reput.source.log_reader import LogReader
+from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
-from reput.streaming.recovery import aligned, catch_up, recover_sinks
+from reput.streaming.recovery import aligned, catch_up, check_taken_over, recover_sinks
 
 _POLL_SECONDS = 0.2
-_CHECKPOINTS = "spark-checkpoint"
 _SPARK_LOG = "spark.log"
 # How long a stopped query may take to note that its last batch is done.
 _STOP_SECONDS = 10.0
@@ -45,7 +46,7 @@ class TailPaths:
 
     def checkpoint_of(self, query: str) -> Path:
         """Spark's checkpoint of one query."""
-        root = self.checkpoint or self.output / REPUT / _CHECKPOINTS
+        root = self.checkpoint or self.output / REPUT / SPARK_CHECKPOINT
         return root / query
 
 
@@ -87,6 +88,7 @@ class Tail:
         with self._cleanup:
             self._cleanup.enter_context(StoreLock(self._paths.output))
             self._cleanup.callback(self._files.close)
+            check_taken_over(self._paths.output, [sink.name for sink in self._logic.sinks])
             recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
             start = min((sink.end_offset for sink in self._logic.sinks), default=self._log.initial_offset())
             self._log.end(aligned(self._log, start))  # a hole is told before Spark starts
@@ -179,13 +181,16 @@ class Tail:
         for query in queries:
             if (error := query.exception()) is not None:
                 raise error
+            self._note_latest(query)
 
     def _note_latest(self, query: StreamingQuery) -> None:
         progress: Any = query.lastProgress
         for source in progress["sources"] if progress else ():
             latest = json.loads(source["latestOffset"] or "null")  # null until the log was looked at
             if latest is not None:
-                self._reporter.on_latest(query.name, int(latest["physicOffset"]))
+                bad_end = latest.get("badEnd")
+                at_end = NO_ANOMALIES if bad_end is None else anomaly_at_end(Verdict[bad_end])
+                self._reporter.on_latest(query.name, int(latest["physicOffset"]), at_end)
 
 
 def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:

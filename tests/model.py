@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -176,21 +177,27 @@ class ConsumeQueue:
     files: dict[int, bytearray] = field(default_factory=dict)
     write_offset: int = 0
     max_physic_offset: int = -1
+    anomalies: Counter[str] = field(default_factory=Counter)
 
     def put(self, offset: int, size: int, code: int, queue_offset: int) -> None:
         """``ConsumeQueue#putMessagePositionInfo``; the letters are those of the reference."""
         if offset + size <= self.max_physic_offset:  # (A)
+            self.anomalies["already_built"] += 1
             return
-        expect = queue_offset * UNIT_BYTES
+        expect = java_long(queue_offset * UNIT_BYTES)
         if not self.files:
+            self.anomalies["pre_blank"] += queue_offset != 0
             self.write_offset = expect - expect % self.file_bytes
             self._make_file_if_full()
             while queue_offset != 0 and self.write_offset < expect:  # (C)
                 self._append(PRE_BLANK)
         self._make_file_if_full()  # before (D): even a repeated entry makes the next file
         if queue_offset != 0 and expect < self.write_offset:  # (D)
+            self.anomalies["repeated"] += 1
             return
         # (E) a gap is only logged: the unit goes where the queue ends
+        self.anomalies["gap"] += queue_offset != 0 and expect > self.write_offset
+        self.anomalies["queue_restart"] += queue_offset == 0 and self.write_offset > 0
         self.max_physic_offset = offset + size
         self._append(struct.pack(">qiq", offset, size, code))  # (F)
 
@@ -204,15 +211,35 @@ class ConsumeQueue:
         self.write_offset += UNIT_BYTES
 
 
-def consume_queue_files(records: Iterable[Record], settings: Settings) -> dict[tuple[str, int], dict[int, bytes]]:
-    """Each queue's full-size files, keyed by (topic, queue id) and by the offset in the file's name."""
+def java_long(value: int) -> int:
+    """The number as a ``long`` keeps it: wrapped to a signed one of 64 bits."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def consume_queues(records: Iterable[Record], settings: Settings) -> dict[tuple[str, int], ConsumeQueue]:
+    """Each queue, keyed by (topic, queue id)."""
     queues: dict[tuple[str, int], ConsumeQueue] = {}
     for physical_offset, message, msg_size in records:
         if message.sys_flag & 0xC not in {NO_TRANSACTION, COMMIT}:
             continue
         queue = queues.setdefault((message.topic, message.queue_id), ConsumeQueue(settings.consume_queue_file_bytes))
         queue.put(physical_offset, msg_size, tags_code(message, settings), message.queue_offset or 0)
+    return queues
+
+
+def consume_queue_files(records: Iterable[Record], settings: Settings) -> dict[tuple[str, int], dict[int, bytes]]:
+    """Each queue's full-size files, keyed by (topic, queue id) and by the offset in the file's name."""
+    queues = consume_queues(records, settings)
     return {key: {offset: bytes(content) for offset, content in queue.files.items()} for key, queue in queues.items()}
+
+
+def anomalies(records: Iterable[Record], settings: Settings) -> dict[str, int]:
+    """How often each cause is met, those above 0."""
+    records = list(records)
+    counts = sum((queue.anomalies for queue in consume_queues(records, settings).values()), Counter[str]())
+    times = [message.store_timestamp for _, message, _ in records]
+    counts["store_time_backwards"] += sum(later < time for time, later in zip(times, times[1:], strict=False))
+    return {name: count for name, count in counts.items() if count}
 
 
 # --- IndexFile -------------------------------------------------------------------------------------------

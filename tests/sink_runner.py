@@ -16,12 +16,14 @@ from model import Record, Settings, consume_queue_files, index_file_contents
 from record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks import durable_file
+from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.consume_queue_format import ENTRY
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
 from reput.sinks.logic_batch import KeyEntries, LogicBatch, QueueEntries
 from reput.sinks.logic_window import LogicNeeds, encode_window
+from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.log_reader import LogReader
 from reput.source.mapped_file_queue import MappedFileQueue
@@ -49,7 +51,7 @@ class LogBatches:
 
     def __init__(
         self,
-        commitlog: Path,
+        commitlog: Path | Sequence[Path],
         range_bytes: int = 700,
         window_bytes: int = 300,
         needs: LogicNeeds | None = None,
@@ -58,7 +60,8 @@ class LogBatches:
     ) -> None:
         """Ranges and windows are small, so that a batch is put together from many."""
         self._needs = needs or LogicNeeds()
-        self._queue = MappedFileQueue.load([commitlog], dledger=dledger)
+        paths = [commitlog] if isinstance(commitlog, Path) else commitlog
+        self._queue = MappedFileQueue.load(paths, dledger=dledger)
         self._range_bytes = range_bytes
         self._window_bytes = window_bytes
 
@@ -116,13 +119,21 @@ class SinkRun:
     """Both sinks of one output, from recovery to close, and the store checkpoint after each batch."""
 
     def __init__(
-        self, root: Path, settings: Settings, start: int = 0, clock: Callable[[], float] = stuck_clock
+        self,
+        root: Path,
+        settings: Settings,
+        start: int = 0,
+        clock: Callable[[], float] = stuck_clock,
+        ext_file_size: int | None = None,
     ) -> None:
         self.files = DurableFiles(root)
-        self.queues = ConsumeQueueSink(self.files, settings.mapped_file_size_consume_queue)
+        self.queues = ConsumeQueueSink(self.files, settings.mapped_file_size_consume_queue, ext_file_size)
         self.index = IndexSink(self.files, settings.max_hash_slot_num, settings.max_index_num, clock)
         #: By sink: everything before this place was promised to last.
         self.returned: dict[str, int] = {}
+        #: What was met since the run began.
+        self.anomalies = NO_ANOMALIES
+        self._before: tuple[int, RecordFingerprint | None] = (-1, None)
         self._start = start
 
     def __enter__(self) -> SinkRun:
@@ -150,8 +161,12 @@ class SinkRun:
 
     def write(self, batch: LogicBatch) -> None:
         """Do with a batch what the `logic` query does."""
+        end, before = self._before
+        before = before if end == batch.start else None
+        self._before = batch.end, batch.last_record or before
+        self.anomalies += batch.anomalies(before)
         for sink in (self.queues, self.index):
-            sink.write(batch)
+            self.anomalies += sink.write(batch)
             self.returned[sink.name] = max(batch.end, self.returned[sink.name])
         if batch.last_record is not None:
             known = load_store_checkpoint(self.files)

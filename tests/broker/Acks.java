@@ -47,13 +47,15 @@ final class Acks implements AutoCloseable {
         }
         String[] ids = result.getOffsetMsgId().split(",");
         String[] uniqKeys = result.getMsgId().split(",");
+        // An inner batch is one record: one id and one unique key for all its messages.
+        boolean inner = ids.length < messages.size();
         for (int i = 0; i < messages.size(); i++) {
             count(messages.get(i));
             int place = placeInSample();
             if (place < 0 && file == null) {
                 continue;
             }
-            Map<String, Object> ack = ack(messages.get(i), uniqKeys[i], ids[i], result, i);
+            Map<String, Object> ack = ack(messages.get(i), uniqKeys[inner ? 0 : i], ids[inner ? 0 : i], result, i);
             if (place >= sample.size()) {
                 sample.add(ack);
             } else if (place >= 0) {

@@ -1,6 +1,7 @@
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Map;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -39,6 +40,11 @@ final class Cluster {
 
     /** Makes the topics on every master broker. */
     void createTopics(List<Arguments.Topic> topics) throws Exception {
+        createTopics(topics, Map.of());
+    }
+
+    /** Makes the topics with attributes, which only 5.x knows: {@code +queue.type=BatchCQ}. */
+    void createTopics(List<Arguments.Topic> topics, Map<String, String> attributes) throws Exception {
         DefaultMQAdminExt admin = configure(new DefaultMQAdminExt());
         admin.start();
         try {
@@ -48,6 +54,10 @@ final class Cluster {
                     TopicConfig config = new TopicConfig(topic.name);
                     config.setReadQueueNums(topic.queues);
                     config.setWriteQueueNums(topic.queues);
+                    if (!attributes.isEmpty()) {
+                        // By its name, so that this compiles against 4.9.3.
+                        TopicConfig.class.getMethod("setAttributes", Map.class).invoke(config, attributes);
+                    }
                     admin.createAndUpdateTopicConfig(address, config);
                 }
             }

@@ -30,6 +30,7 @@ final class Sender {
     private final int threads;
     private final double batch;
     private final int batchMax;
+    private final boolean inner;
     private final Acks acks;
     private final Semaphore inFlight = new Semaphore(IN_FLIGHT_MAX);
     private final AtomicLong sent = new AtomicLong();
@@ -47,6 +48,8 @@ final class Sender {
         count = arguments.longNumber("count", seconds > 0 ? Long.MAX_VALUE : 1000);
         rate = Double.parseDouble(arguments.text("rate", "0"));
         threads = arguments.number("threads", 2);
+        // Topics whose queues hold inner batches, in 5.x: everything is sent in batches, even one message.
+        inner = arguments.text("queueType", "SimpleCQ").equals("BatchCQ");
         batch = mode.equals("oneway") ? 0 : arguments.fraction("batch", 0.1);
         batchMax = arguments.number("batchMax", 8);
         producer = cluster.configureProducer(new DefaultMQProducer("reput-send"), arguments);
@@ -58,7 +61,7 @@ final class Sender {
     }
 
     Map<String, Object> run() throws Exception {
-        cluster.createTopics(topics);
+        cluster.createTopics(topics, inner ? Map.of("+queue.type", "BatchCQ") : Map.of());
         producer.start();
         queues = Cluster.queues(producer, topics);
         acks.start();
@@ -120,7 +123,7 @@ final class Sender {
         sent.addAndGet(size);
         try {
             if (mode.equals("sync")) {
-                acks.answered(messages, size > 1 ? producer.send(messages, queue) : producer.send(messages.get(0), queue));
+                acks.answered(messages, size > 1 || inner ? producer.send(messages, queue) : producer.send(messages.get(0), queue));
             } else if (mode.equals("oneway")) {
                 producer.sendOneway(messages.get(0), queue);
             } else {
@@ -137,7 +140,7 @@ final class Sender {
         inFlight.acquire();
         Answer answer = new Answer(messages);
         try {
-            if (messages.size() > 1) {
+            if (messages.size() > 1 || inner) {
                 producer.send(messages, queue, answer);
             } else {
                 producer.send(messages.get(0), queue, answer);

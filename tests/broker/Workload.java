@@ -25,7 +25,7 @@ public final class Workload {
 
     private static Map<String, Object> run(String[] args) throws Exception {
         if (args.length == 0) {
-            throw new IllegalArgumentException("subcommands: send transactions delay consume query");
+            throw new IllegalArgumentException("subcommands: send transactions delay consume query retry subscribe raw audit");
         }
         Arguments arguments = new Arguments(args, 1);
         Cluster cluster = new Cluster(arguments);
@@ -40,6 +40,14 @@ public final class Workload {
                 return new Consumer(cluster, arguments).run();
             case "query":
                 return new Query(cluster, arguments).run();
+            case "retry":
+                return new Retry(cluster, arguments).run();
+            case "subscribe":
+                return new Subscribe(cluster, arguments).run();
+            case "raw":
+                return new RawSender(cluster, arguments).run();
+            case "audit":
+                return new Audit(cluster, arguments).run();
             default:
                 throw new IllegalArgumentException("unknown subcommand " + args[0]);
         }

@@ -7,6 +7,11 @@ A name server and a broker until Ctrl-C, with settings of ``broker.conf`` as ``n
 A client, in another terminal, with the address that the first one printed::
 
     python -m broker send 4.9.3 127.0.0.1:PORT topics=A:4,B:8 rate=2000 seconds=60
+
+A broker on a copy of STORE (a directory with ``broker.conf`` and ``store/``, closed cleanly) with the queues, index and
+checkpoint of OUTPUT, and everything asked of it; one line of a table, exit code 1 when anything is wrong::
+
+    python -m broker boot 4.9.3 STORE OUTPUT [queriesMax=1000]
 """
 
 from __future__ import annotations
@@ -14,8 +19,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
+from broker.boot_check import boot_check
 from broker.rocketmq import RocketMQ
 
 
@@ -33,8 +40,20 @@ def up(version: str, home: Path, conf: dict[str, str]) -> None:
                 print("stopping", flush=True)
 
 
+def boot(version: str, home: Path, output: Path, settings: dict[str, str]) -> int:
+    """Boot a broker on files that were made outside it and print what it made of them."""
+    queries_max = int(settings["queriesMax"]) if "queriesMax" in settings else None
+    with tempfile.TemporaryDirectory(prefix="boot-") as work:
+        report = boot_check(RocketMQ(version), home.resolve(), output.resolve(), Path(work), queries_max)
+    print(report)
+    return 0 if report.accepted else 1
+
+
 def main(words: list[str]) -> int:
     """Run one command line; return the exit code."""
+    if len(words) > 3 and words[0] == "boot":
+        _, version, home, output, *settings = words
+        return boot(version, Path(home), Path(output), dict(word.split("=", 1) for word in settings))
     if len(words) < 3 or any("=" not in word for word in words[3:]):
         print(__doc__)
         return 2

@@ -1,8 +1,10 @@
-"""The pytest fixture ``rocketmq``; import it in a conftest.py to offer it to the tests there."""
+"""The pytest fixtures ``rocketmq`` and ``release``; import them in a conftest.py to offer them to the tests there."""
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -10,8 +12,8 @@ from broker.rocketmq import RocketMQ, available
 
 
 @pytest.fixture(scope="session")
-def rocketmq() -> RocketMQ:
-    """RocketMQ 4.9.3, or the release that ROCKETMQ_VERSION names.
+def release() -> Callable[[str], RocketMQ]:
+    """Give any release by its version, prepared once a run.
 
     Without Java and Maven the test is skipped with the reason, or fails where CI is "true".
     """
@@ -20,4 +22,10 @@ def rocketmq() -> RocketMQ:
         if os.environ.get("CI") == "true":
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
-    return RocketMQ(os.environ.get("ROCKETMQ_VERSION", "4.9.3"))
+    return functools.cache(RocketMQ)
+
+
+@pytest.fixture(scope="session")
+def rocketmq(release: Callable[[str], RocketMQ]) -> RocketMQ:
+    """RocketMQ 4.9.3, or the release that ROCKETMQ_VERSION names; skipped or failed as ``release``."""
+    return release(os.environ.get("ROCKETMQ_VERSION", "4.9.3"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.rocketmq import RocketMQ
-from reput.streaming.query_output import decompress_body
+from reput.streaming.query_output import plain_body
 from reput.streaming.store_lookup import MAX_MSGS_NUM_BATCH, Answer, StoreLookup
 
 pytestmark = pytest.mark.broker
@@ -93,7 +93,7 @@ def rows(answer: Answer) -> list[dict[str, Any]]:
                 "sys_flag": message.sys_flag,
                 "reconsume_times": message.reconsume_times,
                 "prepared_transaction_offset": message.prepared_transaction_offset,
-                "body_size": len(decompress_body(message) or b""),
+                "body_size": len(plain_body(message) or b""),
             }
             for message in (found.message for found in answer.found)
         ),

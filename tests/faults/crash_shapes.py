@@ -1,11 +1,12 @@
-"""Six batches under which a system may break: what was before them, and what every place's files must be."""
+"""Seven batches under which a system may break: what was before them, and what every place's files must be."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
+import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,8 @@ from record_writer import Message, StoredRecord
 from sink_runner import LogBatches, SinkRun, check_output, files_below, no_fsync, places, write_log
 
 from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.logic_window import LogicNeeds
+from reput.sinks.multi_dispatch import MultiDispatch
 from reput.source.errors import OutputError
 
 SETTINGS = Settings(mapped_file_size_consume_queue=1200, max_hash_slot_num=150, max_index_num=60)
@@ -55,6 +58,13 @@ def many_topics_messages() -> list[Message]:
     return old + new + [message(i, f"New{i - 7}", queue_id=(i - 7) % 3) for i in range(13, 20)]
 
 
+def ext_messages() -> list[Message]:
+    """Queues with ConsumeQueueExt units: files of four units roll, queues begin, a message goes to a further queue."""
+    messages = [message(i, "AB"[i % 2] if i < 20 else "ABC"[i % 3]) for i in range(34)]
+    further = {"INNER_MULTI_DISPATCH": "%LMQ%x", "INNER_MULTI_QUEUE_OFFSET": "0", "TAGS": "t"}
+    return [*messages[:15], replace(messages[15], properties=further), *messages[16:]]
+
+
 #: The messages; how many are before the batch, and up to its end.
 SHAPES: dict[str, tuple[Callable[[], list[Message]], int, int]] = {
     "first": (middle_messages, 0, 9),
@@ -63,7 +73,11 @@ SHAPES: dict[str, tuple[Callable[[], list[Message]], int, int]] = {
     "index roll": (index_roll_messages, 29, 37),
     "segment roll": (segment_roll_messages, 11, 39),
     "many topics": (many_topics_messages, 4, 14),
+    "ext": (ext_messages, 11, 25),
 }
+#: What shapes need beyond plain queues and index.
+NEEDS = {"ext": LogicNeeds(ext=True, multi_dispatch=MultiDispatch(enable_lmq=True))}
+EXT_FILE_SIZES = {"ext": 84}
 
 
 @dataclass
@@ -81,15 +95,22 @@ class Shape:
     states: dict[int, Tree] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._batches = LogBatches(self.log)
+        self._batches = LogBatches(self.log, needs=NEEDS.get(self.name))
         self._known: dict[tuple[int, int], LogicBatch] = {}
         cuts = [0, *([self.start] if self.start else []), self.middle, self.end, self.last]
-        with no_fsync(), SinkRun(self.root, SETTINGS) as run:
+        with no_fsync(), self.new_run() as run:
             self.states[0] = files_below(self.root) if self.start else {}
             for start, end in itertools.pairwise(cuts):
                 run.write(self.batch(start, end))
                 self.states[end] = files_below(self.root)
-        check_output(self.root, self.records, SETTINGS)
+        if self.name in EXT_FILE_SIZES:
+            check_ext_output(self.root, self.records)
+        else:
+            check_output(self.root, self.records, SETTINGS)
+
+    def new_run(self) -> SinkRun:
+        """A process's sinks on the root, not recovered yet."""
+        return SinkRun(self.root, SETTINGS, ext_file_size=EXT_FILE_SIZES.get(self.name))
 
     def batch(self, start: int, end: int) -> LogicBatch:
         """The batch of a range, made once: sinks change nothing of it."""
@@ -122,6 +143,26 @@ def _place(records: Sequence[StoredRecord], count: int) -> int:
     return records[count].physical_offset
 
 
+def check_ext_output(root: Path, records: Sequence[StoredRecord]) -> None:
+    """Each entry of a message's own queue leads to a unit with its tags code and store time, all units are led to."""
+    times = {record.physical_offset: record.message.store_timestamp for record in records}
+    units = 0
+    for path in (root / "consumequeue").glob("*/*/*"):
+        data = path.read_bytes()
+        for at in range(0, len(data), 20):
+            place, size, code = struct.unpack_from(">qiq", data, at)
+            if not size or path.parent.parent.name == "%LMQ%x":
+                assert code in (0, ord("t"))
+                continue
+            offset = code + 2**63
+            directory = root / "consumequeue_ext" / path.parent.parent.name / path.parent.name
+            unit = (directory / f"{offset - offset % 84:020d}").read_bytes()[offset % 84 :]
+            assert struct.unpack_from(">hqqh", unit)[::2] == (20, times[place])
+            units += 1
+    assert units == len(records)
+    assert len(list((root / "consumequeue_ext").glob("*/*/*"))) > 3
+
+
 class NothingKept(Random):
     """The plainest of power failures: what was not synced is gone."""
 
@@ -147,7 +188,7 @@ class Processes:
     def recover_one(self, name: str) -> None:
         """A new process recovers this sink, and dies."""
         with system(self.disk):
-            run = SinkRun(self.shape.root, SETTINGS)
+            run = self.shape.new_run()
             sink = run.queues if name == run.queues.name else run.index
             self.promised[name] = sink.recover(self.shape.start).end_offset
             run.close()
@@ -157,7 +198,7 @@ class Processes:
         cuts = [place for place in self.shape.cuts(other=other_cuts) if place <= self.shape.end]
         few = {"_OPEN_FILES_MAX": 4} if self.shape.name == "many topics" else {}
         with system(self.disk, fault, seed, **few):
-            run = SinkRun(self.shape.root, SETTINGS)
+            run = self.shape.new_run()
             try:
                 run.recover()
                 for start, end in itertools.pairwise(cuts):
@@ -171,7 +212,7 @@ class Processes:
 
     def check(self, *, other_cuts: bool) -> None:
         """What was promised is there, nothing half done is; going on ends with the bytes of a run without a fault."""
-        with system(self.disk, no_fault), SinkRun(self.shape.root, SETTINGS) as run:
+        with system(self.disk, no_fault), self.shape.new_run() as run:
             for sink, folder in ((run.queues, "consumequeue"), (run.index, "index")):
                 assert sink.end_offset >= self.promised.get(sink.name, 0), f"{sink.name}: lost what was promised"
                 assert sink.end_offset in self.shape.states, f"{sink.name} ends inside a batch, at {sink.end_offset}"

@@ -257,6 +257,11 @@ class FaultyOs:
         os.unlink(path)
         self._disk.name(path, None)
 
+    def rmdir(self, path: str | Path) -> None:
+        self._count("rmdir")
+        os.rmdir(path)
+        self._disk.name(path, None)
+
     def mkdir(self, path: str | Path) -> None:
         if self._disk.find(path) is None:
             self._count("mkdir")

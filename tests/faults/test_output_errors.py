@@ -11,9 +11,9 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from faults.crash_shapes import SETTINGS, SHAPES, Processes, Shape, make_shape
+from faults.crash_shapes import SHAPES, Processes, Shape, make_shape
 from faults.fault_files import Disk, fail_at, system
-from sink_runner import MEMORY, SinkRun
+from sink_runner import MEMORY
 
 from reput.sinks.sink_progress import ProgressFile
 from reput.source.errors import OutputError
@@ -83,7 +83,7 @@ def test_an_error_moves_no_end(tmp_path: Path) -> None:
     for number in itertools.count(1):
         shape.restore()
         with system(Disk(shape.root), fail_at(number, EIO)):
-            run = SinkRun(shape.root, SETTINGS)
+            run = shape.new_run()
             try:
                 run.recover()
                 run.write(shape.batch(shape.start, shape.end))

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     [
         ("v4-plain", []),
         ("v4-lmq", []),
-        ("v4-dledger", []),
-        ("v5-longtopic", []),
         ("v5-plain", []),
+        ("v4-sql92-rebuilt", []),
         ("v5-batchcq", []),
         ("v5-propcrc", []),
+        ("v5-longtopic", []),
+        ("v4-dledger", []),
         ("v5-plain", ["brokerVersion=5.4.0"]),
     ],
 )

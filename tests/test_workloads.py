@@ -1,0 +1,78 @@
+"""Random brokers, random messages: what `reput tail` makes of the log equals what the broker made of it, byte for byte.
+
+One seed decides the settings of a broker and the messages that real clients send it. The short form runs one line of
+kinds with one seed on each version. The long form (ten seeds each, about 3 hours), one line, a million messages::
+
+    python -m pytest tests/test_workloads.py -m "slow or not slow"
+    python -m pytest tests/test_workloads.py -m "slow or not slow" -k "plain and 4.9.3"
+    REPUT_TEST_MESSAGES=1000000 python -m pytest tests/test_workloads.py -m slow -k "plain and 4.9.3 and seed1-"
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from broker import kinds
+from broker.kinds import Kind
+from broker.random_store import random_store
+from broker.rocketmq import RocketMQ
+from reput_tail import reput_tail
+from store_compare import differing_bytes, store_files
+
+pytestmark = pytest.mark.broker
+
+MESSAGES = int(os.environ.get("REPUT_TEST_MESSAGES", "1200"))
+SEEDS = range(1, 11)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Kinds that one broker of a version takes in turn; `pending` says why the product does not reproduce them yet."""
+
+    name: str
+    version: str
+    kinds: tuple[Kind, ...]
+    kill: bool = False
+    pending: str = ""
+
+
+LINES = [
+    Line("mixed", "4.9.3", (kinds.PLAIN, kinds.TRANSACTIONS, kinds.DELAY, kinds.RETRY)),
+    Line("mixed", "5.5.0", (kinds.PLAIN, kinds.TRANSACTIONS, kinds.DELAY)),
+    Line("plain", "4.9.3", (kinds.PLAIN, kinds.PLAIN)),
+    Line("plain", "5.5.0", (kinds.PLAIN, kinds.PLAIN)),
+    Line("killed", "4.9.3", (kinds.PLAIN,), kill=True),
+    Line("killed", "5.5.0", (kinds.PLAIN,), kill=True),
+    Line("lmq", "4.9.3", (kinds.LMQ,)),
+    Line("batchcq", "5.5.0", (kinds.BATCH_CQ, kinds.PLAIN)),
+    Line("propcrc", "5.5.0", (kinds.PROPERTY_CRC,)),
+    Line("sql92", "4.9.3", (kinds.SQL92, kinds.PLAIN)),
+    Line("dledger", "4.9.3", (kinds.DLEDGER,)),
+    Line("longtopic", "5.5.0", (kinds.LONG_TOPIC, kinds.PLAIN)),
+]
+SHORT = [("mixed", "4.9.3"), ("mixed", "5.5.0")]
+
+
+def cases() -> Iterator[object]:
+    """Every line with every seed; the first seed of two lines is the short form."""
+    for line in LINES:
+        for seed in SEEDS:
+            marks = [] if seed == SEEDS[0] and (line.name, line.version) in SHORT else [pytest.mark.slow]
+            if line.pending:
+                marks.append(pytest.mark.xfail(reason=line.pending, strict=True, raises=AssertionError))
+            yield pytest.param(line, seed, id=f"{line.name}-{line.version}-seed{seed}-", marks=marks)
+
+
+@pytest.mark.parametrize(("line", "seed"), list(cases()))
+def test_the_files_equal_the_brokers(line: Line, seed: int, release: Callable[[str], RocketMQ], tmp_path: Path) -> None:
+    """Every queue, ConsumeQueueExt, BatchConsumeQueue and index file, and no other."""
+    left = random_store(release(line.version), seed, line.kinds, MESSAGES, tmp_path, kill=line.kill)
+    if left.acknowledged < MESSAGES // 2:
+        pytest.fail(f"the broker took only {left.acknowledged} of {MESSAGES} messages")
+    reput_tail(left.store, left.broker_conf, tmp_path / "output")
+    assert len(store_files(left.store)) > 3
+    assert differing_bytes(left.store, tmp_path / "output") == {}
