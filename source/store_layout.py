@@ -64,12 +64,15 @@ def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -
     `is_stated` says that somebody set it so: then an older commitlog beside DLedger's directory is enough.
     """
     others = sorted(path for path in store.glob(f"{_DLEDGER}*") if _has_entries(path / _DLEDGER_DATA))
-    if not others or (is_stated and any(_has_entries(path) for path in plain)):
+    has_plain = any(_has_entries(path) for path in plain)
+    if not others or (is_stated and has_plain):
         return
     msg = (
-        f"{others[0]} holds a DLedger commitlog: set enableDLegerCommitLog=true to read it (reput tail --dledger), or "
-        "=false to read the plain commitlog beside it alone"
+        f"{others[0]} holds a DLedger commitlog: set enableDLegerCommitLog=true to read it "
+        "(reput tail --dledger, or the --broker-conf that says so)"
     )
+    if has_plain:
+        msg += ", or set it to false to read the plain commitlog beside it alone"
     raise OptionError(msg)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     [
         ("v4-plain", []),
         ("v4-lmq", []),
-        ("v4-dledger", []),
-        ("v5-longtopic", []),
         ("v5-plain", []),
         ("v4-sql92-rebuilt", []),
         ("v5-batchcq", []),
