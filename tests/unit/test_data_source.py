@@ -55,7 +55,7 @@ def test_name_and_schema(tmp_path: Path) -> None:
     assert CommitLogDataSource.name() == "rocketmq-commitlog"
     for body in (False, True):
         assert message_schema(include_body=body).names == source(tmp_path, includeBody=body).schema().names
-    assert source(tmp_path, rows="ranges").schema().names == ["start", "end", "file", "file_from_offset", "file_size"]
+    assert source(tmp_path, rows="ranges").schema().names == RANGE_SCHEMA.names
 
 
 # --- offsets ---------------------------------------------------------------------------------------------
@@ -253,4 +253,4 @@ def test_ranges_as_rows(records: list[StoredRecord], tmp_path: Path) -> None:
     first = partitions[0]
     assert isinstance(first, RangePartition)
     expected = {"start": START, "end": 3 * SIZE, "file": first.range.file.path, "file_from_offset": START}
-    assert [expected | {"file_size": SIZE}] == rows[0].to_pylist()
+    assert [expected | {"file_size": SIZE, "frame": 0}] == rows[0].to_pylist()
