@@ -360,6 +360,11 @@ BAD: dict[str, tuple[Callable[[int], bytes], Verdict, str]] = {
     "of another place": (lambda at: encode(SOUND, at + SIZE), Verdict.BAD_PHYSICAL_OFFSET, "stale"),
     "of place 0": (lambda at: encode(SOUND, 0), Verdict.BAD_PHYSICAL_OFFSET, "stale"),
     "body not there": (lambda at: encode(replace(SOUND, body_crc=1), at), Verdict.BAD_CRC, "torn"),
+    "checksum of the whole record wrong": (
+        lambda at: (record := encode(replace(SOUND, append_property_crc=True), at))[:15] + b"\x01" + record[16:],
+        Verdict.BAD_PROPERTY_CRC,
+        "torn",
+    ),
     "topic empty": (lambda at: encode(replace(SOUND, topic=""), at), Verdict.BAD_TOPIC, "torn"),
 }
 
@@ -409,7 +414,10 @@ def test_a_reused_segment_ends_the_log(tmp_path: Path) -> None:
     check_output(tmp_path / "out", list(writer.records), SETTINGS)
 
 
-@pytest.mark.parametrize("name", [name for name in BAD if BAD[name][1] is not Verdict.BAD_CRC])
+CHECKSUMS = (Verdict.BAD_CRC, Verdict.BAD_PROPERTY_CRC)
+
+
+@pytest.mark.parametrize("name", [name for name in BAD if BAD[name][1] not in CHECKSUMS])
 def test_in_the_middle_it_stops_the_run_at_its_place(name: str, tmp_path: Path) -> None:
     """With sound records in the next segment it is damage: one error, with file, offset and what was found."""
     make, verdict, _ = BAD[name]
