@@ -395,7 +395,8 @@ def messages(commitlog: Path) -> Iterator[Message]:
     delays = np.array(DecodeOptions().delays_ms, np.int64)
     for segment in MappedFileQueue.load([commitlog]).files:
         for scan in scan_windows(segment, segment.file_from_offset, segment.end, check_crc=True):
-            yield from decode_columns(scan.data, scan.start, scan.parts, delays).messages()
+            columns, _ = decode_columns(scan.data, scan.start, scan.parts, delays)
+            yield from columns.messages()
 
 
 def dispatch(log: Iterator[Message], filters: ConsumerFilters, files: DurableFiles) -> dict[Queue, list[int]]:
