@@ -72,8 +72,8 @@ _AT_END = {
     Verdict.BAD_PHYSICAL_OFFSET: AnomalyCounts(stale=1),
     Verdict.BAD_TOPIC: AnomalyCounts(torn=1),
     Verdict.BAD_CRC: AnomalyCounts(torn=1),
-    Verdict.BAD_PROPERTY_CRC: AnomalyCounts(torn=1),
     Verdict.BAD_DELAY: AnomalyCounts(torn=1),
+    Verdict.BAD_PROPERTY_CRC: AnomalyCounts(torn=1),
     Verdict.BAD_INNER_BATCH: AnomalyCounts(torn=1),
 }
 

@@ -348,11 +348,6 @@ SOUND = Message(body=b"0123456789", properties={"TAGS": "TagA"})
 
 BAD: dict[str, tuple[Callable[[int], bytes], Verdict, str]] = {
     "bad magic": (lambda at: encode(replace(SOUND, magic=0x12345678), at), Verdict.BAD_MAGIC, "bad_magic"),
-    "V2 magic before a V1 record": (
-        lambda at: encode(SOUND, at)[:4] + b"\xda\xa3\x20\xab" + encode(SOUND, at)[8:],
-        Verdict.BAD_LENGTH,
-        "size_mismatch",
-    ),
     "zeros before a magic": (lambda at: bytes(4) + encode(SOUND, at)[4:], Verdict.BAD_SIZE, "size_mismatch"),
     "size beyond the file": (
         lambda at: (0x7FFFFFFF).to_bytes(4, "big") + encode(SOUND, at)[4:],
