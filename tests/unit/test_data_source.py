@@ -55,7 +55,8 @@ def test_name_and_schema(tmp_path: Path) -> None:
     assert CommitLogDataSource.name() == "rocketmq-commitlog"
     for body in (False, True):
         assert message_schema(include_body=body).names == source(tmp_path, includeBody=body).schema().names
-    assert source(tmp_path, rows="ranges").schema().names == RANGE_SCHEMA.names
+    ranges = ["start", "end", "file", "file_from_offset", "file_size", "frame"]
+    assert source(tmp_path, rows="ranges").schema().names == ranges
 
 
 # --- offsets ---------------------------------------------------------------------------------------------
@@ -254,3 +255,20 @@ def test_ranges_as_rows(records: list[StoredRecord], tmp_path: Path) -> None:
     assert isinstance(first, RangePartition)
     expected = {"start": START, "end": 3 * SIZE, "file": first.range.file.path, "file_from_offset": START}
     assert [expected | {"file_size": SIZE, "frame": 0}] == rows[0].to_pylist()
+
+
+@pytest.mark.parametrize("bytes_max", [1, 700, 5000])
+def test_a_dledger_log(bytes_max: int, tmp_path: Path) -> None:
+    """Micro-batches of any size hold each message once, at its own physical offset; ranges carry the frame."""
+    _, records = write_log(tmp_path, varied_messages(30), SIZE, dledger=True)
+    dledger = {"enableDLegerCommitLog": "true", "maxBytesPerPartition": 900}
+    reader = stream(tmp_path, **dledger)
+    reader.prepareForTriggerAvailableNow()
+    offset, found = reader.initialOffset(), []
+    while (after := reader.latestOffset(offset, ReadMaxBytes(bytes_max))) != offset:
+        partitions = list(reader.partitions(offset, after))
+        found += [place for rows in read(reader, partitions) for place in rows["physical_offset"].to_pylist()]
+        offset = after
+    assert [record.physical_offset for record in records] == found
+    ranges = batch(tmp_path, rows="ranges", **dledger)
+    assert {48} == {row["frame"] for rows in read(ranges, list(ranges.partitions())) for row in rows.to_pylist()}
