@@ -19,14 +19,14 @@ from reput.source.options import Option, boolean, byte_count, whole_number
 _AUTO = "auto"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 Version = tuple[int, int, int]
+# What tells them apart where nobody says: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
+_SHOWN_BY: tuple[tuple[str, Version], ...] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
 _OLDEST: Version = (4, 9, 3)
-_NEWEST: Version = (5, 5, 0)
 # Since when a broker does what is marked by it.
 _FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
 _LMQ_TOPICS_ONLY: Version = (5, 3, 2)
 _SQL_CONTAINS: Version = (5, 1, 3)
 _INDEX_TAGS: Version = (5, 4, 0)
-_LEFT_BY_NEWEST = "abort.bak"
 
 _CONFIG = "config"
 _TOPICS = "topics.json"
@@ -50,8 +50,9 @@ BROKER_OPTIONS = (
         _version,
         "auto, or a version such as 4.9.3",
         _AUTO,
-        "auto takes a store with a file abort.bak, which 5.4.0 and later leave, as 5.5.0's, and any other as 4.9.3's: "
-        "5.4.0 and later also index tags, 5.3.2 and later dispatch system topics to no further queue",
+        "auto takes a store with rocksdbstore/, which 5.4.0 and later make, as 5.5.0's, one with abort.bak, which "
+        "5.0.0 and later leave, as 5.3.3's, and any other as 4.9.3's: 5.4.0 and later also index tags, 5.3.2 and later "
+        "dispatch system topics to no further queue",
     ),
     Option("enableMultiDispatch", boolean, _SWITCH, False, _BROKERS_DEFAULT),
     Option("enableLmq", boolean, _SWITCH, False, _BROKERS_DEFAULT),
@@ -82,7 +83,7 @@ def broker_version(text: str, store: Path) -> Version:
     match = _VERSION.fullmatch(text)
     if match:
         return int(match[1]), int(match[2]), int(match[3])
-    return _NEWEST if (store / _LEFT_BY_NEWEST).exists() else _OLDEST
+    return next((version for name, version in _SHOWN_BY if (store / name).exists()), _OLDEST)
 
 
 def logic_needs(values: Mapping[str, Any], store: Path, *, arrivals: bool = False) -> LogicNeeds:

@@ -1,0 +1,40 @@
+"""Which broker wrote a store, and what follows from that for what tasks compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reput.streaming.broker_settings import broker_version, logic_needs
+from reput.streaming.config import load_config
+
+
+@pytest.mark.parametrize(
+    ("left", "option", "expected"),
+    [
+        ((), "auto", (4, 9, 3)),
+        (("abort",), "auto", (4, 9, 3)),
+        (("abort.bak",), "auto", (5, 3, 3)),
+        (("abort.bak", "rocksdbstore"), "auto", (5, 5, 0)),
+        (("abort.bak", "rocksdbstore"), "4.9.8", (4, 9, 8)),
+        ((), "5.10.0", (5, 10, 0)),
+    ],
+)
+def test_version_of_a_store(tmp_path: Path, left: tuple[str, ...], option: str, expected: tuple[int, int, int]) -> None:
+    """What a release leaves in a store shows it; the option beats that."""
+    for name in left:
+        (tmp_path / name).touch()
+    assert broker_version(option, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "index_tags", "lmq_topics_only"),
+    [("4.9.3", False, False), ("5.3.1", False, False), ("5.3.2", False, True), ("5.4.0", True, True)],
+)
+def test_what_a_version_does(tmp_path: Path, version: str, index_tags: bool, lmq_topics_only: bool) -> None:
+    """Tags are keys since 5.4.0; system topics go to no further queue since 5.3.2."""
+    config = load_config(tmp_path, overrides=[f"brokerVersion={version}", "enableMultiDispatch=true"])
+    needs = logic_needs(config.values, tmp_path)
+    assert needs.multi_dispatch is not None
+    assert (needs.index_tags, needs.multi_dispatch.lmq_topics_only) == (index_tags, lmq_topics_only)
