@@ -155,6 +155,7 @@ def write_damaged(directory: Path) -> dict[str, list[StoredRecord]]:
     return stored
 
 
+@pytest.mark.slow
 def test_what_the_broker_does_with_damage(rocketmq: RocketMQ, name_server: NameServer, tmp_path: Path) -> None:
     """Which records of a damaged segment it queues; reput stops at the damaged record and says where that is."""
     commitlog = tmp_path / "broker" / "store" / "commitlog"

@@ -152,7 +152,7 @@ def release(request: pytest.FixtureRequest) -> Release:
     return Release(request.param)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_expressions_agree(release: Release, seed: int, tmp_path: Path) -> None:
     """Compiled or refused, true, false, null or throwing: the same for every expression and every properties."""
     maker = Maker(seed)
