@@ -25,6 +25,7 @@ CONF: dict[str, str | int | bool] = {
 }
 
 
+@pytest.mark.slow
 def test_a_running_brokers_answers(rocketmq: RocketMQ, tmp_path: Path) -> None:
     """Keys, ASCII and not, once with times; unique keys; each message found again by its place in the queue."""
     acks_file = tmp_path / "acks"
