@@ -20,7 +20,7 @@ demo: $(READY)  ## tail a real broker's store, compare every file with the broke
 test: $(READY)  ## all tests but the slow ones, a real broker's among them
 	$(IN_MEMORY) $(BIN)/python -m pytest -m "not slow"
 
-test-fast: $(READY)  ## the tests without Spark and without a broker: seconds
+test-fast: $(READY)  ## the tests without Spark and without a broker: about three minutes
 	$(IN_MEMORY) $(BIN)/python -m pytest tests/unit tests/faults -m "not slow and not broker and not spark"
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.sinks.consume_queue_ext_format import MAX_ADDR
+from reput.sinks.consume_queue_ext_format import is_ext_addr, un_decorate
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE
 from reput.sinks.index_format import HEADER_SIZE, IndexHeader
 from reput.sinks.queue_on_disk import (
@@ -22,8 +22,6 @@ from reput.sinks.queue_on_disk import (
 )
 from reput.sinks.store_path import INDEX, consume_queue_ext_file, index_file, is_index_file_name
 
-# ``ConsumeQueueExt#unDecorate``: an address is the byte offset with Long.MIN_VALUE added.
-_EXT_ADDRESS_ZERO = -(2**63)
 Parts = tuple[str, ...]
 
 
@@ -93,10 +91,10 @@ def _expired_ext_files(disk: QueueOnDisk, min_offset: int, end: int) -> list[Par
     if min_offset * CQ_STORE_UNIT_SIZE >= end:
         return []
     address = int(disk.read(min_offset * CQ_STORE_UNIT_SIZE, 1)["tags_code"][0])
-    if address > MAX_ADDR:
+    if not is_ext_addr(address):
         return []
     directory = disk.root.joinpath(*consume_queue_ext_file(disk.topic, disk.queue_id, 0)).parent
     names = filter(is_file_name, names_in(directory))
     sizes = {int(name): (directory / name).stat().st_size for name in sorted(names)}
-    offset = address - _EXT_ADDRESS_ZERO
+    offset = un_decorate(address)
     return [consume_queue_ext_file(disk.topic, disk.queue_id, file) for file in sizes if file + sizes[file] < offset]

@@ -10,6 +10,7 @@ from typing import Any
 
 from reput.sinks.batch_consume_queue import MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE
 from reput.sinks.bloom_filter import BloomFilter
+from reput.sinks.consume_queue_ext import MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT
 from reput.sinks.consumer_filter import load_consumer_filters
 from reput.sinks.logic_window import LogicNeeds
 from reput.sinks.multi_dispatch import MultiDispatch
@@ -57,7 +58,13 @@ BROKER_OPTIONS = (
     Option("enableMultiDispatch", boolean, _SWITCH, False, _BROKERS_DEFAULT),
     Option("enableLmq", boolean, _SWITCH, False, _BROKERS_DEFAULT),
     Option("enableConsumeQueueExt", boolean, _SWITCH, False, _BROKERS_DEFAULT),
-    Option("mappedFileSizeConsumeQueueExt", byte_count(1), _BYTES, 48 * 1024 * 1024, "the broker's default"),
+    Option(
+        "mappedFileSizeConsumeQueueExt",
+        byte_count(1),
+        _BYTES,
+        MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT,
+        "the broker's default",
+    ),
     Option(
         "enableCalcFilterBitMap",
         boolean,
