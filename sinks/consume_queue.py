@@ -95,8 +95,8 @@ class ConsumeQueue(Queue):
         places = view["physical_offset"]
         return (
             int(places[0]) + int(view["msg_size"][0]) > self.max_physic_offset
-            and int(queue_offsets[-1]) * CQ_STORE_UNIT_SIZE <= _LOGIC_OFFSET_MAX
-            and bool((np.diff(queue_offsets) == 1).all())
+            and int(queue_offsets[0]) <= int(queue_offsets[-1]) <= _LOGIC_OFFSET_MAX // CQ_STORE_UNIT_SIZE
+            and bool((np.diff(queue_offsets) == 1).all())  # it is 1 from Long.MAX_VALUE to Long.MIN_VALUE, too
             and bool((places[1:] > places[:-1]).all())  # multi dispatch may send a message to its own queue again
         )
 

@@ -131,6 +131,16 @@ def test_any_order_in_any_batches_equals_the_model(messages: list[Message], data
         assert found == anomalies(records, SETTINGS)
 
 
+def test_queue_offset_that_wraps(tmp_path: Path) -> None:
+    """``Long.MIN_VALUE`` is one more than ``Long.MAX_VALUE`` to numpy: the two in one batch are no run of offsets."""
+    messages = [Message(queue_offset=offset) for offset in (0, 1, 2**63 - 1, -(2**63), 2)]
+    records = write_log(tmp_path / "log", messages)
+    allowed = places(records)
+    found = dispatch(tmp_path / "out", tmp_path / "log", [allowed[0], allowed[2], allowed[4], allowed[-1]])
+    check_output(tmp_path / "out", records, SETTINGS)
+    assert found == anomalies(records, SETTINGS)
+
+
 def test_already_built() -> None:
     """(A): a record that ends at or before its queue's last one is counted and has no entry."""
     queue = ConsumeQueue(b"T", 0)
