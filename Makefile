@@ -8,6 +8,8 @@ DEMO := .work/demo
 # Tests wait for the disk most of their time; in memory, where there is room for their files, they do not.
 ROOMY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 {print "/dev/shm"}')
 IN_MEMORY := $(if $(ROOMY),TMPDIR=$(ROOMY))
+# Two processes: one has the Spark session and the other the brokers when the quick tests are done.
+SIDE_BY_SIDE := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format clean bench
@@ -18,10 +20,10 @@ demo: $(READY)  ## tail a real broker's store, compare every file with the broke
 
 ##@ Develop
 test: $(READY)  ## all tests but the slow ones, a real broker's among them
-	$(IN_MEMORY) $(BIN)/python -m pytest -m "not slow"
+	$(IN_MEMORY) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
 test-fast: $(READY)  ## the tests without Spark and without a broker: about three minutes
-	$(IN_MEMORY) $(BIN)/python -m pytest tests/unit tests/faults -m "not slow and not broker and not spark"
+	$(IN_MEMORY) $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/unit tests/faults -m "not slow and not broker and not spark"
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
 	$(BIN)/ruff check .

@@ -27,6 +27,15 @@ settings.register_profile("nightly", max_examples=10_000, deadline=None, suppres
 settings.load_profile("default")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share something costly in one process (``--dist loadgroup``): the session, the brokers."""
+    for item in items:
+        for name in ("spark", "broker"):
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.xdist_group(name))
+                break
+
+
 @dataclass(frozen=True)
 class BrokerStore:
     """A store that a real broker left: its root, its broker.conf, and what tests know of it."""

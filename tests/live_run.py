@@ -30,7 +30,7 @@ BROKER_CONF: dict[str, str | int | bool] = {
 }
 SINKS = ("consumequeue", "index")
 SAMPLE_SECONDS = 0.1
-CATCH_UP_SECONDS = 120.0
+CATCH_UP_SECONDS = 300.0  # a stuck tail, not a slow machine
 
 
 @dataclass
@@ -86,8 +86,9 @@ class LiveTail:
             self._process.wait()
 
     def log_tail(self) -> str:
-        """The last lines it wrote."""
-        return "\n".join(self._log.read_text().splitlines()[-20:])
+        """The last lines that it and its Spark wrote."""
+        logs = [path for path in (self._log, self.output / "reput" / "spark.log") if path.exists()]
+        return "\n".join(line for path in logs for line in path.read_text(errors="replace").splitlines()[-20:])
 
     def end_offset(self, *sinks: str) -> int:
         """How far the slowest of the sinks is, -1 before it is ready."""

@@ -79,6 +79,7 @@ def plain(client: Client, messages: int) -> int:
         count=messages,
         mode=client.random.choice(["sync", "async"]),
         batch=client.random.choice([0, 0.2, 0.6]),
+        sendTimeoutMs=60_000,  # a million messages on a busy machine
         **shape(client),
     )
     return report["acknowledged"]
