@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="all shapes, the main cases")
     parser.add_argument("--shapes", nargs="*", choices=list(SHAPES), help="of --all, only these")
     parser.add_argument("--messages", type=int, help="of the log; 10 million unless told")
-    parser.add_argument("--log-bytes", type=int, default=3 << 30, help="of --all, at most so much log a shape")
+    parser.add_argument("--log-bytes", type=int, default=2 << 30, help="of --all, at most so much log a shape")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cold-rounds", type=int, default=3)
     parser.add_argument("--docs", type=Path, help="put results into the pages of this directory")
