@@ -22,7 +22,7 @@ from benchmarks.digests import Digests, differing_files, store_digests
 from benchmarks.measure import Run, Summary, as_dict, in_turn, summarize
 from benchmarks.page_cache import drop, held_in_memory
 from benchmarks.shapes import ALL, SHAPES, MadeLog, fitting, made_log
-from benchmarks.subjects import BrokerCase, ReputCase
+from benchmarks.subjects import COMMAND, TAIL, BrokerCase, ReputCase
 
 Case = BrokerCase | ReputCase
 
@@ -48,6 +48,7 @@ STANDARD: tuple[Case, ...] = (
     ReputCase("reput local[2], index as 5.5.0", V5, TWO_CORES, index_of="5.5.0"),
     BrokerCase(f"{V5}, concurrent", V5, "5.5.0", CONCURRENT),
     ReputCase("reput local[1], queues only", V4_QUEUES, ONE_CORE, index_of=None),
+    *([] if COMMAND is TAIL else [ReputCase("reput tail local[2]", V4, TWO_CORES, command=TAIL)]),
 )
 COLD: tuple[Case, ...] = PAIRS[:2]
 # Beside the log: index files and queues of a run, processes, Spark.

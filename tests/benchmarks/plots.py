@@ -31,10 +31,10 @@ def shapes(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     figure, axes = _figure(len(found) * 0.5 + 1.2)
     if figure is None:
         return
-    for place, shape in enumerate(reversed(found.values())):
+    for place, shape in enumerate(reversed(list(found.values()))):
         for case, shift, color in zip(shape["cases"], (0.2, -0.2), (_BROKER, _REPUT), strict=False):
             axes.barh(place + shift, case["rate"], 0.4, color=color, label=case["case"] if not place else None)
-    axes.set_yticks(range(len(found)), list(reversed(found)))
+    axes.set_yticks(range(len(found)), list(found)[::-1])
     axes.set_xlabel("messages/s without start-up")
     axes.legend(loc="lower right")
     _save(figure, axes, path, "Reput of logs of several shapes")

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 from broker.artifacts import HarnessError
 from broker.java_process import free_port, tail
@@ -98,6 +100,64 @@ class BrokerCase:
         return Result(run, store)
 
 
+class Command(Protocol):
+    """One command of reput that makes everything from a log."""
+
+    def words(self, store: Path, output: Path, table: Path | None) -> list[str]:
+        """The command line without options."""
+
+    def figures(self, output: str, log: str) -> tuple[int, float]:
+        """Messages and seconds without start-up, from standard output and from what was logged."""
+
+
+class RebuildCommand:
+    """`reput rebuild`."""
+
+    def words(self, store: Path, output: Path, table: Path | None) -> list[str]:
+        """See `Command`."""
+        return ["rebuild", "--json", *_paths(store, output, table)]
+
+    def figures(self, output: str, log: str) -> tuple[int, float]:
+        """See `Command`; the start-up ends when the first record is read."""
+        report = json.loads(output)
+        return report["messages"], report["seconds"]["all"] - report["seconds"]["start_up"]
+
+
+class TailCommand:
+    """`reput tail --available-now`."""
+
+    def words(self, store: Path, output: Path, table: Path | None) -> list[str]:
+        """See `Command`."""
+        return ["tail", "--available-now", *_paths(store, output, table)]
+
+    def figures(self, output: str, log: str) -> tuple[int, float]:
+        """See `Command` and `batch_seconds`."""
+        counts = {int(count) for count in re.findall(r"^\w+: (\d+) messages in ", output, re.MULTILINE)}
+        if len(counts) != 1:
+            raise SystemExit(f"the queries disagree on the number of messages: {output}")
+        return counts.pop(), batch_seconds(log.splitlines())
+
+
+def _paths(store: Path, output: Path, table: Path | None) -> list[str]:
+    words = ["--store", str(store), "--broker-conf", str(store / "broker.conf"), "--output", str(output)]
+    return [*words, *([f"--table={table}"] if table else [])]
+
+
+def batch_seconds(lines: Sequence[str]) -> float:
+    """Seconds from the begin of the first micro-batch to the end of the last, as a log of `reput tail` tells them."""
+    batches = [
+        (datetime.fromisoformat(found[1].replace(",", ".")).timestamp(), int(found[2]) / max(int(found[3]), 1))
+        for line in lines
+        if (found := BATCH.match(line))
+    ]
+    return max(end for end, _ in batches) - min(end - seconds for end, seconds in batches)
+
+
+TAIL, REBUILD = TailCommand(), RebuildCommand()
+#: The command that is measured: the batch rebuild where this reput has it.
+COMMAND: Command = REBUILD if find_spec("reput.streaming.cli_rebuild") else TAIL
+
+
 @dataclass(frozen=True)
 class ReputCase:
     """The command line with options. `index_of` is the release whose index it writes, None for no index."""
@@ -107,6 +167,7 @@ class ReputCase:
     options: tuple[tuple[str, str], ...] = ()
     index_of: str | None = "4.9.3"
     has_table: bool = False
+    command: Command = COMMAND
     #: Processes of a cluster that work for it.
     also: tuple[int, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -126,43 +187,13 @@ class ReputCase:
             options["messageIndexEnable"] = "false"
         elif self.index_of != "4.9.3":
             options["brokerVersion"] = self.index_of
-        words = COMMAND.words(log.store, output, table if self.has_table else None)
+        words = self.command.words(log.store, output, table if self.has_table else None)
+        words += [f"--option={name}={value}" for name, value in options.items()]
         command = [str(Path(sys.executable).with_name("reput")), *words]
-        command += [f"--option={name}={value}" for name, value in options.items()]
         errors = work / "output.log"
         seconds_in_all, said, usage = run_watched(command, errors, "driver Python", self.also, self.environment)
-        messages, seconds = COMMAND.figures(said, errors.read_text())
+        messages, seconds = self.command.figures(said, errors.read_text())
         return Result(Run(messages, seconds, seconds_in_all, usage), output)
-
-
-class TailCommand:
-    """`reput tail --available-now` as the command that is measured."""
-
-    def words(self, store: Path, output: Path, table: Path | None) -> list[str]:
-        """The command line without options."""
-        words = ["tail", "--available-now", "--store", str(store), "--broker-conf", str(store / "broker.conf")]
-        return [*words, "--output", str(output), *([f"--table={table}"] if table else [])]
-
-    def figures(self, output: str, log: str) -> tuple[int, float]:
-        """Messages, and seconds from the begin of the first micro-batch to the end of the last; see `batch_seconds`."""
-        counts = {int(count) for count in re.findall(r"^\w+: (\d+) messages in ", output, re.MULTILINE)}
-        if len(counts) != 1:
-            raise SystemExit(f"the queries disagree on the number of messages: {output}")
-        return counts.pop(), batch_seconds(log.splitlines())
-
-
-def batch_seconds(lines: Sequence[str]) -> float:
-    """Seconds from the begin of the first micro-batch to the end of the last, as a log of `reput tail` tells them."""
-    batches = [
-        (datetime.fromisoformat(found[1].replace(",", ".")).timestamp(), int(found[2]) / max(int(found[3]), 1))
-        for line in lines
-        if (found := BATCH.match(line))
-    ]
-    return max(end for end, _ in batches) - min(end - seconds for end, seconds in batches)
-
-
-#: The command that is measured.
-COMMAND = TailCommand()
 
 
 def _segment_facts(log: MadeLog) -> dict[str, tuple[int, int]]:

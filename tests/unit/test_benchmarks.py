@@ -18,7 +18,7 @@ from benchmarks.latency_watch import CommitWatch, QueueFollower, QueueWatch
 from benchmarks.measure import Run, Usage, in_turn, split, summarize
 from benchmarks.processes import Sampler, kind_of, run_watched, tree
 from benchmarks.shapes import SHAPES, fitting, made_log
-from benchmarks.subjects import BrokerCase, ReputCase, TailCommand, batch_seconds
+from benchmarks.subjects import BrokerCase, RebuildCommand, ReputCase, TailCommand, batch_seconds
 
 from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.range_reader import DecodeOptions, read_windows
@@ -272,6 +272,12 @@ def test_the_seconds_of_a_tail_are_between_its_first_batchs_begin_and_its_lasts_
     assert TailCommand().figures(summary, "\n".join(lines)) == (2000, pytest.approx(3.0))
     with pytest.raises(SystemExit, match="disagree"):
         TailCommand().figures(summary.replace("2000", "2001", 1), "\n".join(lines))
+
+
+def test_the_seconds_of_a_rebuild_are_without_its_start_up() -> None:
+    """Of the JSON report that `reput rebuild --json` prints."""
+    said = '{"messages": 2000, "seconds": {"start_up": 9.5, "read": 2.0, "write": 1.5, "all": 12.0}}'
+    assert RebuildCommand().figures(said, "INFO rebuild: ...") == (2000, pytest.approx(2.5))
 
 
 # --- latency ---------------------------------------------------------------------------------------------
