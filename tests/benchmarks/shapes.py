@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def made_log(work: Path, name: str, shape: Shape) -> MadeLog:
     store = work / "logs" / f"{name}-{shape.messages}"
     marker = store / MADE
     if not marker.exists():
+        shutil.rmtree(store, ignore_errors=True)  # what a stopped run had begun
         size_bytes = make_log(store, shape)
         for path in [*(store / "commitlog").iterdir(), store / "broker.conf"]:
             _sync(path)

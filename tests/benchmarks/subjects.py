@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -79,20 +80,21 @@ class BrokerCase:
         words = [f"{name}={value}" for name, value in settings.items()]
         process = RocketMQ(self.version).launch(home, BROKER_JVM, "BrokerReput", *words)
         sampler = Sampler(process.pid, "broker JVM")
+        deadline = time.monotonic() + BROKER_TIMEOUT_S
         try:
-            while (code := process.wait(POLL_S)) is None:
+            while (code := process.wait(POLL_S)) is None and time.monotonic() < deadline:
                 sampler.sample()
         finally:
             process.end()
-        if code:
-            raise HarnessError(f"{self.name} ended with {code}\n{tail(home / 'rocketmq.log', process.stderr)}")
+        if code != 0:
+            raise HarnessError(f"{self.name} ended with {code} (None: not in time)\n{tail(home / 'rocketmq.log', process.stderr)}")
         if before != _segment_facts(log):
             raise SystemExit(f"{self.name} changed {log.commit_log}")
         said = json.loads(process.stdout.read_text().splitlines()[-1])
         run = Run(
             messages=said["messages"],
             seconds=said["seconds"],
-            # Its files are whole when it is closed; closing waits by the clock, which is nobody's speed.
+            # Until nothing is behind: closing waits by the clock, which is nobody's speed.
             seconds_in_all=said["jvm_seconds"],
             usage=sampler.usage,
             details=said,

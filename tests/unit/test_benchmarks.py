@@ -166,6 +166,7 @@ def test_a_run_is_judged_by_the_broker_that_ran_before(tmp_path: Path) -> None:
 def test_a_shape_is_what_its_name_says(name: str, tmp_path: Path) -> None:
     """Every record is read back, hosts and sizes are the shape's; a second call makes nothing."""
     shape = replace(SHAPES[name], messages=300, mapped_file_size=1 << 20)
+    write(tmp_path / "logs" / f"{name}-300" / "commitlog" / "00", b"a stopped run's")
     log = made_log(tmp_path, name, shape)
     queue = MappedFileQueue.load([log.commit_log])
     end = ReputEndFinder(check_crc=True, tail_guard_ms=0).find(queue, 0).offset
