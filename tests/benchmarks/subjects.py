@@ -87,7 +87,8 @@ class BrokerCase:
         finally:
             process.end()
         if code != 0:
-            raise HarnessError(f"{self.name} ended with {code} (None: not in time)\n{tail(home / 'rocketmq.log', process.stderr)}")
+            why = tail(home / "rocketmq.log", process.stderr)
+            raise HarnessError(f"{self.name} ended with {code} (None: not in time)\n{why}")
         if before != _segment_facts(log):
             raise SystemExit(f"{self.name} changed {log.commit_log}")
         said = json.loads(process.stdout.read_text().splitlines()[-1])
