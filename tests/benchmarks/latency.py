@@ -8,12 +8,14 @@ Messages that were stored while Spark started or caught up are sent before and n
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,9 @@ COLUMNS = (
     *("sent/s", "messages", "reached/s"),
     *("queue entry: median, ms", "p95", "p99"),
     *("row: median, ms", "p95", "p99"),
-    *("micro-batches of `logic`: median, ms", "of `table`"),
+    *("micro-batch of its period, `logic`: median, ms", "`table`"),
 )
-BATCH = re.compile(r"INFO (\w+): \[(\d+), \d+\): (\d+) messages, (\d+) messages/s")
+BATCH = re.compile(r"(\S+ \S+) INFO (\w+): \[(\d+), \d+\): (\d+) messages, (\d+) messages/s")
 
 Int64s = NDArray[np.int64]
 
@@ -54,14 +56,29 @@ class Tail(LiveTail):
         super().__init__(broker, work)
         self._broker_conf.write_text("")
 
-    def batch_ms(self, query: str, start: int) -> float:
-        """The median duration of the query's micro-batches that began at `start` or behind."""
-        found = [
-            1000 * int(match[3]) / max(int(match[4]), 1)
-            for match in BATCH.finditer(self._log.read_text())
-            if match[1] == query and int(match[2]) >= start
-        ]
-        return statistics.median(found) if found else float("nan")
+    def pace(self, query: str, start: int) -> Pace:
+        """The query's pace from `start` of the log on."""
+        return pace(self._log.read_text(), query, start)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Medians in milliseconds: of a micro-batch itself, and from the end of one to the end of the next.
+
+    What the second has more is Spark's between two micro-batches, and waiting for messages.
+    """
+
+    batch_ms: float
+    period_ms: float
+
+
+def pace(log: str, query: str, start: int) -> Pace:
+    """The pace of a query's micro-batches that began at `start` or behind, from the log of `reput tail`."""
+    found = [match for match in BATCH.finditer(log) if match[2] == query and int(match[3]) >= start]
+    ends = [datetime.fromisoformat(match[1].replace(",", ".")).timestamp() * 1000 for match in found]
+    batches = [1000 * int(match[4]) / max(int(match[5]), 1) for match in found]
+    periods = [after - before for before, after in itertools.pairwise(ends)]
+    return Pace(*(statistics.median(values) if values else float("nan") for values in (batches, periods)))
 
 
 @dataclass(frozen=True)
@@ -73,8 +90,8 @@ class Delays:
     reached: float
     queue_ms: dict[int, float]
     row_ms: dict[int, float]
-    logic_batch_ms: float
-    table_batch_ms: float
+    logic: Pace
+    table: Pace
 
     def row(self) -> list[str]:
         """The figures in the order of `COLUMNS`."""
@@ -82,7 +99,7 @@ class Delays:
             *(f"{self.rate:,}", f"{self.messages:,}", f"{self.reached:,.0f}"),
             *(f"{self.queue_ms[percent]:,.0f}" for percent in PERCENTILES),
             *(f"{self.row_ms[percent]:,.0f}" for percent in PERCENTILES),
-            *(f"{self.logic_batch_ms:,.0f}", f"{self.table_batch_ms:,.0f}"),
+            *(f"{pace.batch_ms:,.0f} of {pace.period_ms:,.0f}" for pace in (self.logic, self.table)),
         ]
 
 
@@ -143,14 +160,14 @@ def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int) -> Delays:
         reached=float(sent["sent_per_second"]),
         queue_ms=percentiles(entries.delays(offsets, times)),
         row_ms=percentiles(commits.delays(offsets, times)),
-        logic_batch_ms=tail.batch_ms("logic", start),
-        table_batch_ms=tail.batch_ms("table", start),
+        logic=tail.pace("logic", start),
+        table=tail.pace("table", start),
     )
 
 
 def results_of(delays: Sequence[Delays]) -> list[dict[str, Any]]:
     """Everything, for JSON."""
-    return [vars(found) for found in delays]
+    return [asdict(found) for found in delays]
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import pytest
 from benchmarks import measure, page_cache, report
 from benchmarks.bench import Judge
 from benchmarks.digests import differing_files, file_digest, store_digests
+from benchmarks.latency import pace
 from benchmarks.latency_watch import CommitWatch, QueueFollower, QueueWatch
 from benchmarks.measure import Run, Usage, in_turn, split, summarize
 from benchmarks.processes import Sampler, kind_of, run_watched, tree
@@ -282,6 +283,19 @@ def test_the_seconds_of_a_rebuild_are_without_its_start_up() -> None:
 
 
 # --- latency ---------------------------------------------------------------------------------------------
+
+
+def test_the_pace_of_a_query_is_read_from_its_log() -> None:
+    """Medians of the micro-batches behind the warm-up; the other query's lines do not count."""
+    lines = [
+        "2026-11-21 11:43:00,000 INFO logic: [0, 10): 90 messages, 1 messages/s, 1.3 MB/s, ? bytes behind",
+        "2026-11-21 11:43:03,000 INFO logic: [10, 20): 100 messages, 500 messages/s, 1.3 MB/s, ? bytes behind",
+        "2026-11-21 11:43:03,100 INFO table: [10, 20): 100 messages, 100 messages/s, 1.3 MB/s, ? bytes behind",
+        "2026-11-21 11:43:03,400 INFO logic: [20, 30): 100 messages, 1000 messages/s, 1.3 MB/s, ? bytes behind",
+        "2026-11-21 11:43:04,000 INFO logic: [30, 40): 300 messages, 1000 messages/s, 1.3 MB/s, ? bytes behind",
+    ]
+    found = pace("\n".join(lines), "logic", 10)
+    assert (found.batch_ms, found.period_ms) == pytest.approx((200, 500))
 
 
 def entry(offset: int) -> bytes:
