@@ -18,6 +18,7 @@ from benchmarks.latency import pace
 from benchmarks.latency_watch import CommitWatch, QueueFollower, QueueWatch
 from benchmarks.measure import Run, Usage, in_turn, split, summarize
 from benchmarks.processes import Sampler, kind_of, run_watched, tree
+from benchmarks.scale import estimate, points
 from benchmarks.shapes import SHAPES, fitting, made_log
 from benchmarks.subjects import BrokerCase, RebuildCommand, ReputCase, TailCommand, batch_seconds
 
@@ -74,6 +75,32 @@ def test_one_core_and_two_tell_what_is_serial(one: float, two: float, serial: fl
     assert (found.serial, found.parallel) == pytest.approx((serial, parallel))
     assert found.on(1) == pytest.approx(one)
     assert found.on(2) == pytest.approx(max(two, one / 2))
+
+
+def test_the_estimate_tells_what_is_extrapolated() -> None:
+    """10 TB in records of 500 bytes on 50 machines of 16 cores, from 1 and 0.6 microseconds a message."""
+    run = replace(RUNS[0], messages=1_000_000)
+    one, two = (summarize(f"{cores}", "b", [replace(run, seconds=s)]) for cores, s in ((1, 1.0), (2, 0.6)))
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in estimate(one, two, 500).splitlines()]
+    assert lines[0][0] == "20,000,000,000 messages of 500 bytes"
+    assert [line[1:] for line in lines[2:]] == [
+        ["1.0000", "5.56"],
+        ["0.6000", "3.33"],
+        ["0.2000", "1.11"],
+        ["0.2010", "1.12"],
+    ]
+    assert [line[0].rpartition(" ")[2] for line in lines[2:]] == [
+        "measured",
+        "measured",
+        "extrapolated",
+        "extrapolated",
+    ]
+
+
+def test_a_plots_points_are_read_from_their_names() -> None:
+    """The number a point's name begins with, a line a case."""
+    case = ReputCase("reput", "b")
+    assert points({"1,000 queues": {case: RUNS}, "10 queues": {case: RUNS[:1]}}) == {"reput": [(1000, 50), (10, 25)]}
 
 
 # --- report ----------------------------------------------------------------------------------------------
