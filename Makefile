@@ -10,9 +10,11 @@ ROOMY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$1
 IN_MEMORY := $(if $(ROOMY),TMPDIR=$(ROOMY))
 # Two processes: one has the Spark session and the other the brokers when the quick tests are done.
 SIDE_BY_SIDE := -n 2 --dist loadgroup
+PLOTS = $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[bench]'
+BENCH = PYTHONPATH=tests $(BIN)/python -m benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint format clean bench
+.PHONY: help demo test test-fast lint format clean bench bench-all bench-scale bench-latency
 
 ##@ Use
 demo: $(READY)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -35,14 +37,29 @@ format: $(READY)  ## let ruff format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## messages per second of the decoder, `logic` and `table`, on a log of 10 million messages
-	$(BIN)/python tests/benchmarks/throughput.py --work .work/bench
+##@ Measure (a quiet machine; figures go into docs/)
+bench: $(READY)  ## brokers' reput and reput on 10 million messages: half an hour
+	$(PLOTS)
+	$(BENCH).bench --work .work/bench --docs docs
 
+bench-all: $(READY)  ## logs of other shapes, 25 GB of disk: an hour and a half
+	$(PLOTS)
+	$(BENCH).bench --work .work/bench --docs docs --all --rounds 3
+
+bench-scale: $(READY)  ## curves over messages, queues, cores, and a standalone cluster, 30 GB of disk: an hour and a half
+	$(PLOTS)
+	$(BENCH).scale --work .work/bench --docs docs
+
+bench-latency: $(READY)  ## the delay behind a live broker at three rates: six minutes
+	$(PLOTS)
+	$(BENCH).latency --work .work/latency --docs docs
+
+##@ Tidy
 clean:  ## remove what demo, tests and benchmarks left, and the environment
 	rm -rf $(VENV) .work build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "reput needs Python 3.10 or later, this is " + sys.version)'

@@ -56,7 +56,7 @@ class Shape:
     non_ascii: bool
 
     def __post_init__(self) -> None:
-        limits = {"messages": (1, 10**9), "body_bytes": (100, 65_536), "queues": (1, 10_000)}
+        limits = {"messages": (1, 10**9), "body_bytes": (100, 65_536), "queues": (1, 100_000)}
         for name, (least, most) in (limits | {"keys": (0, 10), "topics": (1, min(self.queues, TOPICS_MAX))}).items():
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"{name} is {getattr(self, name)}, not in {least}..{most}")

@@ -1,0 +1,197 @@
+"""How long a message takes from the broker's store timestamp to reput's queue entry and to its row in the table.
+
+A real 4.9.3 broker on loopback, a client that sends at a rate, `reput tail` beside it. Queue files are looked at every
+few milliseconds, as a consumer would see them; the table's rows are there when their commit is in ``_delta_log``.
+Messages that were stored while Spark started or caught up are sent before and not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from broker.rocketmq import Broker, RocketMQ
+from live_run import SINKS, LiveTail, log_end
+from numpy.typing import NDArray
+
+from benchmarks import machine, report
+from benchmarks.latency_watch import CommitWatch, QueueWatch
+from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.range_reader import DecodeOptions, read_windows
+from reput.source.reput_end_offset import ReputEndFinder
+
+RATES = (100, 2_000, 20_000)
+TOPICS = "Latency0:4,Latency1:4"
+BODY_BYTES = 350
+QUEUE_FILE_BYTES = 6_000_000
+SINGLES_MAX = 5000
+SETTLE_S = 0.5
+PERCENTILES = (50, 95, 99)
+PAGE = "benchmarks.md"
+COLUMNS = (
+    *("sent/s", "messages", "reached/s"),
+    *("queue entry: median, ms", "p95", "p99"),
+    *("row: median, ms", "p95", "p99"),
+    *("micro-batch of its period, `logic`: median, ms", "`table`"),
+)
+BATCH = re.compile(r"(\S+ \S+) INFO (\w+): \[(\d+), \d+\): (\d+) messages, (\d+) messages/s")
+
+Int64s = NDArray[np.int64]
+
+
+class Tail(LiveTail):
+    """`reput tail` beside a broker that runs on defaults."""
+
+    def __init__(self, broker: Broker, work: Path) -> None:
+        super().__init__(broker, work)
+        self._broker_conf.write_text("")
+
+    def pace(self, query: str, start: int) -> Pace:
+        """The query's pace from `start` of the log on."""
+        return pace(self._log.read_text(), query, start)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Medians in milliseconds: of a micro-batch itself, and from the end of one to the end of the next.
+
+    What the second has more is Spark's between two micro-batches, and waiting for messages.
+    """
+
+    batch_ms: float
+    period_ms: float
+
+
+def pace(log: str, query: str, start: int) -> Pace:
+    """The pace of a query's micro-batches that began at `start` or behind, from the log of `reput tail`."""
+    found = [match for match in BATCH.finditer(log) if match[2] == query and int(match[3]) >= start]
+    ends = [datetime.fromisoformat(match[1].replace(",", ".")).timestamp() * 1000 for match in found]
+    batches = [1000 * int(match[4]) / max(int(match[5]), 1) for match in found]
+    periods = [after - before for before, after in itertools.pairwise(ends)]
+    return Pace(*(statistics.median(values) if values else float("nan") for values in (batches, periods)))
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Milliseconds by percentile of one rate, and what was sent."""
+
+    rate: int
+    messages: int
+    reached: float
+    queue_ms: dict[int, float]
+    row_ms: dict[int, float]
+    logic: Pace
+    table: Pace
+
+    def row(self) -> list[str]:
+        """The figures in the order of `COLUMNS`."""
+        return [
+            *(f"{self.rate:,}", f"{self.messages:,}", f"{self.reached:,.0f}"),
+            *(f"{self.queue_ms[percent]:,.0f}" for percent in PERCENTILES),
+            *(f"{self.row_ms[percent]:,.0f}" for percent in PERCENTILES),
+            *(f"{pace.batch_ms:,.0f} of {pace.period_ms:,.0f}" for pace in (self.logic, self.table)),
+        ]
+
+
+def percentiles(delays: NDArray[np.float64]) -> dict[int, float]:
+    """The percentiles of at least one delay."""
+    return dict(zip(PERCENTILES, np.percentile(delays, PERCENTILES).tolist(), strict=True))
+
+
+def stored(store: Path, start: int, end: int) -> tuple[Int64s, Int64s]:
+    """Physical offsets and store timestamps (ms) of the log's messages in ``[start, end)``."""
+    offsets, times = [], []
+    for file in MappedFileQueue.load([store / "commitlog"]).files:
+        first, last = max(start, file.file_from_offset), min(end, file.file_from_offset + file.size)
+        if first < last:
+            for window in read_windows(file, first, last, DecodeOptions()):
+                offsets.append(window.columns.physical_offset)
+                times.append(window.columns.store_timestamp)
+    return np.concatenate(offsets), np.concatenate(times)
+
+
+def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int) -> Delays:
+    """One rate, on a broker, an output and a table of its own."""
+    work.mkdir(parents=True)
+    with rocketmq.name_server(work / "namesrv") as names, rocketmq.broker(work / "broker", names, {}) as broker:
+        tail = Tail(broker, work)
+        guard = ReputEndFinder(check_crc=False, tail_guard_ms=0)
+        tail.start()
+        try:
+            rocketmq.workload("send", names, topics=TOPICS, count=2000, mode="sync", bodyMax=BODY_BYTES)
+            start = log_end(guard, broker.store)
+            tail.wait_for(start, *SINKS, "messages")
+            entries, commits = QueueWatch(tail.output / "consumequeue", QUEUE_FILE_BYTES), CommitWatch(tail.table)
+            with entries, commits:
+                # Above a few thousand sends a second the client is what is measured: batches then.
+                batch = 0.9 if rate > SINGLES_MAX else 0
+                sent = rocketmq.workload(
+                    *("send", names),
+                    topics=TOPICS,
+                    rate=rate,
+                    seconds=seconds,
+                    threads=2,
+                    mode="async",
+                    batch=batch,
+                    batchMax=32,
+                    bodyMax=BODY_BYTES,
+                )
+                end = log_end(guard, broker.store)
+                tail.wait_for(end, *SINKS, "messages")
+                time.sleep(SETTLE_S)
+            offsets, times = stored(broker.store, start, end)
+            broker.stop()
+            tail.stop()
+        finally:
+            tail.kill()
+    return Delays(
+        rate=rate,
+        messages=offsets.size,
+        reached=float(sent["sent_per_second"]),
+        queue_ms=percentiles(entries.delays(offsets, times)),
+        row_ms=percentiles(commits.delays(offsets, times)),
+        logic=tail.pace("logic", start),
+        table=tail.pace("table", start),
+    )
+
+
+def results_of(delays: Sequence[Delays]) -> list[dict[str, Any]]:
+    """Everything, for JSON."""
+    return [asdict(found) for found in delays]
+
+
+def main() -> None:
+    """Measure each rate and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, required=True, help="a directory; each rate gets a new one below it")
+    parser.add_argument("--rates", type=int, nargs="*", default=list(RATES), help="messages a second")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--version", default="4.9.3", help="of RocketMQ")
+    parser.add_argument("--docs", type=Path, help="put results into the pages of this directory")
+    given = parser.parse_args()
+    given.work.mkdir(parents=True, exist_ok=True)
+    found_on = machine.facts(given.work)
+    rocketmq, found = RocketMQ(given.version), []
+    for rate in given.rates:
+        with tempfile.TemporaryDirectory(dir=given.work.resolve(), prefix=f"rate-{rate}-") as scratch:
+            found.append(measure(rocketmq, Path(scratch) / "run", rate, given.seconds))
+        print(" | ".join(found[-1].row()), flush=True)
+    head = f"{given.seconds} s each; table trigger 1 s; {machine.sentence(found_on)}."
+    block = f"{head}\n\n{report.markdown_table(COLUMNS, [delays.row() for delays in found])}"
+    print(block)
+    results = {"machine": found_on, "rates": results_of(found)}
+    report.save(results, block, "latency", given.work, given.docs, PAGE)
+
+
+if __name__ == "__main__":
+    main()

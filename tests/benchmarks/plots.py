@@ -1,0 +1,73 @@
+"""PNG plots of results; without matplotlib (the extra `bench`) nothing is drawn, and that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Summary
+
+_BROKER, _REPUT = "#8c8c8c", "#1f77b4"
+
+
+def rates(summaries: Sequence[Summary], path: Path, title: str) -> None:
+    """Bars of messages a second without start-up, from the slowest to the fastest run, and a mark with start-up."""
+    figure, axes = _figure(len(summaries) * 0.4 + 1.2)
+    if figure is None:
+        return
+    for place, summary in enumerate(reversed(summaries)):
+        color = _BROKER if summary.case.startswith("broker") else _REPUT
+        spread = [[summary.rate - summary.rate_min], [summary.rate_max - summary.rate]]
+        axes.barh(place, summary.rate, color=color, xerr=spread, ecolor="black", capsize=3)
+        axes.plot(summary.rate_in_all, place, "k|", markersize=12)
+    axes.set_yticks(range(len(summaries)), [summary.case for summary in reversed(summaries)])
+    axes.set_xlabel("messages/s without start-up; | with start-up")
+    _save(figure, axes, path, title)
+
+
+def shapes(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """For each shape, messages a second of the first two cases: broker and reput."""
+    figure, axes = _figure(len(found) * 0.5 + 1.2)
+    if figure is None:
+        return
+    for place, shape in enumerate(reversed(list(found.values()))):
+        for case, shift, color in zip(shape["cases"], (0.2, -0.2), (_BROKER, _REPUT), strict=False):
+            axes.barh(place + shift, case["rate"], 0.4, color=color, label=case["case"] if not place else None)
+    axes.set_yticks(range(len(found)), list(found)[::-1])
+    axes.set_xlabel("messages/s without start-up")
+    axes.legend(loc="lower right")
+    _save(figure, axes, path, "Reput of logs of several shapes")
+
+
+def curves(lines: Mapping[str, Sequence[tuple[float, float]]], path: Path, title: str, labels: tuple[str, str]) -> None:
+    """Lines through measured points, the x axis logarithmic."""
+    figure, axes = _figure(4)
+    if figure is None:
+        return
+    for name, points in lines.items():
+        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    axes.set_xscale("log")
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    _save(figure, axes, path, title)
+
+
+def _figure(height: float) -> tuple[Any, Any]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        print("no plot: pip install 'rocketmq-reput[bench]'", flush=True)
+        return None, None
+    figure = Figure(figsize=(9, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure: Any, axes: Any, path: Path, title: str) -> None:
+    axes.set_title(title)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=110)
+    print(f"wrote {path}", flush=True)

@@ -1,0 +1,177 @@
+"""How time grows with messages, queues and cores, and on a Spark standalone cluster of one worker against two.
+
+``make bench-scale``; one curve only with ``--only messages|queues|cores|cluster``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from spark_cluster import SparkCluster
+
+from benchmarks import machine, plots, report
+from benchmarks.bench import ONE_CORE, OTHER_BYTES, TWO_CORES, V4, Bench, Case, results_of, summaries_of
+from benchmarks.measure import Run, Summary, in_turn, split
+from benchmarks.page_cache import held_in_memory
+from benchmarks.shapes import SHAPES, MadeLog, fitting, made_log
+from benchmarks.subjects import BrokerCase, ReputCase
+
+CURVES = ("messages", "queues", "cores", "cluster")
+MESSAGES = (3_000_000, 10_000_000, 30_000_000)
+QUEUES = ("queues-10", "standard", "queues-1000", "queues-10000", "queues-100000")
+QUEUE_MESSAGES = 3_000_000
+MAP_COUNT = Path("/proc/sys/vm/max_map_count")
+BROKER = BrokerCase(V4, V4, "4.9.3")
+REPUT = ReputCase("reput local[2]", V4, TWO_CORES)
+REPUT_ONE = ReputCase("reput local[1]", V4, ONE_CORE)
+PAGE = "scale.md"
+COLUMNS = ("case", "messages", "seconds", "messages/s", "slowest to fastest", "seconds in all", "CPU µs", "files equal")
+# The estimate's log and cluster.
+LOG_BYTES = 10e12
+MACHINES = 50
+CORES = 16
+STANDARD_RECORD_BYTES = 517.4
+
+Runs = dict[Case, list[Run]]
+
+
+def measured(given: argparse.Namespace, log: MadeLog, cases: tuple[Case, ...]) -> Runs:
+    """Measure the cases on a log, in memory if it fits there."""
+    fits = log.size_bytes + OTHER_BYTES < machine.available_memory()
+    print(f"{log.name}: {log.messages:,} messages, {'held in memory' if fits else 'read from the disk'}", flush=True)
+    bench = Bench(log, given.work)
+    with held_in_memory(log.commit_log) if fits else nullcontext():
+        return in_turn(cases, given.rounds, bench.run)
+
+
+def of_messages(given: argparse.Namespace) -> dict[str, Runs]:
+    """The standard shape, longer and longer."""
+    shape = SHAPES["standard"]
+    counts = [count // given.divide for count in MESSAGES]
+    logs = [made_log(given.work, "standard", replace(shape, messages=count)) for count in counts]
+    return {f"{log.messages:,} messages": measured(given, log, (BROKER, REPUT)) for log in logs}
+
+
+def of_queues(given: argparse.Namespace) -> dict[str, Runs]:
+    """The same number of messages over more and more queues."""
+    found = {}
+    for name in QUEUES:
+        shape = replace(SHAPES[name], messages=QUEUE_MESSAGES // given.divide)
+        # A broker maps every queue file into memory.
+        has_broker = shape.queues < int(MAP_COUNT.read_text())
+        cases = (BROKER, REPUT) if has_broker else (REPUT,)
+        found[f"{shape.queues:,} queues"] = measured(given, made_log(given.work, name, shape), cases)
+    return found
+
+
+def of_cores(given: argparse.Namespace) -> dict[str, Runs]:
+    """One core and two."""
+    shape = replace(SHAPES["standard"], messages=10_000_000 // given.divide)
+    log = made_log(given.work, "standard", fitting(shape, machine.available_memory() - OTHER_BYTES))
+    return {"cores": measured(given, log, (BROKER, REPUT_ONE, REPUT))}
+
+
+def of_cluster(given: argparse.Namespace) -> dict[str, Runs]:
+    """A master with one worker of one core, then with two; the driver is a process beside them."""
+    shape = replace(SHAPES["standard"], messages=10_000_000 // given.divide)
+    log = made_log(given.work, "standard", fitting(shape, machine.available_memory() - OTHER_BYTES))
+    bench = Bench(log, given.work)
+    runs: Runs = {BROKER: []}
+    with held_in_memory(log.commit_log):
+        runs[BROKER].append(bench.run(BROKER))
+        for _ in range(given.rounds):
+            for workers in (1, 2):
+                with (
+                    tempfile.TemporaryDirectory(dir=given.work) as scratch,
+                    SparkCluster(Path(scratch), workers) as cluster,
+                ):
+                    name = f"reput, cluster of {workers} x 1 core"
+                    case = ReputCase(
+                        name, V4, (("sparkMaster", cluster.url),), also=cluster.pids, environment=cluster.environment
+                    )
+                    # Each cluster has a port and processes of its own; what is measured is the same case.
+                    known = next((kept for kept in runs if kept.name == name), case)
+                    runs.setdefault(known, []).append(bench.run(case))
+    return {"cluster": runs}
+
+
+def table_of(found: dict[str, Runs]) -> str:
+    """A row for each point and case."""
+    rows = [
+        [
+            f"{point}: {summary.case}",
+            f"{summary.messages:,}",
+            f"{summary.seconds:.2f}",
+            f"{summary.rate:,.0f}",
+            f"{summary.rate_min:,.0f} to {summary.rate_max:,.0f}",
+            f"{summary.seconds_in_all:.2f}",
+            f"{summary.cpu_micros:.2f}",
+            f"{summary.files_equal:,}" if summary.files_equal else "-",
+        ]
+        for point, runs in found.items()
+        for summary in summaries_of(runs)
+    ]
+    return report.markdown_table(COLUMNS, rows)
+
+
+def estimate(one: Summary, two: Summary, record_bytes: float) -> str:
+    """What `LOG_BYTES` would take on one core, two, and on `MACHINES`: what was measured and what follows from it."""
+    parts = split(one.micros, two.micros)
+    messages = LOG_BYTES / record_bytes
+    cores = MACHINES * CORES
+    rows = [
+        ("one core, measured", one.micros),
+        ("two cores, measured", two.micros),
+        ("no core can share, extrapolated", parts.serial),
+        (f"{MACHINES} machines of {CORES} cores, extrapolated", parts.on(cores)),
+    ]
+    return report.markdown_table(
+        (f"{messages:,.0f} messages of {record_bytes:.0f} bytes", "µs a message", "hours"),
+        [[name, f"{micros:.4f}", f"{messages * micros / 3.6e9:.2f}"] for name, micros in rows],
+    )
+
+
+def points(found: dict[str, Runs]) -> dict[str, list[tuple[float, float]]]:
+    """Lines of a plot: messages a second by the number that a point's name begins with."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for point, runs in found.items():
+        for summary in summaries_of(runs):
+            number = float(point.partition(" ")[0].replace(",", ""))
+            lines.setdefault(summary.case, []).append((number, summary.rate))
+    return lines
+
+
+def main() -> None:
+    """Measure the curves that were asked for, each into its own block of the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--only", choices=CURVES, nargs="*", default=list(CURVES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--divide", type=int, default=1, help="all numbers of messages by this: for a trial")
+    parser.add_argument("--docs", type=Path, help="put results into the pages of this directory")
+    given = parser.parse_args()
+    given.work = given.work.resolve()
+    given.work.mkdir(parents=True, exist_ok=True)
+    measures = {"messages": of_messages, "queues": of_queues, "cores": of_cores, "cluster": of_cluster}
+    for name in given.only:
+        found_on = machine.facts(given.work)
+        found = measures[name](given)
+        block = f"Measured: {machine.sentence(found_on)}; medians of {given.rounds}.\n\n{table_of(found)}"
+        results: dict[str, Any] = {"machine": found_on, **{point: results_of(runs) for point, runs in found.items()}}
+        if name == "cores":
+            _, one, two = summaries_of(found["cores"])
+            record_bytes = results["record_bytes"] = STANDARD_RECORD_BYTES
+            block += f"\n\n{estimate(one, two, record_bytes)}"
+        print(block)
+        directory = report.save(results, block, f"scale-{name}", given.work, given.docs, PAGE)
+        if name in {"messages", "queues"}:
+            plots.curves(points(found), directory / f"scale-{name}.png", f"Reput by {name}", (name, "messages/s"))
+
+
+if __name__ == "__main__":
+    main()

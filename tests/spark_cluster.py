@@ -1,0 +1,111 @@
+"""A Spark standalone cluster on this machine: a master and workers of one core each, from pyspark's own jars."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyspark
+from broker.java_process import LOOPBACK, free_port
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+SPARK_CLASS = Path(pyspark.__path__[0]) / "bin" / "spark-class"
+START_TIMEOUT_S = 90.0
+POLL_S = 0.1
+
+
+class ClusterError(Exception):
+    """Master or worker did not start; the message holds the end of its log."""
+
+
+class SparkCluster:
+    """Started on entering, gone with its executors on leaving.
+
+    Parameters
+    ----------
+    work
+        An existing directory for logs and the workers' scratch files.
+    workers
+        How many worker processes, each with one core and so at most one executor of an application.
+    """
+
+    def __init__(self, work: Path, workers: int) -> None:
+        self._work = work
+        self._workers = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.url = f"spark://{LOOPBACK}:{free_port()}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a driver needs beside the URL: an address that the workers reach."""
+        return {"SPARK_LOCAL_IP": LOOPBACK}
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Master and workers; executors are children of workers."""
+        return tuple(process.pid for process in self._processes)
+
+    def __enter__(self) -> Self:
+        """Start master and workers, and wait until each worker is registered.
+
+        Raises
+        ------
+        ClusterError
+            One of them ended, or was not ready in time.
+        """
+        port = self.url.rpartition(":")[2]
+        try:
+            master = ["master.Master", "--host", LOOPBACK, "--port", port, "--webui-port", str(free_port())]
+            self._start("master", master, "New state: ALIVE")
+            for number in range(self._workers):
+                scratch = self._work / f"worker-{number}"
+                words = ["worker.Worker", "--host", LOOPBACK, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+                self._start(
+                    f"worker-{number}", [*words, "--work-dir", str(scratch), self.url], "Successfully registered"
+                )
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop everything."""
+        self.stop()
+
+    def stop(self) -> None:
+        """End workers, their executors and the master, and wait until they are gone."""
+        for process in reversed(self._processes):
+            if process.poll() is None:
+                # Executors are in the group of their worker.
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._processes.clear()
+
+    def _start(self, name: str, words: list[str], ready: str) -> None:
+        log = self._work / f"{name}.log"
+        environment = {**os.environ, **self.environment, "SPARK_DAEMON_MEMORY": "256m"}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [str(SPARK_CLASS), f"org.apache.spark.deploy.{words[0]}", *words[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while ready not in log.read_text(errors="replace"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                end = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+                raise ClusterError(f"Spark's {name} is not ready:\n{end}")
+            time.sleep(POLL_S)
