@@ -45,6 +45,8 @@ _DICTIONARY_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TE
 _DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
 # No reader passes over a row group for what elements of its lists and maps are.
 _BOUNDED_COLUMNS = [field.name for field in _FILE_SCHEMA if not pa.types.is_nested(field.type)]
+# Every column is a pass over the window's records: they stay in the processor's second cache.
+_WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
 # Values that a column's encoder is given at once: with Arrow's 1024 the statistics of dictionaries cost more than they.
 _ROWS_A_WRITE = 16 * 1024
@@ -115,7 +117,7 @@ class PartWriter:
         """Row groups of the range, each with the fingerprint of its last record."""
         batches: list[pa.RecordBatch] = []
         last = None
-        for window in read_windows(file, start, end, self.decode) if start < end else ():
+        for window in read_windows(file, start, end, self.decode, _WINDOW_BYTES) if start < end else ():
             if len(window.columns):
                 batches.append(encoded_batch(window.columns))
                 last = last_record_of(window.columns)

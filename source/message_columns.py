@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,26 +76,26 @@ def encoded_batch(columns: RecordColumns) -> pa.RecordBatch:
     transaction_types = (columns.sys_flag & TRANSACTION_MASK) >> _TYPE_SHIFT
     arrays = {
         "topic": _dictionary(data, parts[:, rk.TOPIC], parts[:, rk.TOPIC_SIZE]),
-        "queue_id": pa.array(columns.queue_id),
-        "queue_offset": pa.array(columns.queue_offset),
-        "physical_offset": pa.array(columns.physical_offset),
-        "msg_size": pa.array(columns.msg_size.astype(np.int32)),
+        "queue_id": _numbers(columns.queue_id),
+        "queue_offset": _numbers(columns.queue_offset),
+        "physical_offset": _numbers(columns.physical_offset),
+        "msg_size": _numbers(columns.msg_size.astype(np.int32)),
         "store_time": _timestamps(columns.store_timestamp),
         "born_time": _timestamps(other.born_timestamp),
         "born_host": _hosts(data, born_at, _host_sizes(columns.sys_flag & BORNHOST_V6_FLAG)),
         "store_host": _hosts(data, other.store_host_at, store_sizes),
         "tags": _dictionary(data, *_span(columns, pk.TAGS)),
-        "tags_code": pa.array(columns.tags_code),
+        "tags_code": _numbers(columns.tags_code),
         "keys": _keys(columns),
         "uniq_key": strings(data, *_span(columns, pk.UNIQ_KEY), null_if_empty=True),
         "msg_id": _message_ids(columns, other.store_host_at, store_sizes),
-        "body_size": pa.array(parts[:, rk.BODY_SIZE].astype(np.int32)),
-        "body_crc": pa.array(other.body_crc),
-        "flag": pa.array(other.flag),
-        "sys_flag": pa.array(columns.sys_flag),
-        "transaction_type": pa.DictionaryArray.from_arrays(pa.array(transaction_types), _TYPE_NAMES),
-        "reconsume_times": pa.array(other.reconsume_times),
-        "prepared_transaction_offset": pa.array(other.prepared_transaction_offset),
+        "body_size": _numbers(parts[:, rk.BODY_SIZE].astype(np.int32)),
+        "body_crc": _numbers(other.body_crc),
+        "flag": _numbers(other.flag),
+        "sys_flag": _numbers(columns.sys_flag),
+        "transaction_type": pa.DictionaryArray.from_arrays(_numbers(transaction_types), _TYPE_NAMES),
+        "reconsume_times": _numbers(other.reconsume_times),
+        "prepared_transaction_offset": _numbers(other.prepared_transaction_offset),
         "delay_level": _integers(columns, pk.DELAY),
         "real_topic": _dictionary(data, *_span(columns, pk.REAL_TOPIC)),
         "real_queue_id": _integers(columns, pk.REAL_QUEUE_ID),
@@ -112,6 +113,12 @@ def _with_body(batch: pa.RecordBatch, columns: RecordColumns) -> pa.RecordBatch:
 
 def _span(columns: RecordColumns, which: int) -> tuple[Any, Any]:
     return columns.spans[:, which, 0], columns.spans[:, which, 1]
+
+
+def _numbers(values: Any, valid: Any = None) -> pa.Array:
+    """Integers as they are, without the looks that ``pa.array`` takes at each array; `valid` is null's contrary."""
+    bitmap = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
 
 def _gathered(data: Bytes, starts: Any, sizes: Any) -> tuple[Any, Bytes]:
@@ -168,8 +175,10 @@ def _numbered_texts(data: Bytes, starts: Any, sizes: Any) -> tuple[Any, pa.Array
 
 def _dictionary(data: Bytes, starts: Any, sizes: Any) -> pa.Array:
     """The spans as text, null where they are empty."""
+    if not sizes.any():
+        return pa.nulls(len(sizes), _TEXT)
     codes, texts = _numbered_texts(data, starts, sizes)
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=_mask(sizes == 0)), texts)
+    return pa.DictionaryArray.from_arrays(_numbers(codes, sizes > 0), texts)
 
 
 def _integers(columns: RecordColumns, which: int) -> pa.Array:
@@ -179,17 +188,12 @@ def _integers(columns: RecordColumns, which: int) -> pa.Array:
         return pa.nulls(len(columns), pa.int32())
     codes, texts = _numbered_texts(columns.data, starts, sizes)
     values = pa.array([parse_int(text) for text in texts.to_pylist()], pa.int32())
-    return values.take(pa.array(codes, mask=sizes == 0))
-
-
-def _mask(is_null: Any) -> Any:
-    return is_null if is_null.any() else None
+    return values.take(_numbers(codes, sizes > 0))
 
 
 def _timestamps(milliseconds: Int64s) -> pa.Array:
-    mask = _mask((milliseconds < _YEAR_1_MS) | (milliseconds >= _YEAR_10000_MS))
-    micros = (milliseconds if mask is None else np.where(mask, 0, milliseconds)) * 1000
-    return pa.array(micros, pa.int64(), mask=mask).view(_TIME)
+    valid = (milliseconds >= _YEAR_1_MS) & (milliseconds < _YEAR_10000_MS)
+    return _numbers(np.where(valid, milliseconds, 0) * 1000, valid).view(_TIME)
 
 
 def _keys(columns: RecordColumns) -> pa.Array:
@@ -199,7 +203,7 @@ def _keys(columns: RecordColumns) -> pa.Array:
     ends, out = np.empty(int((sizes + 1).sum()) // 2 + 1, np.int32), np.empty(int(sizes.sum()) + ck.WORD_SIZE, np.uint8)
     count = ck.list_keys(columns.data, starts, sizes, row_ends, ends, out)
     keys = _java_text(_utf8(ends[: count + 1], out[: ends[count]]))
-    return pa.ListArray.from_arrays(pa.array(row_ends), keys, type=MESSAGE_SCHEMA.field("keys").type)
+    return pa.ListArray.from_arrays(_numbers(row_ends), keys, type=MESSAGE_SCHEMA.field("keys").type)
 
 
 def _properties(columns: RecordColumns) -> pa.Array:
@@ -211,9 +215,9 @@ def _properties(columns: RecordColumns) -> pa.Array:
     count = ck.list_properties(data, columns.parts, row_ends, names, values)
     codes, texts = _numbered_texts(data, names[0, :count], names[1, :count])
     count = ck.keep_last(row_ends, codes, values, np.full(len(texts), -1, np.int64))
-    keys = pa.DictionaryArray.from_arrays(pa.array(codes[:count]), texts)
+    keys = pa.DictionaryArray.from_arrays(_numbers(codes[:count]), texts)
     items = strings(data, values[0, :count], values[1, :count])
-    return pa.MapArray.from_arrays(pa.array(row_ends), keys, items, type=ENCODED_SCHEMA.field("properties").type)
+    return pa.MapArray.from_arrays(_numbers(row_ends), keys, items, type=ENCODED_SCHEMA.field("properties").type)
 
 
 def _message_ids(columns: RecordColumns, store_at: Int64s, host_sizes: Int64s) -> pa.Array:
@@ -229,8 +233,10 @@ def _host_sizes(is_v6: Any) -> Int64s:
 def _hosts(data: Bytes, starts: Int64s, sizes: Int64s) -> pa.Array:
     """``address:port``, an IPv6 address in brackets; a window has few hosts and many rows."""
     codes, distinct = _numbered(data, starts, sizes)
-    texts = [_host_text(data[at : at + size].tobytes()) for at, size in distinct.tolist()]
-    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(texts, pa.string()))
+    ends, out = _gathered(data, distinct[:, 0], distinct[:, 1])
+    hosts = out.tobytes()
+    texts = [_host_text(hosts[start:end]) for start, end in pairwise(ends.tolist())]
+    return pa.DictionaryArray.from_arrays(_numbers(codes), pa.array(texts, pa.string()))
 
 
 @lru_cache(maxsize=16384)
