@@ -86,7 +86,11 @@ class PartWriter:
     decode: DecodeOptions
 
     def write(self, span: OffsetRange) -> pa.RecordBatch:
-        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`."""
+        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`.
+
+        Memory: a window, or the largest record; the rows of a row group, at most `_ROWS_A_GROUP` and a window's, about
+        350 bytes each where properties are few; and the file, which is compressed.
+        """
         row: dict[str, Any] = dict.fromkeys(PART_SCHEMA.names)
         row.update(start=span.start, end=span.end, messages=0)
         buffer = pa.BufferOutputStream()

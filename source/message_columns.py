@@ -37,8 +37,8 @@ ENCODED_SCHEMA = pa.schema([field.with_type(_ENCODED.get(field.name, field.type)
 
 _TYPE_NAMES = pa.array([TRANSACTION_TYPE_NAMES[bits] for bits in sorted(TRANSACTION_TYPE_NAMES)])
 _TYPE_SHIFT = (TRANSACTION_MASK & -TRANSACTION_MASK).bit_length() - 1
-# Milliseconds of years 1 and 10000: what a SQL timestamp can hold.
 _TIME = MESSAGE_SCHEMA.field("store_time").type
+# Milliseconds of years 1 and 10000: what a SQL timestamp can hold.
 _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 
 
@@ -55,9 +55,7 @@ def read_messages(span: OffsetRange, options: SourceOptions) -> Iterator[pa.Reco
 def message_batch(columns: RecordColumns) -> pa.RecordBatch:
     """The records as rows of ``dispatch_request.MESSAGE_SCHEMA``; copies what it needs of the buffer."""
     batch = encoded_batch(columns)
-    arrays = [
-        _decoded(array) if field.name in _ENCODED else array for field, array in zip(batch.schema, batch, strict=True)
-    ]
+    arrays = [_decoded(batch[name]) if name in _ENCODED else batch[name] for name in MESSAGE_SCHEMA.names]
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA)
 
 
@@ -69,7 +67,7 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 
 def encoded_batch(columns: RecordColumns) -> pa.RecordBatch:
-    """The same as rows of `ENCODED_SCHEMA`: what repeats is a dictionary of the values that these records have."""
+    """The same as rows of `ENCODED_SCHEMA`; no dictionary but `transaction_type`'s has a value that no row has."""
     data, parts, other = columns.data, columns.parts, columns.other_fields()
     born_at = parts[:, rk.AT] + fmt.BORN_HOST_AT
     store_sizes = _host_sizes(columns.sys_flag & STOREHOSTADDRESS_V6_FLAG)
