@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,7 +20,7 @@ from reput.sinks.durable_file import DurableFiles
 from reput.sinks.task_result import RESULT_DDL, RESULT_FIELDS, last_record_of
 from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange
 from reput.source.mapped_file_queue import MappedFile, file_name
-from reput.source.message_columns import message_batch
+from reput.source.message_columns import ENCODED_SCHEMA, encoded_batch
 from reput.source.range_reader import DecodeOptions, read_windows
 
 # The table's columns: the broker's name, then a message's. All may be null in Delta: a constraint on a column would
@@ -31,16 +32,24 @@ TABLE_SCHEMA = pa.schema(
 # Delta keeps minima and maxima of these only: statistics on every column cost more than the data.
 STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
 
-_DICTIONARY_COLUMNS = [
-    "broker",
-    "topic",
-    "born_host",
-    "store_host",
-    "tags",
-    "transaction_type",
+# The same columns as the file's writer takes them: dictionaries go into the file as they are.
+_FILE_SCHEMA = pa.schema(
+    [pa.field(field.name, field.type) for field in [ENCODED_SCHEMA.field("topic").with_name("broker"), *ENCODED_SCHEMA]]
+)
+_TEXT = _FILE_SCHEMA.field("broker").type
+_DICTIONARY_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TEXT] + [
     "properties.key_value.key",
+    "tags_code",
 ]
+# Numbers that differ from row to row, by little.
+_DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
+# No reader passes over a row group for what elements of its lists and maps are.
+_BOUNDED_COLUMNS = [field.name for field in _FILE_SCHEMA if not pa.types.is_nested(field.type)]
+# Every column is a pass over the window's records: they stay in the processor's second cache.
+_WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
+# Values that a column's encoder is given at once: with Arrow's 1024 the statistics of dictionaries cost more than they.
+_ROWS_A_WRITE = 16 * 1024
 
 PART_SCHEMA = pa.schema(
     [
@@ -77,7 +86,11 @@ class PartWriter:
     decode: DecodeOptions
 
     def write(self, span: OffsetRange) -> pa.RecordBatch:
-        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`."""
+        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`.
+
+        Memory: a window, or the largest record; the rows of a row group, at most `_ROWS_A_GROUP` and a window's, about
+        350 bytes each where properties are few; and the file, which is compressed.
+        """
         row: dict[str, Any] = dict.fromkeys(PART_SCHEMA.names)
         row.update(start=span.start, end=span.end, messages=0)
         buffer = pa.BufferOutputStream()
@@ -108,9 +121,9 @@ class PartWriter:
         """Row groups of the range, each with the fingerprint of its last record."""
         batches: list[pa.RecordBatch] = []
         last = None
-        for window in read_windows(file, start, end, self.decode) if start < end else ():
+        for window in read_windows(file, start, end, self.decode, _WINDOW_BYTES) if start < end else ():
             if len(window.columns):
-                batches.append(message_batch(window.columns))
+                batches.append(encoded_batch(window.columns))
                 last = last_record_of(window.columns)
             if sum(batch.num_rows for batch in batches) >= _ROWS_A_GROUP:
                 yield self._table(batches), last
@@ -120,13 +133,22 @@ class PartWriter:
 
     def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
         table = pa.Table.from_batches(batches)
-        broker = pa.repeat(pa.scalar(self.broker), table.num_rows)
-        return pa.Table.from_arrays([broker, *table.columns], schema=TABLE_SCHEMA)
+        broker = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, np.int32), [self.broker])
+        # A column of several dictionaries would be written without any.
+        return pa.Table.from_arrays([broker, *table.columns], schema=_FILE_SCHEMA).unify_dictionaries()
 
 
 def _writer(buffer: pa.BufferOutputStream) -> pq.ParquetWriter:
     return pq.ParquetWriter(
-        buffer, TABLE_SCHEMA, compression="zstd", compression_level=1, use_dictionary=_DICTIONARY_COLUMNS
+        buffer,
+        _FILE_SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_DICTIONARY_COLUMNS,
+        column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+        write_statistics=_BOUNDED_COLUMNS,
+        write_batch_size=_ROWS_A_WRITE,
+        store_schema=False,  # readers shall see texts, not Arrow's dictionaries
     )
 
 
@@ -143,7 +165,9 @@ class _Statistics:
         self.rows += table.num_rows
         for name in STATISTICS_COLUMNS:
             self._nulls[name] += table[name].null_count
-            bounds = pc.min_max(table[name]).as_py()
+            # A row group's dictionary has what its rows have.
+            values = table[name].chunk(0).dictionary if table[name].type == _TEXT else table[name]
+            bounds = pc.min_max(values).as_py()
             if bounds["min"] is not None:
                 self._least[name] = min(self._least.get(name, bounds["min"]), bounds["min"])
                 self._greatest[name] = max(self._greatest.get(name, bounds["max"]), bounds["max"])

@@ -217,6 +217,15 @@ def test_names_that_decode_alike_are_one(names: tuple[bytes, ...]) -> None:
     check([Message(properties=b"\x02".join(b"%s\x01%d" % (name, i) for i, name in enumerate(names)))])
 
 
+@given(st.lists(st.tuples(st.integers(1, 26), st.integers(0, 26), st.sampled_from("ab")), min_size=1, max_size=12))
+def test_names_are_told_apart_in_each_byte(names: list[tuple[int, int, str]]) -> None:
+    """Texts of any length that differ in length or one byte only, before and at the end of the buffer."""
+    texts = [("x" * size)[:at] + char + ("x" * size)[at + 1 :] for size, at, char in names]
+    properties = "\x02".join(f"{text}\x01{text}{i}" for i, text in enumerate(texts))
+    check([Message(topic=text, properties={"TAGS": text, "KEYS": " ".join(texts)}) for text in texts])
+    check([Message(topic=text, properties=properties.encode()) for text in texts])
+
+
 PIECES = [
     b"\x01",
     b"\x02",
