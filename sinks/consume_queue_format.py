@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from reput.source.byte_kernels import spans_equal
+from reput.source.java_hash import java_hash
+from reput.source.kernel import kernel
 from reput.source.message_sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK, TRANSACTION_NOT_TYPE
-from reput.source.property_kernels import java_hash, spans_equal
 from reput.source.record_kernels import AT, SIZE, TOPIC, TOPIC_SIZE
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("msg_size", ">i4"), ("tags_code", ">i8")])
@@ -21,7 +22,7 @@ PRE_BLANK = np.array((0, 0x7FFFFFFF, 0), dtype=ENTRY)
 _TYPE_MASK, _NOT_TYPE, _COMMIT_TYPE = TRANSACTION_MASK, TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE
 
 
-@njit(cache=True)
+@kernel
 def group_by_queue(data: Any, parts: Any, queue_ids: Any, table: Any, groups: Any, firsts: Any) -> int:
     """Give each record the number of its (topic, queue), numbered by first appearance.
 
@@ -70,7 +71,7 @@ def queued_records(sys_flags: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return (kinds == _NOT_TYPE) | (kinds == _COMMIT_TYPE)
 
 
-@njit(cache=True)
+@kernel
 def encode_entries(
     parts: Any, place: int, groups: Any, queued: Any, tags_codes: Any, starts: Any, entries: Any, rows: Any
 ) -> None:
@@ -94,7 +95,7 @@ def encode_entries(
             entries[to, 8 + byte] = size >> (24 - 8 * byte) & 0xFF
 
 
-@njit(cache=True)
+@kernel
 def merge_blocks(block_groups: Any, block_sizes: Any, starts: Any, source: Any, target: Any) -> None:
     """Copy blocks of bytes so that each group's blocks stand together, in the order they came.
 

@@ -10,10 +10,11 @@ from dataclasses import astuple, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
+from reput.source.java_hash import java_hash
+from reput.source.kernel import kernel
 from reput.source.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
-from reput.source.property_kernels import KEYS, TAGS, UNIQ_KEY, java_hash
+from reput.source.property_kernels import KEYS, TAGS, UNIQ_KEY
 from reput.source.record_kernels import AT, TOPIC, TOPIC_SIZE
 
 HEADER_SIZE = 40
@@ -68,7 +69,7 @@ class IndexHeader:
 assert len(IndexHeader().encode()) == HEADER_SIZE
 
 
-@njit(cache=True)
+@kernel
 def _key_hash(data: Any, at: int, size: int, seed: int) -> int:
     """``IndexFile#indexKeyHashMethod`` of the text whose beginning hashed to `seed`: never negative."""
     value = java_hash(data, at, size, seed)
@@ -76,7 +77,7 @@ def _key_hash(data: Any, at: int, size: int, seed: int) -> int:
     return value if value <= _TIME_DIFF_MAX else 0  # Math.abs(Integer.MIN_VALUE) is negative
 
 
-@njit(cache=True)
+@kernel
 def collect_keys(
     data: Any,
     parts: Any,
@@ -137,7 +138,7 @@ def collect_keys(
     return count
 
 
-@njit(cache=True)
+@kernel
 def chain_entries(slots: Any, hashes: Any, first_entry: int, previous: Any) -> int:
     """Put entries numbered from `first_entry` into the slots, newest first in each chain.
 
