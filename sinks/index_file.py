@@ -12,19 +12,17 @@ from reput.sinks.index_format import (
     ENTRY_SIZE,
     HEADER_SIZE,
     SLOT_SIZE,
+    SLOTS_A_PAGE,
     IndexHeader,
     chain_entries,
     index_file_size,
-    time_diffs,
+    put_entries,
 )
 from reput.sinks.logic_batch import KeyEntries
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import index_file
-from reput.source.batch_decoder import Int32s
+from reput.source.batch_decoder import Bytes, Int64s
 from reput.source.errors import SinkError
-
-# Slots are written back by the page of the file system: a batch's keys hit slots all over the file.
-_SLOTS_A_PAGE = 4096 // SLOT_SIZE
 
 
 class IndexFile:
@@ -40,7 +38,7 @@ class IndexFile:
         self._max_index_num = max_index_num
         self._entries_at = HEADER_SIZE + SLOT_SIZE * max_hash_slot_num
         self._size = index_file_size(max_hash_slot_num, max_index_num)
-        self._slots: Int32s = np.zeros(max_hash_slot_num, np.int32)
+        self._slots: Bytes = np.zeros((max_hash_slot_num, SLOT_SIZE), np.uint8)  # as the file has them
 
     def create(self) -> None:
         """Create the file on disk with the header it inherits."""
@@ -63,18 +61,20 @@ class IndexFile:
             raise SinkError(msg)
         count = self.header.next_entry
         entries = np.fromfile(path, ENTRY, count, offset=self._entries_at)
-        on_disk = np.fromfile(path, ">i4", len(self._slots), offset=HEADER_SIZE)
+        on_disk = np.fromfile(path, np.uint8, self._slots.size, offset=HEADER_SIZE)
         hashes = entries["key_hash"][1:].astype(np.int32)
         if len(hashes) and int(hashes.min()) < 0:
             msg = f"{path} has an entry with a negative hash: it is damaged; remove the index to derive it again"
             raise SinkError(msg)
         previous = np.empty(len(hashes), np.int32)
-        chain_entries(self._slots, hashes, 1, previous)
+        slots = np.zeros(len(self._slots), np.int32)
+        chain_entries(slots, hashes, 1, previous)
+        self._slots = slots.astype(">i4").view(np.uint8).reshape(self._slots.shape)
         if (previous != entries["previous"][1:]).any():
             msg = f"{path} has broken chains: it is damaged; remove the index to derive it again"
             raise SinkError(msg)
-        if (on_disk != self._slots).any():
-            self._files.write(*self._parts, offset=HEADER_SIZE, data=self._slots.astype(">i4").tobytes())
+        if (on_disk != self._slots.reshape(-1)).any():
+            self._files.write(*self._parts, offset=HEADER_SIZE, data=self._slots.data)
         self._clear_entries(count)
         self._write_header()
 
@@ -96,16 +96,16 @@ class IndexFile:
         count, first = len(keys.hashes), self.header.next_entry
         assert 0 < count <= self.room
         header = self.header
-        diffs = time_diffs(keys.timestamps, header.begin_timestamp)
+        first_begin = header.begin_timestamp
         if first == 1:
             # The first key is measured against the begin that the file inherited, the others against its own.
             header = replace(header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0]))
-            diffs[1:] = time_diffs(keys.timestamps[1:], header.begin_timestamp)
-        entries = np.empty(count, ENTRY)
-        previous = np.empty(count, np.int32)
-        fresh = chain_entries(self._slots, keys.hashes, first, previous)
-        entries["key_hash"], entries["physical_offset"] = keys.hashes, keys.offsets
-        entries["time_diff"], entries["previous"] = diffs, previous
+        entries = np.empty((count, ENTRY_SIZE), np.uint8)
+        touched = np.zeros(len(self._slots) // SLOTS_A_PAGE + 1, bool)
+        fresh = put_entries(
+            *(self._slots, touched, first, header.begin_timestamp, first_begin),
+            *(keys.hashes, keys.offsets, keys.timestamps, entries),
+        )
         self.header = replace(
             header,
             end_timestamp=int(keys.timestamps[-1]),
@@ -113,20 +113,16 @@ class IndexFile:
             hash_slot_count=header.hash_slot_count + fresh,
             index_count=first + count,
         )
-        self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * first, data=entries.view(np.uint8).data)
-        self._write_slots(keys.hashes)
+        self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * first, data=entries.data)
+        self._write_slots(np.flatnonzero(touched))
         self._write_header()
 
-    def _write_slots(self, hashes: Int32s) -> None:
-        touched = np.zeros(len(self._slots) // _SLOTS_A_PAGE + 1, bool)
-        touched[hashes % np.int32(len(self._slots)) // np.int32(_SLOTS_A_PAGE)] = True
-        pages = np.flatnonzero(touched)
+    def _write_slots(self, pages: Int64s) -> None:
         breaks = np.flatnonzero(np.diff(pages) > 1) + 1
         for run in np.split(pages, breaks):
-            first = int(run[0]) * _SLOTS_A_PAGE
-            slots = self._slots[first : (int(run[-1]) + 1) * _SLOTS_A_PAGE]
-            data = slots.astype(">i4").tobytes()
-            self._files.write(*self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=data)
+            first = int(run[0]) * SLOTS_A_PAGE
+            slots = self._slots[first : (int(run[-1]) + 1) * SLOTS_A_PAGE]
+            self._files.write(*self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.data)
 
     def _write_header(self) -> None:
         self._files.write(*self._parts, offset=0, data=self.header.encode())

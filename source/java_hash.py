@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from reput.source.byte_kernels import WORD, load_word
-from reput.source.kernel import kernel
+from reput.source.kernel import inlined, kernel
 
 _FACTOR = 31
 _POWERS = np.array([_FACTOR**power & 0xFFFFFFFF for power in range(WORD + 1)], dtype=np.uint64)
@@ -67,7 +67,7 @@ def _hash_units(data: Any, at: int, end: int, value: Any) -> Any:
     return value
 
 
-@kernel
+@inlined
 def _hash_word(word: int) -> int:
     """The hash of eight ASCII units, the first one lowest: neighbours are put together, then pairs, then fours."""
     units, pairs = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
@@ -76,7 +76,7 @@ def _hash_word(word: int) -> int:
     return (by_four & np.uint64(0xFFFFFFFF)) * _POWERS[4] + (by_four >> np.uint64(32))
 
 
-@kernel
+@inlined
 def java_hash(data: Any, at: int, size: int, seed: int) -> int:
     """``String#hashCode`` of UTF-8 bytes, continued from `seed` (0 to begin): int32 as int64.
 
