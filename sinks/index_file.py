@@ -21,8 +21,11 @@ from reput.sinks.index_format import (
 from reput.sinks.logic_batch import KeyEntries
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import index_file
-from reput.source.batch_decoder import Bytes, Int64s
+from reput.source.batch_decoder import Int32s, Int64s
 from reput.source.errors import SinkError
+
+# Keys looked up together: their slots stay in the processor's nearest cache.
+_BLOCK = 128
 
 
 class IndexFile:
@@ -38,7 +41,7 @@ class IndexFile:
         self._max_index_num = max_index_num
         self._entries_at = HEADER_SIZE + SLOT_SIZE * max_hash_slot_num
         self._size = index_file_size(max_hash_slot_num, max_index_num)
-        self._slots: Bytes = np.zeros((max_hash_slot_num, SLOT_SIZE), np.uint8)  # as the file has them
+        self._slots: Int32s = np.zeros(max_hash_slot_num, np.int32)
 
     def create(self) -> None:
         """Create the file on disk with the header it inherits."""
@@ -61,20 +64,18 @@ class IndexFile:
             raise SinkError(msg)
         count = self.header.next_entry
         entries = np.fromfile(path, ENTRY, count, offset=self._entries_at)
-        on_disk = np.fromfile(path, np.uint8, self._slots.size, offset=HEADER_SIZE)
+        on_disk = np.fromfile(path, ">i4", len(self._slots), offset=HEADER_SIZE)
         hashes = entries["key_hash"][1:].astype(np.int32)
         if len(hashes) and int(hashes.min()) < 0:
             msg = f"{path} has an entry with a negative hash: it is damaged; remove the index to derive it again"
             raise SinkError(msg)
         previous = np.empty(len(hashes), np.int32)
-        slots = np.zeros(len(self._slots), np.int32)
-        chain_entries(slots, hashes, 1, previous)
-        self._slots = slots.astype(">i4").view(np.uint8).reshape(self._slots.shape)
+        chain_entries(self._slots, hashes, 1, previous)
         if (previous != entries["previous"][1:]).any():
             msg = f"{path} has broken chains: it is damaged; remove the index to derive it again"
             raise SinkError(msg)
-        if (on_disk != self._slots.reshape(-1)).any():
-            self._files.write(*self._parts, offset=HEADER_SIZE, data=self._slots.data)
+        if (on_disk != self._slots).any():
+            self._files.write(*self._parts, offset=HEADER_SIZE, data=self._slots.astype(">i4").tobytes())
         self._clear_entries(count)
         self._write_header()
 
@@ -103,7 +104,7 @@ class IndexFile:
         entries = np.empty((count, ENTRY_SIZE), np.uint8)
         touched = np.zeros(len(self._slots) // SLOTS_A_PAGE + 1, bool)
         fresh = put_entries(
-            *(self._slots, touched, first, header.begin_timestamp, first_begin),
+            *(self._slots, touched, np.empty(_BLOCK, np.int64), first, header.begin_timestamp, first_begin),
             *(keys.hashes, keys.offsets, keys.timestamps, entries),
         )
         self.header = replace(
@@ -122,7 +123,9 @@ class IndexFile:
         for run in np.split(pages, breaks):
             first = int(run[0]) * SLOTS_A_PAGE
             slots = self._slots[first : (int(run[-1]) + 1) * SLOTS_A_PAGE]
-            self._files.write(*self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.data)
+            self._files.write(
+                *self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.astype(">i4").view(np.uint8).data
+            )
 
     def _write_header(self) -> None:
         self._files.write(*self._parts, offset=0, data=self.header.encode())

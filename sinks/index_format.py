@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from reput.source.byte_kernels import find_byte, load_i32, store_i32, store_i64
+from reput.source.byte_kernels import find_byte, store_i32, store_i64
 from reput.source.java_hash import java_hash
 from reput.source.java_string import hash_code
 from reput.source.kernel import inlined, kernel
@@ -178,6 +178,7 @@ def chain_entries(slots: Any, hashes: Any, first_entry: int, previous: Any) -> i
 def put_entries(
     slots: Any,
     touched: Any,
+    block: Any,
     first_entry: int,
     begin_timestamp: int,
     first_begin_timestamp: int,
@@ -186,14 +187,16 @@ def put_entries(
     timestamps: Any,
     entries: Any,
 ) -> int:
-    """Make the entries numbered from `first_entry` as the file has them, and put them into its slots.
+    """Put the entries numbered from `first_entry` into the slots, and make them as the file has them.
 
     Parameters
     ----------
     slots
-        uint8[maxHashSlotNum, 4] as the file has them; changed.
+        int32[maxHashSlotNum], changed.
     touched
         bool, one for each SLOTS_A_PAGE slots: set where one is changed.
+    block
+        int64 scratch: so many keys are looked up together.
     begin_timestamp, first_begin_timestamp
         What time differences are measured against, and that of the first of these entries.
     hashes, offsets, timestamps
@@ -207,21 +210,26 @@ def put_entries(
     """
     fresh = 0
     begin = first_begin_timestamp
-    slot_count = np.uint32(slots.shape[0])
-    for i in range(hashes.size):
-        number = first_entry + i
-        slot = np.uint32(hashes[i]) % slot_count
-        before = load_i32(slots[slot], 0)
-        if before <= 0 or before > number:
-            before = np.int32(0)
-            fresh += 1
-        store_i32(slots, slot, 0, number)
-        touched[slot // np.uint32(SLOTS_A_PAGE)] = True
-        store_i32(entries, i, 0, hashes[i])
-        store_i64(entries, i, 4, offsets[i])
-        store_i32(entries, i, 12, _time_diff(timestamps[i], begin))
-        store_i32(entries, i, 16, before)
-        begin = begin_timestamp
+    slot_count = np.uint32(slots.size)
+    for start in range(0, hashes.size, block.size):
+        end = min(start + block.size, hashes.size)
+        for i in range(start, end):
+            # Fetches the slot, which is rarely in the cache, while others are on their way; the value may yet change.
+            slot = np.uint32(hashes[i]) % slot_count
+            block[i - start] = slot
+            store_i32(entries, i, 16, slots[slot])
+        for i in range(start, end):
+            slot = np.uint32(block[i - start])
+            before, number = np.int64(slots[slot]), first_entry + i
+            if before <= 0 or before > number:
+                before = np.int64(0)
+                fresh += 1
+            slots[slot] = number
+            touched[slot // np.uint32(SLOTS_A_PAGE)] = True
+            store_i32(entries, i, 0, hashes[i])
+            store_i64(entries, i, 4, offsets[i])
+            store_i64(entries, i, 12, _time_diff(timestamps[i], begin) << 32 | before)
+            begin = begin_timestamp
     return fresh
 
 
