@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from reput.source.byte_kernels import WORD, load_bytes, spans_equal, store_i32, store_i64
+from reput.source.kernel import inlined, kernel
 from reput.source.message_sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK, TRANSACTION_NOT_TYPE
-from reput.source.property_kernels import java_hash, spans_equal
 from reput.source.record_kernels import AT, SIZE, TOPIC, TOPIC_SIZE
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("msg_size", ">i4"), ("tags_code", ">i8")])
@@ -18,10 +18,25 @@ assert CQ_STORE_UNIT_SIZE == 20
 # Fills the front of a queue's first file when the queue begins in its middle (``ConsumeQueue#fillPreBlank``).
 PRE_BLANK = np.array((0, 0x7FFFFFFF, 0), dtype=ENTRY)
 
+# Odd, its bits half ones: the golden ratio's.
+_MIXER = 0x9E3779B97F4A7C15
+
 _TYPE_MASK, _NOT_TYPE, _COMMIT_TYPE = TRANSACTION_MASK, TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE
 
 
-@njit(cache=True)
+@inlined
+def _slot_of(data: Any, at: int, size: int, queue_id: int) -> int:
+    """Where to look for a queue in a table of any size: all bytes of the topic and the id count."""
+    factor = np.uint64(_MIXER)
+    value = np.uint64(queue_id)
+    for i in range(0, size, WORD):
+        word = load_bytes(data, at + i, min(WORD, size - i))
+        value = (value ^ word) * factor
+        value ^= value >> np.uint64(32)
+    return np.int64(value >> np.uint64(1))
+
+
+@kernel
 def group_by_queue(data: Any, parts: Any, queue_ids: Any, table: Any, groups: Any, firsts: Any) -> int:
     """Give each record the number of its (topic, queue), numbered by first appearance.
 
@@ -42,8 +57,7 @@ def group_by_queue(data: Any, parts: Any, queue_ids: Any, table: Any, groups: An
     count = 0
     for row in range(groups.size):
         topic, size = parts[row, TOPIC], parts[row, TOPIC_SIZE]
-        seed = java_hash(data, topic, size, queue_ids[row])
-        slot = (seed ^ seed >> 15) & mask
+        slot = _slot_of(data, topic, size, queue_ids[row]) & mask
         while True:
             group = table[slot]
             if group < 0:
@@ -70,31 +84,42 @@ def queued_records(sys_flags: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return (kinds == _NOT_TYPE) | (kinds == _COMMIT_TYPE)
 
 
-@njit(cache=True)
+@kernel
+def count_queued(groups: Any, queued: Any, counts: Any) -> None:
+    """Add to `counts` (int64, one a group) the queued records (bool[n]) of each group."""
+    for row in range(groups.size):
+        counts[groups[row]] += queued[row]
+
+
+@kernel
 def encode_entries(
-    parts: Any, place: int, groups: Any, queued: Any, tags_codes: Any, starts: Any, entries: Any, rows: Any
+    parts: Any,
+    place: int,
+    groups: Any,
+    queued: Any,
+    tags_codes: Any,
+    queue_offsets: Any,
+    starts: Any,
+    entries: Any,
+    rows: Any,
+    offsets: Any,
 ) -> None:
     """Write each queued record's entry at its group's next place.
 
     `queued` is bool[n]; `starts` (int64, one a group) is where each group begins, and is moved on; `entries` is
-    uint8[m, 20], `rows` (int64[m]) takes the record that each is of.
+    uint8[m, 20], `rows` and `offsets` (int64[m]) take the record that each is of, and its queue offset.
     """
     for row in range(groups.size):
-        if not queued[row]:
-            continue
-        to = starts[groups[row]]
-        starts[groups[row]] = to + 1
-        rows[to] = row
-        offset, size, code = place + parts[row, AT], parts[row, SIZE], tags_codes[row]
-        for byte in range(8):
-            shift = 56 - 8 * byte
-            entries[to, byte] = offset >> shift & 0xFF
-            entries[to, 12 + byte] = code >> shift & 0xFF
-        for byte in range(4):
-            entries[to, 8 + byte] = size >> (24 - 8 * byte) & 0xFF
+        if queued[row]:
+            to = starts[groups[row]]
+            starts[groups[row]] = to + 1
+            rows[to], offsets[to] = row, queue_offsets[row]
+            store_i64(entries, to, 0, place + parts[row, AT])
+            store_i32(entries, to, 8, parts[row, SIZE])
+            store_i64(entries, to, 12, tags_codes[row])
 
 
-@njit(cache=True)
+@kernel
 def merge_blocks(block_groups: Any, block_sizes: Any, starts: Any, source: Any, target: Any) -> None:
     """Copy blocks of bytes so that each group's blocks stand together, in the order they came.
 
@@ -104,7 +129,8 @@ def merge_blocks(block_groups: Any, block_sizes: Any, starts: Any, source: Any, 
     at = 0
     for block in range(block_groups.size):
         group, size = block_groups[block], block_sizes[block]
-        to = starts[group]
-        target[to : to + size] = source[at : at + size]
-        starts[group] = to + size
+        into, out_of = np.uint64(starts[group]), np.uint64(at)
+        for i in range(np.uint64(size)):
+            target[into + i] = source[out_of + i]
+        starts[group] += size
         at += size

@@ -12,19 +12,20 @@ from reput.sinks.index_format import (
     ENTRY_SIZE,
     HEADER_SIZE,
     SLOT_SIZE,
+    SLOTS_A_PAGE,
     IndexHeader,
     chain_entries,
     index_file_size,
-    time_diffs,
+    put_entries,
 )
 from reput.sinks.logic_batch import KeyEntries
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import index_file
-from reput.source.batch_decoder import Int32s
+from reput.source.batch_decoder import Int32s, Int64s
 from reput.source.errors import SinkError
 
-# Slots are written back by the page of the file system: a batch's keys hit slots all over the file.
-_SLOTS_A_PAGE = 4096 // SLOT_SIZE
+# Keys looked up together: their slots stay in the processor's nearest cache.
+_BLOCK = 128
 
 
 class IndexFile:
@@ -96,16 +97,16 @@ class IndexFile:
         count, first = len(keys.hashes), self.header.next_entry
         assert 0 < count <= self.room
         header = self.header
-        diffs = time_diffs(keys.timestamps, header.begin_timestamp)
+        first_begin = header.begin_timestamp
         if first == 1:
             # The first key is measured against the begin that the file inherited, the others against its own.
             header = replace(header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0]))
-            diffs[1:] = time_diffs(keys.timestamps[1:], header.begin_timestamp)
-        entries = np.empty(count, ENTRY)
-        previous = np.empty(count, np.int32)
-        fresh = chain_entries(self._slots, keys.hashes, first, previous)
-        entries["key_hash"], entries["physical_offset"] = keys.hashes, keys.offsets
-        entries["time_diff"], entries["previous"] = diffs, previous
+        entries = np.empty((count, ENTRY_SIZE), np.uint8)
+        touched = np.zeros(len(self._slots) // SLOTS_A_PAGE + 1, bool)
+        fresh = put_entries(
+            *(self._slots, touched, np.empty(_BLOCK, np.int64), first, header.begin_timestamp, first_begin),
+            *(keys.hashes, keys.offsets, keys.timestamps, entries),
+        )
         self.header = replace(
             header,
             end_timestamp=int(keys.timestamps[-1]),
@@ -113,20 +114,18 @@ class IndexFile:
             hash_slot_count=header.hash_slot_count + fresh,
             index_count=first + count,
         )
-        self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * first, data=entries.view(np.uint8).data)
-        self._write_slots(keys.hashes)
+        self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * first, data=entries.data)
+        self._write_slots(np.flatnonzero(touched))
         self._write_header()
 
-    def _write_slots(self, hashes: Int32s) -> None:
-        touched = np.zeros(len(self._slots) // _SLOTS_A_PAGE + 1, bool)
-        touched[hashes % np.int32(len(self._slots)) // np.int32(_SLOTS_A_PAGE)] = True
-        pages = np.flatnonzero(touched)
+    def _write_slots(self, pages: Int64s) -> None:
         breaks = np.flatnonzero(np.diff(pages) > 1) + 1
         for run in np.split(pages, breaks):
-            first = int(run[0]) * _SLOTS_A_PAGE
-            slots = self._slots[first : (int(run[-1]) + 1) * _SLOTS_A_PAGE]
-            data = slots.astype(">i4").tobytes()
-            self._files.write(*self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=data)
+            first = int(run[0]) * SLOTS_A_PAGE
+            slots = self._slots[first : (int(run[-1]) + 1) * SLOTS_A_PAGE]
+            self._files.write(
+                *self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.astype(">i4").view(np.uint8).data
+            )
 
     def _write_header(self) -> None:
         self._files.write(*self._parts, offset=0, data=self.header.encode())

@@ -10,14 +10,19 @@ from dataclasses import astuple, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
+from reput.source.byte_kernels import find_byte, store_i32, store_i64
+from reput.source.java_hash import java_hash
+from reput.source.java_string import hash_code
+from reput.source.kernel import inlined, kernel
 from reput.source.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
-from reput.source.property_kernels import KEYS, TAGS, UNIQ_KEY, java_hash
+from reput.source.property_kernels import KEYS, TAGS, UNIQ_KEY
 from reput.source.record_kernels import AT, TOPIC, TOPIC_SIZE
 
 HEADER_SIZE = 40
 SLOT_SIZE = 4
+# Slots are written back by the page of the file system: a batch's keys hit slots all over the file.
+SLOTS_A_PAGE = 4096 // SLOT_SIZE
 ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
 ENTRY_SIZE = ENTRY.itemsize
 assert ENTRY_SIZE == 20
@@ -25,8 +30,9 @@ assert ENTRY_SIZE == 20
 _TYPE_MASK, _ROLLBACK_TYPE = TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 _KEY_SEPARATOR = ord(" ")
 _TOPIC_KEY_SEPARATOR = ord("#")
-_TAGS_MARK = np.frombuffer(b"T#", np.uint8)  # of the key ``topic#T#tags``
-_TIME_DIFF_MAX = 2**31 - 1
+_TAGS_MARK_HASH = hash_code("T#")  # of the key ``topic#T#tags``
+_HASH_FACTOR = 31
+_INT_MAX = 2**31 - 1
 
 
 def index_file_size(max_hash_slot_num: int, max_index_num: int) -> int:
@@ -68,15 +74,27 @@ class IndexHeader:
 assert len(IndexHeader().encode()) == HEADER_SIZE
 
 
-@njit(cache=True)
-def _key_hash(data: Any, at: int, size: int, seed: int) -> int:
-    """``IndexFile#indexKeyHashMethod`` of the text whose beginning hashed to `seed`: never negative."""
-    value = java_hash(data, at, size, seed)
-    value = abs(value)
-    return value if value <= _TIME_DIFF_MAX else 0  # Math.abs(Integer.MIN_VALUE) is negative
+@inlined
+def _put(
+    data: Any,
+    at: int,
+    size: int,
+    seed: int,
+    offset: int,
+    timestamp: int,
+    count: int,
+    hashes: Any,
+    offsets: Any,
+    timestamps: Any,
+) -> None:
+    """Make key `count` of the text whose beginning hashed to `seed` (``IndexFile#indexKeyHashMethod``)."""
+    value = abs(java_hash(data, at, size, seed))
+    hashes[count] = value if value <= _INT_MAX else 0  # Math.abs(Integer.MIN_VALUE) is negative
+    offsets[count] = offset
+    timestamps[count] = timestamp
 
 
-@njit(cache=True)
+@kernel
 def collect_keys(
     data: Any,
     parts: Any,
@@ -85,59 +103,59 @@ def collect_keys(
     sys_flags: Any,
     store_timestamps: Any,
     with_tags: bool,
+    first: int,
+    count: int,
     hashes: Any,
     offsets: Any,
     timestamps: Any,
-) -> int:
-    """Hash the keys of each record: the unique key, KEYS from left to right, and TAGS on request.
+) -> tuple[int, int]:
+    """Hash the keys of each record from row `first` on: the unique key, KEYS from left to right, TAGS on request.
 
     TAGS are a key of their own since 5.4.0, ``topic#T#tags``. Fills `hashes` (int32), `offsets` and `timestamps`
-    (int64), one a key, as far as they reach.
+    (int64), one a key, from number `count` on.
 
     Returns
     -------
-    How many keys there are; when more than the arrays hold, call again with larger ones.
+    The first row whose keys may find no room, or the end, and how many keys there are before it.
     """
-    count = 0
-    for row in range(sys_flags.size):
+    for row in range(first, sys_flags.size):
         if sys_flags[row] & _TYPE_MASK == _ROLLBACK_TYPE:
             continue
         uniq_size, keys_size = spans[row, UNIQ_KEY, 1], spans[row, KEYS, 1]
         tags_size = spans[row, TAGS, 1] if with_tags else 0
         if uniq_size == 0 and keys_size == 0 and tags_size == 0:
             continue
-        seed = java_hash(data, parts[row, TOPIC], parts[row, TOPIC_SIZE], 0)
-        seed = np.int64(np.int32((31 * seed + _TOPIC_KEY_SEPARATOR) & 0xFFFFFFFF))
+        if count + keys_most(keys_size) > hashes.size:
+            return row, count
+        seed = java_hash(data, parts[row, TOPIC], parts[row, TOPIC_SIZE], 0) * _HASH_FACTOR + _TOPIC_KEY_SEPARATOR
+        offset, timestamp = place + parts[row, AT], store_timestamps[row]
         if uniq_size > 0:
-            if count < hashes.size:
-                hashes[count] = _key_hash(data, spans[row, UNIQ_KEY, 0], uniq_size, seed)
-                offsets[count] = place + parts[row, AT]
-                timestamps[count] = store_timestamps[row]
+            at = spans[row, UNIQ_KEY, 0]
+            _put(data, at, uniq_size, seed, offset, timestamp, count, hashes, offsets, timestamps)
             count += 1
-        at = spans[row, KEYS, 0]
+        at = np.int64(spans[row, KEYS, 0])
         end = at + keys_size
         while at < end:
-            stop = at
-            while stop < end and data[stop] != _KEY_SEPARATOR:
-                stop += 1
+            stop = find_byte(data, at, end, _KEY_SEPARATOR)
             if stop > at:
-                if count < hashes.size:
-                    hashes[count] = _key_hash(data, at, stop - at, seed)
-                    offsets[count] = place + parts[row, AT]
-                    timestamps[count] = store_timestamps[row]
+                _put(data, at, stop - at, seed, offset, timestamp, count, hashes, offsets, timestamps)
                 count += 1
             at = stop + 1
         if tags_size > 0:
-            if count < hashes.size:
-                mark = java_hash(_TAGS_MARK, 0, _TAGS_MARK.size, seed)
-                hashes[count] = _key_hash(data, spans[row, TAGS, 0], tags_size, mark)
-                offsets[count] = place + parts[row, AT]
-                timestamps[count] = store_timestamps[row]
+            at = spans[row, TAGS, 0]
+            marked = seed * _HASH_FACTOR**2 + _TAGS_MARK_HASH
+            _put(data, at, tags_size, marked, offset, timestamp, count, hashes, offsets, timestamps)
             count += 1
-    return count
+    return sys_flags.size, count
 
 
-@njit(cache=True)
+@inlined
+def keys_most(keys_size: int) -> int:
+    """How many keys a record with `keys_size` bytes of KEYS has at most, its unique key and tags with them."""
+    return (keys_size + 1) // 2 + 2
+
+
+@kernel
 def chain_entries(slots: Any, hashes: Any, first_entry: int, previous: Any) -> int:
     """Put entries numbered from `first_entry` into the slots, newest first in each chain.
 
@@ -156,6 +174,74 @@ def chain_entries(slots: Any, hashes: Any, first_entry: int, previous: Any) -> i
     return fresh
 
 
+@kernel
+def put_entries(
+    slots: Any,
+    touched: Any,
+    block: Any,
+    first_entry: int,
+    begin_timestamp: int,
+    first_begin_timestamp: int,
+    hashes: Any,
+    offsets: Any,
+    timestamps: Any,
+    entries: Any,
+) -> int:
+    """Put the entries numbered from `first_entry` into the slots, and make them as the file has them.
+
+    Parameters
+    ----------
+    slots
+        int32[maxHashSlotNum], changed.
+    touched
+        bool, one for each SLOTS_A_PAGE slots: set where one is changed.
+    block
+        int64 scratch: so many keys are looked up together.
+    begin_timestamp, first_begin_timestamp
+        What time differences are measured against, and that of the first of these entries.
+    hashes, offsets, timestamps
+        The keys: int32[n] not negative, int64[n], int64[n].
+    entries
+        uint8[n, 20], filled.
+
+    Returns
+    -------
+    How many slots were empty before.
+    """
+    fresh = 0
+    begin = first_begin_timestamp
+    slot_count = np.uint32(slots.size)
+    for start in range(0, hashes.size, block.size):
+        end = min(start + block.size, hashes.size)
+        for i in range(start, end):
+            # Fetches the slot, which is rarely in the cache, while others are on their way; the value may yet change.
+            slot = np.uint32(hashes[i]) % slot_count
+            block[i - start] = slot
+            store_i32(entries, i, 16, slots[slot])
+        for i in range(start, end):
+            slot = np.uint32(block[i - start])
+            before, number = np.int64(slots[slot]), first_entry + i
+            if before <= 0 or before > number:
+                before = np.int64(0)
+                fresh += 1
+            slots[slot] = number
+            touched[slot // np.uint32(SLOTS_A_PAGE)] = True
+            store_i32(entries, i, 0, hashes[i])
+            store_i64(entries, i, 4, offsets[i])
+            store_i64(entries, i, 12, _time_diff(timestamps[i], begin) << 32 | before)
+            begin = begin_timestamp
+    return fresh
+
+
+@inlined
+def _time_diff(store_timestamp: int, begin_timestamp: int) -> int:
+    """As `time_diffs`, of one key; the difference wraps as Java's."""
+    difference = store_timestamp - begin_timestamp
+    if begin_timestamp <= 0 or difference <= 0:
+        return 0
+    return min(difference // 1000, _INT_MAX)
+
+
 def time_diffs(
     store_timestamps: np.ndarray[Any, np.dtype[np.int64]], begin_timestamp: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -163,4 +249,4 @@ def time_diffs(
     if begin_timestamp <= 0:
         return np.zeros(len(store_timestamps), np.int64)
     # Java's division truncates and numpy's floors; below zero both end at 0.
-    return np.clip((store_timestamps - begin_timestamp) // 1000, 0, _TIME_DIFF_MAX)
+    return np.clip((store_timestamps - begin_timestamp) // 1000, 0, _INT_MAX)

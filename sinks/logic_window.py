@@ -15,7 +15,7 @@ import pyarrow as pa
 from reput.sinks import consume_queue_format as cqf
 from reput.sinks.batch_consume_queue_format import batch_entries
 from reput.sinks.consumer_filter import ConsumerFilters
-from reput.sinks.index_format import collect_keys
+from reput.sinks.index_format import collect_keys, keys_most
 from reput.sinks.multi_dispatch import MultiDispatch
 from reput.sinks.task_result import RESULT_FIELDS, last_record_of
 from reput.source import property_kernels as pk
@@ -111,7 +111,6 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
         "end": window.end,
         "messages": len(columns),
         "last_record": last_record_of(columns),
-        **_NOTHING,
     }
     if len(columns):
         row.update(store_times=_store_times(columns.store_timestamp))
@@ -119,10 +118,23 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
             row.update(_queues(columns, needs))
         if needs.index:
             row.update(_keys(columns, needs))
-    return pa.RecordBatch.from_pylist([row], WINDOW_SCHEMA)
+    values = [_value(row[field.name], field.type) if field.name in row else _NOTHING[field.name] for field in _FIELDS]
+    return pa.RecordBatch.from_arrays(values, schema=WINDOW_SCHEMA)
 
 
-_NOTHING = {field.name: b"" if field.type == pa.binary() else [] for field in list(WINDOW_SCHEMA)[len(RESULT_FIELDS) :]}
+def _value(value: Any, kind: pa.DataType) -> pa.Array:
+    """One value as a column; the bytes of an array as they are, without a copy."""
+    if not isinstance(value, np.ndarray):
+        return pa.array([value], kind)
+    ends = pa.py_buffer(np.array([0, value.nbytes], np.int32))
+    return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(np.ascontiguousarray(value))])
+
+
+_FIELDS = list(WINDOW_SCHEMA)
+_NOTHING = {
+    field.name: pa.array([b"" if field.type == pa.binary() else []], field.type)
+    for field in _FIELDS[len(RESULT_FIELDS) :]
+}
 
 
 def _store_times(times: Int64s) -> list[int]:
@@ -136,17 +148,21 @@ def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
     firsts = firsts[: cqf.group_by_queue(columns.data, columns.parts, columns.queue_id, table, groups, firsts)]
     topics = _topics(columns, firsts)
     queued = cqf.queued_records(columns.sys_flag)
-    to_batch_queue = queued & np.array([topic in needs.batch_topics for topic in topics], bool)[groups]
-    queued &= ~to_batch_queue
-    counts = np.bincount(groups[queued], minlength=len(firsts))
+    to_batch_queue = np.zeros(count, bool)
+    if needs.batch_topics:
+        to_batch_queue = queued & np.array([topic in needs.batch_topics for topic in topics], bool)[groups]
+        queued &= ~to_batch_queue
+    counts = np.zeros(len(firsts), np.int64)
+    cqf.count_queued(groups, queued, counts)
     total = int(counts.sum())
     entries, rows = np.empty((total, cqf.CQ_STORE_UNIT_SIZE), np.uint8), np.empty(total, np.int64)
+    queue_offsets = np.empty(total, np.int64)
     cqf.encode_entries(
-        *(columns.parts, columns.place, groups, queued, columns.tags_code),
-        *(np.cumsum(counts) - counts, entries, rows),
+        *(columns.parts, columns.place, groups, queued, columns.tags_code, columns.queue_offset),
+        *(np.cumsum(counts) - counts, entries, rows, queue_offsets),
     )
     queues = list(zip(topics, columns.queue_id[firsts].tolist(), strict=True))
-    block = _Block(entries, rows, columns.queue_offset[rows], np.ones(total, bool))
+    block = _Block(entries, rows, queue_offsets, np.ones(total, bool))
     further = dict(_further_queues(columns, queued, needs.multi_dispatch))
     if further:
         blocks = _with_further(queues, counts, block, further)
@@ -154,10 +170,10 @@ def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
         block = _joined(blocks.values())
     return {
         "topics": [topic for topic, _ in queues],
-        "queue_ids": np.array([queue_id for _, queue_id in queues], ID).tobytes(),
-        "queue_counts": counts.astype(COUNT).tobytes(),
-        "entries": block.entries.tobytes(),
-        "queue_offsets": block.queue_offsets.astype(OFFSET).tobytes(),
+        "queue_ids": np.array([queue_id for _, queue_id in queues], ID),
+        "queue_counts": counts.astype(COUNT, copy=False),
+        "entries": block.entries,
+        "queue_offsets": block.queue_offsets.astype(OFFSET, copy=False),
         **(_ext_units(columns, block, needs.filters) if needs.ext else {}),
         **(_batch_queues(columns, groups, queues, np.flatnonzero(to_batch_queue)) if to_batch_queue.any() else {}),
         **(_arrivals(columns, groups, firsts, queued | to_batch_queue, further) if needs.arrivals else {}),
@@ -171,9 +187,9 @@ def _batch_queues(columns: RecordColumns, groups: Any, queues: list[tuple[bytes,
     found = np.flatnonzero(counts).tolist()
     return {
         "batch_topics": [queues[group][0] for group in found],
-        "batch_queue_ids": np.array([queues[group][1] for group in found], ID).tobytes(),
-        "batch_counts": counts[found].astype(COUNT).tobytes(),
-        "batch_entries": entries[order].tobytes(),
+        "batch_queue_ids": np.array([queues[group][1] for group in found], ID),
+        "batch_counts": counts[found].astype(COUNT),
+        "batch_entries": entries[order],
     }
 
 
@@ -250,9 +266,9 @@ def _ext_units(columns: RecordColumns, block: _Block, filters: ConsumerFilters |
                 sizes[at] = len(bit_map)
                 maps.append(bit_map)
     return {
-        "store_timestamps": columns.store_timestamp[block.rows].astype(OFFSET).tobytes(),
-        "bit_map_sizes": sizes.tobytes(),
-        "bit_maps": b"".join(maps),
+        "store_timestamps": columns.store_timestamp[block.rows].astype(OFFSET, copy=False),
+        "bit_map_sizes": sizes,
+        "bit_maps": np.frombuffer(b"".join(maps), np.uint8),
     }
 
 
@@ -282,26 +298,21 @@ def _arrivals(
     counts["size_bytes"] = np.bincount(groups, columns.msg_size, len(firsts))
     return {
         "arrived": topics,
-        "arrivals": arrivals.tobytes(),
+        "arrivals": arrivals,
         "counted": topics[: len(firsts)],
-        "topic_counts": counts.tobytes(),
+        "topic_counts": counts,
     }
 
 
 def _keys(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
-    room = (3 if needs.index_tags else 2) * len(columns)
+    of_records = (columns.data, columns.parts, columns.spans, columns.place, columns.sys_flag, columns.store_timestamp)
+    room = 4 * len(columns)
+    keys: list[Any] = [np.empty(room, kind) for kind in (ID, OFFSET, OFFSET)]
+    row = count = 0
     while True:
-        hashes, offsets = np.empty(room, np.int32), np.empty(room, np.int64)
-        timestamps = np.empty(room, np.int64)
-        count = collect_keys(
-            *(columns.data, columns.parts, columns.spans, columns.place, columns.sys_flag, columns.store_timestamp),
-            *(needs.index_tags, hashes, offsets, timestamps),
-        )
-        if count <= room:
-            break
-        room = count
-    return {
-        "key_hashes": hashes[:count].astype(ID).tobytes(),
-        "key_offsets": offsets[:count].astype(OFFSET).tobytes(),
-        "key_timestamps": timestamps[:count].astype(OFFSET).tobytes(),
-    }
+        row, count = collect_keys(*of_records, needs.index_tags, row, count, *keys)
+        if row == len(columns):
+            names = ("key_hashes", "key_offsets", "key_timestamps")
+            return {name: values[:count] for name, values in zip(names, keys, strict=True)}
+        room = max(2 * room, count + keys_most(int(columns.spans[row, pk.KEYS, 1])))
+        keys = [np.concatenate([known[:count], np.empty(room - count, known.dtype)]) for known in keys]

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from reput.source import message_format as fmt
 from reput.source import property_kernels as pk
 from reput.source import record_kernels as rk
-from reput.source.java_string import decode_utf8, parse_int
-from reput.source.message_decoder import Message, Verdict
+from reput.source.java_string import decode_utf8
+from reput.source.kernel import kernel
+from reput.source.message_decoder import Message, Verdict, decode_message
 from reput.source.message_properties import inner_batch, parse_properties
 from reput.source.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 
@@ -34,21 +34,49 @@ _FLAG_AT, _BODY_CRC_AT, _STORE_HOST_AT = fmt.FLAG_AT, fmt.BODY_CRC_AT, fmt.STORE
 _RECONSUME_TIMES_AT, _PREPARED_OFFSET_AT = fmt.RECONSUME_TIMES_AT, fmt.PREPARED_OFFSET_AT
 
 
-@njit(cache=True)
-def _dispatch_fields(
-    data: Any, parts: Any, count: int, queue_ids: Any, queue_offsets: Any, sys_flags: Any, store_timestamps: Any
-) -> None:
-    for row in range(count):
+@kernel
+def _dispatch_columns(
+    data: Any,
+    parts: Any,
+    first: int,
+    delays_ms: Any,
+    spans: Any,
+    tags_codes: Any,
+    queue_ids: Any,
+    queue_offsets: Any,
+    sys_flags: Any,
+    store_timestamps: Any,
+) -> int:
+    """Fill the columns from row `first` on; returns the first row whose numbers are not good here, or the end.
+
+    Of that row all but `tags_codes` is filled. Row by row, so that a record is still in the cache when it is needed.
+    """
+    for row in range(first, parts.shape[0]):
         at = parts[row, rk.AT]
         sys_flag = rk.load_i32(data, at + _SYS_FLAG_AT)
-        shift = _V6_EXTRA if sys_flag & _BORN_V6 else 0
+        store_timestamp = rk.load_i64(data, at + _STORE_TIMESTAMP_AT + (_V6_EXTRA if sys_flag & _BORN_V6 else 0))
         queue_ids[row] = rk.load_i32(data, at + _QUEUE_ID_AT)
         queue_offsets[row] = rk.load_i64(data, at + _QUEUE_OFFSET_AT)
         sys_flags[row] = sys_flag
-        store_timestamps[row] = rk.load_i64(data, at + _STORE_TIMESTAMP_AT + shift)
+        store_timestamps[row] = store_timestamp
+        pk.locate_properties(data, parts, row, spans)
+        tags_codes[row], is_good = pk.tags_code(data, parts, row, spans, store_timestamp, delays_ms)
+        if not (is_good and pk.inner_batch(data, row, spans)[2]):
+            return row
+    return parts.shape[0]
 
 
-@njit(cache=True)
+@kernel
+def _inner_batches(data: Any, spans: Any, first: int, batch_nums: Any, base_offsets: Any) -> int:
+    """Fill the columns from row `first` on; returns the first row whose numbers are not good here, or the end."""
+    for row in range(first, batch_nums.size):
+        batch_nums[row], base_offsets[row], is_good = pk.inner_batch(data, row, spans)
+        if not is_good:
+            return row
+    return batch_nums.size
+
+
+@kernel
 def _other_fields(
     data: Any,
     parts: Any,
@@ -139,6 +167,20 @@ class RecordColumns:
         """int64[n], each record's size in bytes."""
         return self.parts[:, rk.SIZE]
 
+    def first(self, count: int) -> RecordColumns:
+        """The first `count` of the records."""
+        return RecordColumns(
+            self.data,
+            self.place,
+            self.parts[:count],
+            self.spans[:count],
+            self.tags_code[:count],
+            self.queue_id[:count],
+            self.queue_offset[:count],
+            self.sys_flag[:count],
+            self.store_timestamp[:count],
+        )
+
     def other_fields(self) -> OtherFields:
         """Decode the fields that only the message table needs."""
         count = len(self)
@@ -166,8 +208,12 @@ class RecordColumns:
     def inner_batches(self) -> InnerBatches:
         """Decode INNER_NUM and INNER_BASE (``DispatchRequest#batchSize``, ``#msgBaseOffset``)."""
         batches = InnerBatches(np.empty(len(self), np.int32), np.empty(len(self), np.int64))
-        good = _judge_inner_batches(self.data, self.parts, self.spans, batches.batch_num, batches.msg_base_offset)
-        assert good == len(self)
+        row, nums, bases = 0, batches.batch_num, batches.msg_base_offset
+        while (row := _inner_batches(self.data, self.spans, row, nums, bases)) < len(self):
+            batch = inner_batch(parse_properties(decode_utf8(self._bytes(row, rk.PROPERTIES, rk.PROPERTIES_SIZE))))
+            assert batch is not None
+            nums[row], bases[row] = batch
+            row += 1
         return batches
 
     def messages(self) -> Iterator[Message]:
@@ -260,71 +306,44 @@ def records_max(size: int) -> int:
 
 def decode_columns(data: Bytes, place: int, parts: Int64s, delays_ms: Int64s) -> tuple[RecordColumns, Verdict]:
     """Columns of the records that `scan_records` found, and MESSAGE; or those before a bad one, and its verdict."""
-    spans = np.empty((len(parts), len(pk.LOCATED), 2), np.int32)
-    pk.locate_properties(data, parts, len(parts), spans)
-    codes = np.empty(len(parts), np.int64)
-    good, verdict = _fill_tags_codes(data, parts, spans, delays_ms, codes), Verdict.MESSAGE
-    if good < len(parts):
-        verdict = Verdict.BAD_DELAY
-    if (judged := _judge_inner_batches(data, parts[:good], spans)) < good:
-        good, verdict = judged, Verdict.BAD_INNER_BATCH
-    return _columns(data, place, parts[:good], spans[:good], codes[:good]), verdict
-
-
-def _columns(data: Bytes, place: int, parts: Int64s, spans: Int32s, codes: Int64s) -> RecordColumns:
     count = len(parts)
+    spans, tags_codes = np.empty((count, len(pk.LOCATED), 2), np.int32), np.empty(count, np.int64)
     queue_ids, queue_offsets = np.empty(count, np.int32), np.empty(count, np.int64)
     sys_flags, store_timestamps = np.empty(count, np.int32), np.empty(count, np.int64)
-    _dispatch_fields(data, parts, count, queue_ids, queue_offsets, sys_flags, store_timestamps)
-    return RecordColumns(data, place, parts, spans, codes, queue_ids, queue_offsets, sys_flags, store_timestamps)
-
-
-def _fill_tags_codes(data: Bytes, parts: Int64s, spans: Int32s, delays_ms: Int64s, codes: Int64s) -> int:
-    """Fill `codes`; returns how many records from the first are good."""
-    filled = 0
-    while filled < len(parts):
-        row, why = pk.tags_codes(data, parts[filled:], len(parts) - filled, spans[filled:], delays_ms, codes[filled:])
-        filled += row
-        if why != pk.NOT_ASCII:
+    columns = RecordColumns(
+        data, place, parts, spans, tags_codes, queue_ids, queue_offsets, sys_flags, store_timestamps
+    )
+    row, verdict = 0, Verdict.MESSAGE
+    while (row := _fill(columns, row, delays_ms)) < count:
+        verdict, message = _reference(data, place, parts[row], delays_ms)
+        if message is None:
             break
-        # Java reads any Unicode digit; so rare that the reference rule decides it.
-        start, size = (int(value) for value in spans[filled, pk.DELAY])
-        level = parse_int(decode_utf8(data[start : start + size].tobytes()))
-        if level is None:
-            break
-        text = str(level).encode()
-        codes[filled] = _tags_code_of_level(data, parts, spans, delays_ms, filled, text)
-        filled += 1
-    return filled
-
-
-def _tags_code_of_level(data: Bytes, parts: Int64s, spans: Int32s, delays_ms: Int64s, row: int, level: bytes) -> int:
-    """The tags code of one record whose DELAY reads as the ASCII text `level`."""
-    extended = np.concatenate([data, np.frombuffer(level, np.uint8)])
-    span = spans[row : row + 1].copy()
-    span[0, pk.DELAY] = (len(data), len(level))
-    code = np.empty(1, np.int64)
-    pk.tags_codes(extended, parts[row : row + 1], 1, span, delays_ms, code)
-    return int(code[0])
-
-
-_NO_INT32S, _NO_INT64S = np.empty(0, np.int32), np.empty(0, np.int64)
-
-
-def _judge_inner_batches(
-    data: Bytes, parts: Int64s, spans: Int32s, batch_nums: Int32s = _NO_INT32S, base_offsets: Int64s = _NO_INT64S
-) -> int:
-    """How many records from the first have good numbers, or none; fills the arrays if they have room."""
-    row = 0
-    while row < len(parts):
-        row, why = pk.inner_batches(data, spans, len(parts), row, batch_nums, base_offsets)
-        if why != pk.NOT_ASCII:
-            break
-        at, size = int(parts[row, rk.PROPERTIES]), int(parts[row, rk.PROPERTIES_SIZE])
-        batch = inner_batch(parse_properties(decode_utf8(data[at : at + size].tobytes())))
-        if batch is None:
-            break
-        if len(batch_nums):
-            batch_nums[row], base_offsets[row] = batch
+        tags_codes[row] = message.tags_code
         row += 1
-    return row
+    return columns if row == count else columns.first(row), verdict
+
+
+def _fill(columns: RecordColumns, first: int, delays_ms: Int64s) -> int:
+    """Fill the rows from `first` on; returns the first row that is not good by itself, or the end."""
+    return int(
+        _dispatch_columns(
+            columns.data,
+            columns.parts,
+            first,
+            delays_ms,
+            columns.spans,
+            columns.tags_code,
+            columns.queue_id,
+            columns.queue_offset,
+            columns.sys_flag,
+            columns.store_timestamp,
+        )
+    )
+
+
+def _reference(data: Bytes, place: int, parts: Int64s, delays_ms: Int64s) -> tuple[Verdict, Message | None]:
+    """What the reference decoder says of one record that is good but for its numbers."""
+    at, size = int(parts[rk.AT]), int(parts[rk.SIZE])
+    delays = tuple(delays_ms.tolist())
+    record = data[at : at + size].data
+    return decode_message(record, 0, place + at, place + at + size, check_crc=False, delays_ms=delays)

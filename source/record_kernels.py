@@ -1,4 +1,4 @@
-"""Compiled kernels over the bytes of a segment: integers, checksums, and one verdict per record.
+"""Compiled kernels over the records of a segment: one verdict each, and where their parts are.
 
 numba checks no bounds, so nothing here indexes with a number read from the file before it was compared with the
 bytes at hand. Each kernel is a pure function of primitives and arrays.
@@ -9,12 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from reput.source import byte_kernels
 from reput.source import dledger_entry as dle
 from reput.source import message_format as fmt
+from reput.source.crc_kernels import crc32
+from reput.source.kernel import kernel
 from reput.source.message_decoder import Verdict
 from reput.source.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+
+# By these names the readers of single fields know them.
+load_i16, load_i32, load_i64 = byte_kernels.load_i16, byte_kernels.load_i32, byte_kernels.load_i64
 
 # numba freezes module globals into the compiled code; an IntEnum would cost a lookup.
 _MESSAGE, _BLANK, _EMPTY, _UNDERFLOW = (
@@ -47,80 +52,7 @@ AT, SIZE, BODY, BODY_SIZE, TOPIC, TOPIC_SIZE, PROPERTIES, PROPERTIES_SIZE = rang
 PARTS = 8
 
 
-def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """Tables of the reflected CRC-32 (IEEE), eight bytes at a time."""
-    tables = np.zeros((8, 256), dtype=np.uint32)
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
-        tables[0, byte] = crc
-    for row in range(1, 8):
-        previous = tables[row - 1]
-        tables[row] = previous >> 8 ^ tables[0][previous & 0xFF]
-    return tables
-
-
-_CRC = _crc_tables()
-
-
-@njit(cache=True, inline="always")
-def load_i32(data: Any, at: int) -> int:
-    """Signed big-endian 32-bit integer at `at`."""
-    return np.int32(
-        np.uint32(data[at]) << np.uint32(24)
-        | np.uint32(data[at + 1]) << np.uint32(16)
-        | np.uint32(data[at + 2]) << np.uint32(8)
-        | np.uint32(data[at + 3])
-    )
-
-
-@njit(cache=True, inline="always")
-def load_i64(data: Any, at: int) -> int:
-    """Signed big-endian 64-bit integer at `at`."""
-    high = np.uint64(np.uint32(load_i32(data, at)))
-    low = np.uint64(np.uint32(load_i32(data, at + 4)))
-    return np.int64(high << np.uint64(32) | low)
-
-
-@njit(cache=True, inline="always")
-def load_i16(data: Any, at: int) -> int:
-    """Signed big-endian 16-bit integer at `at`."""
-    return np.int16(np.uint16(data[at]) << np.uint16(8) | np.uint16(data[at + 1]))
-
-
-@njit(cache=True)
-def crc32(data: Any, start: int, size: int) -> int:
-    """CRC-32 of `size` bytes from `start`, as ``zlib.crc32`` gives it (unsigned)."""
-    crc = np.uint32(0xFFFFFFFF)
-    at = start
-    end = start + size
-    mask = np.uint32(0xFF)
-    while at + 8 <= end:
-        crc ^= (
-            np.uint32(data[at])
-            | np.uint32(data[at + 1]) << np.uint32(8)
-            | np.uint32(data[at + 2]) << np.uint32(16)
-            | np.uint32(data[at + 3]) << np.uint32(24)
-        )
-        crc = (
-            _CRC[7, crc & mask]
-            ^ _CRC[6, crc >> np.uint32(8) & mask]
-            ^ _CRC[5, crc >> np.uint32(16) & mask]
-            ^ _CRC[4, crc >> np.uint32(24)]
-            ^ _CRC[3, data[at + 4]]
-            ^ _CRC[2, data[at + 5]]
-            ^ _CRC[1, data[at + 6]]
-            ^ _CRC[0, data[at + 7]]
-        )
-        at += 8
-    while at < end:
-        crc = _CRC[0, (crc ^ np.uint32(data[at])) & mask] ^ crc >> np.uint32(8)
-        at += 1
-    return np.int64(~crc & np.uint32(0xFFFFFFFF))
-
-
-@njit(cache=True)
+@kernel
 def _property_crc_differs(data: Any, at: int, end: int) -> bool:
     """Whether the record `data[at:end]` ends in the property that holds its checksum, and the checksum is another."""
     own = end - _CRC_SIZE
@@ -135,7 +67,7 @@ def _property_crc_differs(data: Any, at: int, end: int) -> bool:
     return data[end - 1] != _CRC_END
 
 
-@njit(cache=True)
+@kernel
 def check_entry(data: Any, at: int, limit: int, place: int, file_end: int) -> int:
     """Judge the DLedger header at `data[at:limit]`; the same tests as ``dledger_entry.check_entry``."""
     if limit - at < _BLANK_SIZE:
@@ -162,7 +94,7 @@ def check_entry(data: Any, at: int, limit: int, place: int, file_end: int) -> in
     return _MESSAGE
 
 
-@njit(cache=True)
+@kernel
 def check_record(data: Any, at: int, limit: int, place: int, file_end: int, check_crc: bool, parts: Any) -> int:
     """Judge the record at `data[at:limit]` whose place in the log is `place`; fill `parts` for a message.
 
@@ -218,7 +150,7 @@ def check_record(data: Any, at: int, limit: int, place: int, file_end: int, chec
     return _MESSAGE
 
 
-@njit(cache=True)
+@kernel
 def scan_records(
     data: Any, at: int, limit: int, place: int, file_end: int, frame: int, check_crc: bool, parts: Any
 ) -> tuple[int, int, int]:
