@@ -26,7 +26,7 @@ _TYPE_MASK, _ROLLBACK_TYPE = TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 _KEY_SEPARATOR = ord(" ")
 _TOPIC_KEY_SEPARATOR = ord("#")
 _TAGS_MARK = np.frombuffer(b"T#", np.uint8)  # of the key ``topic#T#tags``
-_TIME_DIFF_MAX = 2**31 - 1
+TIME_DIFF_MAX = 2**31 - 1
 
 
 def index_file_size(max_hash_slot_num: int, max_index_num: int) -> int:
@@ -73,7 +73,7 @@ def _key_hash(data: Any, at: int, size: int, seed: int) -> int:
     """``IndexFile#indexKeyHashMethod`` of the text whose beginning hashed to `seed`: never negative."""
     value = java_hash(data, at, size, seed)
     value = abs(value)
-    return value if value <= _TIME_DIFF_MAX else 0  # Math.abs(Integer.MIN_VALUE) is negative
+    return value if value <= TIME_DIFF_MAX else 0  # Math.abs(Integer.MIN_VALUE) is negative
 
 
 @njit(cache=True)
@@ -163,4 +163,4 @@ def time_diffs(
     if begin_timestamp <= 0:
         return np.zeros(len(store_timestamps), np.int64)
     # Java's division truncates and numpy's floors; below zero both end at 0.
-    return np.clip((store_timestamps - begin_timestamp) // 1000, 0, _TIME_DIFF_MAX)
+    return np.clip((store_timestamps - begin_timestamp) // 1000, 0, TIME_DIFF_MAX)
