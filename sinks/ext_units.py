@@ -1,7 +1,7 @@
 """ConsumeQueueExt units as they are on disk, compared with what the entries' records make; nothing is written.
 
-A unit's bitmap says which groups' expressions the message matched when it was dispatched: the subscriptions of that
-moment are on no disk. So a bitmap other than that of today's subscriptions is a note, its tags code and store time are not.
+A unit's bitmap says which groups' expressions the message matched when it was dispatched, and the subscriptions of that
+moment are on no disk. So a bitmap other than that of today's subscriptions is a note; a tags code or store time is not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ExtFiles:
         self._parts = consume_queue_ext_directory(self.topic, self.queue_id)
 
     def where(self, offset: int) -> tuple[str, int]:
-        """The file that holds byte `offset` of the queue's ext files, by its path below the root, and the byte in it."""
+        """The file with byte `offset` of the queue's ext files, by its path below the root, and the byte in it."""
         file = offset - offset % self.file_size
         return "/".join((*self._parts, file_name(file))), offset - file
 
@@ -88,9 +88,9 @@ class ExtFiles:
         return self._data[begin : begin + wanted]
 
 
-def codes_agree(found: Units, expected: Units, ext: ExtUnits | None, files: ExtFiles | None) -> np.ndarray[
-    tuple[int], np.dtype[np.bool_]
-]:
+def codes_agree(
+    found: Units, expected: Units, ext: ExtUnits | None, files: ExtFiles | None
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Whether the third field of each unit is what the record makes: its tags code, or the address of its ext unit."""
     same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["tags_code"] == expected["tags_code"]
     if files is None or ext is None:

@@ -124,9 +124,7 @@ class IndexWalk:
         if expected != found:
             path = f"{INDEX}/{self._row.names[file]}"
             text = f"the header's {name} is {found}, the key's record was stored at {expected}"
-            self._findings.differ(
-                Difference("index_header", text, path, at, expected=str(expected), found=str(found))
-            )
+            self._findings.differ(Difference("index_header", text, path, at, expected=str(expected), found=str(found)))
 
     def _tell_time(self, key: int, expected: int, found: int) -> None:
         text = f"a time difference of {expected} s expected, {found} s found"
@@ -197,9 +195,7 @@ def _part(keys: KeyEntries, begin: int, end: int) -> KeyEntries:
 def _same(found: Entries, entry: int, keys: KeyEntries, key: int) -> bool:
     if entry >= len(found) or key >= len(keys.hashes):
         return False
-    return bool(
-        found["key_hash"][entry] == keys.hashes[key] and found["physical_offset"][entry] == keys.offsets[key]
-    )
+    return bool(found["key_hash"][entry] == keys.hashes[key] and found["physical_offset"][entry] == keys.offsets[key])
 
 
 def _said(key_hash: int, place: int) -> str:

@@ -129,7 +129,9 @@ class QueueUnits:
             first = file // self.unit_size
             units = self.read(first, self.file_size // self.unit_size)
             good = (units["physical_offset"] >= 0) & (units["msg_size"] > 0) & ~is_blank(units)
-            count = len(good) if good.all() else int(np.argmin((units["physical_offset"] >= 0) & (units["msg_size"] > 0)))
+            count = (
+                len(good) if good.all() else int(np.argmin((units["physical_offset"] >= 0) & (units["msg_size"] > 0)))
+            )
             real = np.flatnonzero(good[:count])
             if len(real):
                 last = units[int(real[-1])]

@@ -11,7 +11,7 @@ import numpy as np
 
 from reput.sinks.batch_consume_queue import BatchConsumeQueue
 from reput.sinks.consume_queue import KIND, ConsumeQueue
-from reput.sinks.ext_units import ExtFiles, ext_problem, note_ext_units
+from reput.sinks.ext_units import ext_problem, note_ext_units
 from reput.sinks.finding import FIRST_MAX, Difference, Findings
 from reput.sinks.logic_batch import ExtUnits, QueueEntries
 from reput.sinks.queue_files import Units
@@ -90,7 +90,8 @@ class QueueWalk:
         rows = self._rows(expected, incoming)
         aligned = replace(incoming, ext=_select(incoming.ext, rows))
         agrees = units_agree(found, expected, aligned, self._ext)
-        wrong = np.flatnonzero(~agrees)
+        # Units that fill the front are looked at with what else stands before the first entry.
+        wrong = np.flatnonzero(~agrees & ~is_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
         for row in wrong.tolist():
             if len(self._findings.first) >= FIRST_MAX:
                 missing = int(np.count_nonzero(found["msg_size"][wrong[wrong >= row]] == 0))
@@ -112,11 +113,8 @@ class QueueWalk:
     ) -> None:
         file, at = self._units.where(number)
         place = int(expected["physical_offset"][0])
-        was_blank = bool(is_blank(expected)[0]) if self._units.kind is KIND else False
         kind, text = "entry_changed", f"{self._name}, entry {number}: {self._fields(found, expected, ext, row)}"
-        if was_blank:
-            kind, place, text = "pre_blank", -1, f"{self._name}, entry {number}: a unit that fills the front expected"
-        elif not found.tobytes().strip(b"\0"):
+        if not found.tobytes().strip(b"\0"):
             kind, text = "entry_missing", f"{self._name}, entry {number} is missing: its record is at {place}"
         elif self._units.kind is KIND and is_blank(found)[0]:
             kind = "entry_missing"
@@ -125,8 +123,7 @@ class QueueWalk:
             kind = "ext_unit"
         else:
             text += self._other(found, incoming)
-        record = None if was_blank else place
-        self._findings.differ(Difference(kind, text, file, at, number, record, _said(expected), _said(found)))
+        self._findings.differ(Difference(kind, text, file, at, number, place, _said(expected), _said(found)))
 
     def _fields(self, found: Units, expected: Units, ext: ExtUnits | None, row: int) -> str:
         names = [name for name in found.dtype.names or () if found[name][0] != expected[name][0]]

@@ -1,7 +1,7 @@
 """Sums over stretches of the log by which a message table is compared with it, without bringing rows together.
 
-A record's digest is 64 bits of its place, size, store time, queue offset and body CRC; a stretch's is their sum, so rows may
-come in any order from any file. Where number and sum of a stretch agree, its rows do, but for a chance of 2^-64.
+A record's digest is 64 bits of its place, size, store time, queue offset and body CRC; a stretch's is their sum, so that
+rows may come in any order from any file. Where number and sum of a stretch agree, its rows do, but for a chance of 2^-64.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def compared_fields(columns: RecordColumns) -> list[Int64s]:
 
 def table_fields(batch: pa.RecordBatch) -> list[Int64s]:
     """The columns of `COMPARED` of rows that have them as int64, the store time in ms or null."""
-    return [
-        batch.column(name).fill_null(NO_TIME).to_numpy(zero_copy_only=False).astype(np.int64) for name in COMPARED
-    ]
+    return [batch.column(name).fill_null(NO_TIME).to_numpy(zero_copy_only=False).astype(np.int64) for name in COMPARED]
 
 
 @dataclass

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def pair_files(here: list[StoreFile], there: list[StoreFile]) -> list[Pair]:
         left = ours[at] if at < len(ours) else None
         right = theirs[at] if at < len(theirs) else None
         name = left.name if left else right.name if right else ""
-        pairs.append(Pair(name, left and left.path, right and right.path))
+        pairs.append(Pair(name, left.path if left else None, right.path if right else None))
     return pairs
 
 
@@ -119,7 +120,7 @@ def _number(name: str, at: int) -> int | None:
 
 def _queue_unit(name: str) -> np.dtype[np.void] | None:
     units = {CONSUME_QUEUE: QUEUE_ENTRY, BATCH_CONSUME_QUEUE: BATCH_ENTRY}
-    return units.get(name.split("/")[0]) if name.rpartition("/")[2].isdecimal() else None
+    return units.get(name.split("/", maxsplit=1)[0]) if name.rpartition("/")[2].isdecimal() else None
 
 
 def _in_words(pair: Pair, at: int, max_hash_slot_num: int) -> str:
@@ -154,8 +155,8 @@ def _index_words(pair: Pair, at: int, max_hash_slot_num: int) -> str:
 def _entry(pair: Pair, begin: int, inside: int, unit: np.dtype[np.void]) -> str:
     """The field of an entry that holds byte `inside`, in both files."""
     here, there = (np.frombuffer(data, unit)[0] for data in _both(pair, begin, unit.itemsize))
-    fields: Mapping[str, tuple[np.dtype[np.void], int]] = unit.fields or {}
-    name = next(name for name, (kind, start, *_) in fields.items() if start <= inside < start + kind.itemsize)
+    fields: Mapping[str, Any] = unit.fields or {}
+    name = next(name for name, (kind, start) in fields.items() if start <= inside < start + kind.itemsize)
     return f"{_FIELD_NAMES.get(name, name.replace('_', ' '))} {here[name]} here, {there[name]} there"
 
 

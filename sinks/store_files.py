@@ -1,4 +1,4 @@
-"""All files of a store that have a meaning, their digests, and a manifest of them that a later state is held against."""
+"""The files of a store that have a meaning, their digests, and a manifest that a later state is held against."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ class FileDigest:
     stable_sha256: str
 
 
+@dataclass(frozen=True)
+class _Head:
+    """A manifest's first line."""
+
+    reput_manifest: int = _VERSION
+
+    def __post_init__(self) -> None:
+        if self.reput_manifest != _VERSION:
+            msg = f"version {self.reput_manifest}, {_VERSION} wanted"
+            raise ValueError(msg)
+
+
 def store_files(output: Path, commit_log: Iterable[Path]) -> list[StoreFile]:
     """Every file below the queues, the index and the log, and the checkpoint, in order of name."""
     found = [
@@ -78,12 +90,11 @@ def _stable(file: StoreFile, size: int, max_hash_slot_num: int, max_index_num: i
         return begin, begin + ENTRY_SIZE * min(header.next_entry, max_index_num)
     with open_for_reading(str(file.path)) as descriptor:
         for start, end in reversed(list(data_extents(descriptor))):
-            while end > start:
-                low = max(start, end - _READ_BYTES)
-                data = _read(descriptor, low, end - low).rstrip(b"\0")
+            for high in range(end, start, -_READ_BYTES):
+                low = max(start, high - _READ_BYTES)
+                data = _read(descriptor, low, high - low).rstrip(b"\0")
                 if data:
                     return 0, low + len(data)
-                end = low
     return 0, 0
 
 
@@ -120,7 +131,7 @@ def _read(descriptor: int, at: int, size: int) -> bytes:
 
 def manifest_text(digests: Iterable[FileDigest]) -> str:
     """A line of JSON for the manifest's version, and one for each file."""
-    lines = [{"reput_manifest": _VERSION}, *(asdict(digest) for digest in digests)]
+    lines = [asdict(_Head()), *(asdict(digest) for digest in digests)]
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
@@ -134,8 +145,7 @@ def load_manifest(path: Path) -> list[FileDigest]:
     """
     try:
         head, *lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if head != {"reput_manifest": _VERSION}:
-            raise ValueError(head)
+        _Head(**head)
         return [FileDigest(**line) for line in lines]
     except (OSError, ValueError, TypeError) as error:
         msg = f"cannot read the manifest {path}: {error!r}; give a file that --write-manifest made"
@@ -163,9 +173,7 @@ def compare_manifest(
             findings.note("files_that_grew")
         else:
             text = f"bytes that the manifest knows have changed ({before.size} bytes then, {after.size} now)"
-            findings.differ(
-                Difference("file_changed", text, before.name, expected=before.sha256, found=after.sha256)
-            )
+            findings.differ(Difference("file_changed", text, before.name, expected=before.sha256, found=after.sha256))
     findings.note("new_files", len(current))
 
 

@@ -1,8 +1,8 @@
 """One index file by itself: its header's counts, its slots and chains, and what should be empty.
 
 A key is found by walking from its slot when every entry links to the one before it in its slot, and every slot to the
-newest. Both follow from the entries' hashes, so they are made again and compared: then each key's chain reaches each of its
-entries, and no other slot's, and every link goes to a smaller number.
+newest. Both follow from the entries' hashes, so they are made again and compared: then each key's chain reaches each of
+its entries, and no other slot's, and every link goes to a smaller number.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ class IndexFileCheck:
                 stamp, place = header.begin_timestamp, header.begin_phy_offset
         for (name, at, found), expected in zip(pairs, (stamp, stamp, place, place), strict=True):
             if found != expected:
-                text = f"the header of a file without keys has the {name} {found}, its predecessor ended with {expected}"
+                text = (
+                    f"the header of a file without keys has the {name} {found}, its predecessor ended with {expected}"
+                )
                 self._differ("index_header", text, at, expected, found)
 
     def _check_empty(self) -> None:

@@ -53,9 +53,7 @@ def _check_names(units: QueueUnits, tally: QueueTally, findings: Findings, made_
         elif size != units.file_size:
             text = f"{size} bytes where {units.kind.setting} is {units.file_size}"
             findings.differ(
-                Difference(
-                    "file_size", text, f"{top}/{name}", size, expected=str(units.file_size), found=str(size)
-                )
+                Difference("file_size", text, f"{top}/{name}", size, expected=str(units.file_size), found=str(size))
             )
     wanted = set(range(units.files[0], units.files[-1] + 1, units.file_size)) if units.files else set()
     if tally.first is not None and tally.end > tally.first:
@@ -63,7 +61,9 @@ def _check_names(units: QueueUnits, tally: QueueTally, findings: Findings, made_
         wanted |= set(range(begin - begin % units.file_size, tally.end * units.unit_size, units.file_size))
     for file in sorted(wanted - set(units.files)):
         findings.differ(
-            Difference("file_missing", "the file is missing", f"{top}/{file:020d}", queue_offset=file // units.unit_size)
+            Difference(
+                "file_missing", "the file is missing", f"{top}/{file:020d}", queue_offset=file // units.unit_size
+            )
         )
     behind = [file for file in units.files if file >= tally.end * units.unit_size and file != made_early]
     if tally.first is not None and behind and next(units.written(tally.end), None) is None:
@@ -74,41 +74,43 @@ def _check_front(units: QueueUnits, first: int | None, log: LogLimits, findings:
     """Check the units before number `first` (None: as far as they reach); returns where they end."""
     begin = number = units.files[0] // units.unit_size
     stop = first if first is not None else (units.files[-1] + units.file_size) // units.unit_size
-    blanks_over, last = False, -1
+    place_before = -1
     for at, block in units.blocks(begin, stop):
-        good = _is_front(units, block, log)
-        count = len(block) if good.all() else int(np.argmin(good))
-        if first is None and count < len(block):
-            stop = at + count
-            block = block[:count]
-        blank = is_blank(block) if units.kind is KIND else np.zeros(len(block), bool)
-        for row in np.flatnonzero(~good[: len(block)]).tolist():
-            _differ(units, at + row, block[row : row + 1], "pre_blank", "no unit that fills the front", findings)
-        for row in np.flatnonzero(blank).tolist() if blanks_over or not blank.all() else ():
-            if blanks_over or not blank[:row].all():
-                _differ(units, at + row, block[row : row + 1], "pre_blank", "it may stand at the front only", findings)
-        entries = block[~blank & good[: len(block)]]
-        places = entries["physical_offset"].astype(np.int64)
-        ends = places + entries["msg_size"]
-        if (np.diff(places) <= 0).any() or (len(places) and places[0] <= last):
-            row = int(np.argmax(np.diff(places) <= 0)) + 1 if (np.diff(places) <= 0).any() else 0
-            text = "an expired record's entry, and the one before it is of the same record or of a later one"
-            _differ(units, at + row, entries[row : row + 1], "entry_order", text, findings)
-        findings.note("expired_entries", len(entries))
-        blanks_over |= bool(len(entries))
-        last = int(ends[-1]) - 1 if len(ends) else last
+        expired, blank = _is_expired(block, log), np.zeros(len(block), bool)
+        if units.kind is KIND:
+            blank = is_blank(block)
+        good = expired | blank
         number = at + len(block)
-        if number == stop:
+        if first is None and not good.all():
+            number = stop = at + int(np.argmin(good))
+            good, expired, blank = good[: stop - at], expired[: stop - at], blank[: stop - at]
+        for row in np.flatnonzero(~good).tolist():
+            _differ(units, at + row, block[row : row + 1], "pre_blank", "no unit that fills the front", findings)
+        rows = np.flatnonzero(expired)
+        findings.note("expired_entries", len(rows))
+        if place_before >= 0 or len(rows):
+            begin_of_entries = at if place_before >= 0 else at + int(rows[0])
+            for row in np.flatnonzero(blank[begin_of_entries - at :]).tolist():
+                number_there = begin_of_entries + row
+                unit = block[number_there - at : number_there - at + 1]
+                _differ(units, number_there, unit, "pre_blank", "a unit that fills the front, behind entries", findings)
+        places = np.concatenate([[place_before], block["physical_offset"][rows].astype(np.int64)])
+        for row in rows[np.diff(places) <= 0].tolist():
+            text = "the entry of an expired record that is not behind the one before"
+            _differ(units, at + row, block[row : row + 1], "entry_order", text, findings)
+        place_before = int(places[-1])
+        if number >= stop:
             break
     return number
 
 
-def _is_front(units: QueueUnits, block: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_expired(block: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which units may be of records that the log no longer has."""
     places, sizes = block["physical_offset"], block["msg_size"]
     expired: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
         (places >= 0) & (places < log.least) & (sizes > 0) & (sizes <= log.size_max)
     )
-    return expired | is_blank(block) if units.kind is KIND else expired
+    return expired
 
 
 def _check_tail(units: QueueUnits, end: int, log: LogLimits, findings: Findings) -> None:

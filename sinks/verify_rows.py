@@ -24,12 +24,15 @@ def compare_rows(records: list[Int64s], rows: list[Int64s], findings: Findings) 
             findings.differ(Difference("row_missing", text, physical_offset=place, expected=_said(record)))
         if len(there) > 1:
             text = f"the record at {place} has {len(there)} rows"
-            findings.differ(Difference("row_twice", text, physical_offset=place, queue_offset=record[3]), len(there) - 1)
+            findings.differ(
+                Difference("row_twice", text, physical_offset=place, queue_offset=record[3]), len(there) - 1
+            )
         for row in there:
             names = [name for name, wanted, value in zip(COMPARED, record, row, strict=True) if wanted != value]
             if names:
                 said = "; ".join(
-                    f"{name} {record[COMPARED.index(name)]} expected, {row[COMPARED.index(name)]} found" for name in names
+                    f"{name} {record[COMPARED.index(name)]} expected, {row[COMPARED.index(name)]} found"
+                    for name in names
                 )
                 text = f"the row of the record at {place}: {said}"
                 findings.differ(
@@ -37,7 +40,9 @@ def compare_rows(records: list[Int64s], rows: list[Int64s], findings: Findings) 
                 )
     for place, there in found.items():
         text = f"a row of a record at {place}, where the log has none"
-        findings.differ(Difference("row_without_record", text, physical_offset=place, found=_said(there[0])), len(there))
+        findings.differ(
+            Difference("row_without_record", text, physical_offset=place, found=_said(there[0])), len(there)
+        )
 
 
 def _said(row: Row) -> str:

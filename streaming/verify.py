@@ -1,20 +1,21 @@
 """`reput verify`: that log, queues, index and table agree. Nothing is written, and no lock is taken.
 
-A difference is what a record of the log and a file of the store contradict each other in. These are *notes* instead, counted
-by cause, because a broker in order leaves them:
+A difference is what a record of the log and a file of the store contradict each other in. These are *notes* instead,
+counted by cause, because a broker in order leaves them:
 
 * ``expired_entries``, ``expired_keys``, ``expired_rows``: of records whose segments have expired;
-* ``entries_behind_the_end``, ``keys_behind_the_end``, ``rows_behind_the_end``: of records at the log's end or later, which a
-  recovery cut off, or which came since the check began (a queue's unit behind its end that names a place *inside* the log
-  is a difference: the next recovery of a broker takes it for an entry);
+* ``entries_behind_the_end``, ``keys_behind_the_end``, ``rows_behind_the_end``: of records at the log's end or later,
+  which a recovery cut off, or which came since the check began. A queue's unit behind its end that names a place
+  *inside* the log is a difference: the next recovery of a broker takes it for an entry;
 * ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind what an unclean store or a sink's progress ends with;
-* ``key_indexed_twice``: a record's keys put again by a recovery, as every entry of them is right;
+* ``key_indexed_twice``: a record's keys put again by a recovery; every entry of them is right;
 * ``torn_put``: an entry and its slot, but not yet the header's count, in the index of an unclean store;
 * ``slots_counted_as_until_4.7.0``: hashSlotCount counts keys;
-* ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart``: records out of order, placed by the broker's own
-  rules (docs/anomalies.md);
+* ``queues_walked`` (queues), ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart`` (records): queue
+  offsets do not run on, and the entries are where the broker's own rules put them (docs/anomalies.md);
 * ``next_file_made_early``: an empty file behind a full one;
-* ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: what the moment of dispatch decided in ConsumeQueueExt.
+* ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: what the moment of dispatch decided in ConsumeQueueExt;
+* ``no_checkpoint``: the store has none, which a broker reads as zeros.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class StoreVerification:
         return ProgressFile(DurableFiles(self.output), sink.name).load()
 
     def _limit(self, records: list[SinkProgress], *, consume_queue: bool) -> int:
-        """Where the records end whose effects must be there: by reput's own record, or what a dead broker's queues say."""
+        """Where the records end whose effects must be there, by reput's own record or a dead broker's queues."""
         ends = [record.end_offset for record in records]
         if not ends and self.unclean and consume_queue:
             ends = [max((self._queues.units(*key).end_of_last() for key in self._on_disk()), default=0)]
@@ -266,5 +267,3 @@ def _numbers(data: bytes, size: int) -> Iterable[int]:
 
 def _read(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
-
-

@@ -1,4 +1,4 @@
-"""What `reput verify` does in parallel: over ranges of the log, and over files. Plain functions that give plain values."""
+"""What `reput verify` does in parallel, over ranges of the log and over files: functions that give plain values."""
 
 from __future__ import annotations
 
