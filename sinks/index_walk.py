@@ -138,15 +138,15 @@ class IndexWalk:
         if _same(found, 1, keys, 1):
             self._changed(found, keys)
             return 1
-        for distance in range(1, _LOOK_AHEAD):
-            if _same(found, distance, keys, 0):
-                for row in range(distance):
-                    self._extra(found[row : row + 1])
-                return 0
-            if _same(found, 0, keys, distance):
-                for row in range(distance):
-                    self._absent(keys, row)
-                return distance
+        extra, absent = _next_like(found, keys.hashes[0], keys.offsets[0]), _next_key(keys, found[0])
+        if extra and (not absent or extra <= absent):
+            for row in range(extra):
+                self._extra(found[row : row + 1])
+            return 0
+        if absent:
+            for row in range(absent):
+                self._absent(keys, row)
+            return absent
         if len(keys.hashes) == 1 and found["physical_offset"][0] > keys.offsets[0]:
             self._absent(keys, 0)
             return 1
@@ -190,6 +190,22 @@ class IndexWalk:
 
 def _part(keys: KeyEntries, begin: int, end: int) -> KeyEntries:
     return KeyEntries(keys.hashes[begin:end], keys.offsets[begin:end], keys.timestamps[begin:end])
+
+
+def _next_like(found: Entries, key_hash: int, place: int) -> int:
+    """How many entries before the next one with this key, 0 if none is near."""
+    near = found[1:_LOOK_AHEAD]
+    return _first(np.flatnonzero((near["key_hash"] == key_hash) & (near["physical_offset"] == place)))
+
+
+def _next_key(keys: KeyEntries, entry: Entries) -> int:
+    """How many keys before the next one that this entry has, 0 if none is near."""
+    near = keys.hashes[1:_LOOK_AHEAD] == entry["key_hash"]
+    return _first(np.flatnonzero(near & (keys.offsets[1:_LOOK_AHEAD] == entry["physical_offset"])))
+
+
+def _first(rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+    return int(rows[0]) + 1 if len(rows) else 0
 
 
 def _same(found: Entries, entry: int, keys: KeyEntries, key: int) -> bool:

@@ -1,7 +1,7 @@
 """Sums over stretches of the log by which a message table is compared with it, without bringing rows together.
 
-A record's digest is 64 bits of its place, size, store time, queue offset and body CRC; a stretch's is their sum, so that
-rows may come in any order from any file. Where number and sum of a stretch agree, its rows do, but for a chance of 2^-64.
+A record's digest is 64 bits of its place, size, store time, queue offset and body CRC. A stretch's is their sum, so
+rows may come in any order from any file; a stretch that differs goes unseen with a chance of 2^-64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A range's entries compared with the queue files, and the ranges' answers put together, queue by queue.
 
 An entry's place is its record's queue offset as long as the records of a queue run on, which only the queue's whole row
-of records tells. So a range says what it saw, and queues that do not run on are walked record by record (``queue_walk``).
+of records tells. So a range says what it saw, and what does not run on is walked record by record (``queue_walk``).
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ counted by cause, because a broker in order leaves them:
 
 * ``expired_entries``, ``expired_keys``, ``expired_rows``: of records whose segments have expired;
 * ``entries_behind_the_end``, ``keys_behind_the_end``, ``rows_behind_the_end``: of records at the log's end or later,
-  which a recovery cut off, or which came since the check began. A queue's unit behind its end that names a place
-  *inside* the log is a difference: the next recovery of a broker takes it for an entry;
-* ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind what an unclean store or a sink's progress ends with;
+  which a recovery cut off, or which came since the check began. A unit behind a queue's end that names a place *inside*
+  the log is a difference: the next recovery of a broker takes it for an entry;
+* ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind where an unclean store or a sink's progress ends;
 * ``key_indexed_twice``: a record's keys put again by a recovery; every entry of them is right;
 * ``torn_put``: an entry and its slot, but not yet the header's count, in the index of an unclean store;
 * ``slots_counted_as_until_4.7.0``: hashSlotCount counts keys;
-* ``queues_walked`` (queues), ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart`` (records): queue
-  offsets do not run on, and the entries are where the broker's own rules put them (docs/anomalies.md);
+* ``queues_walked``, ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart``: queue offsets do not
+  run on, and the entries are where the broker's own rules put them (docs/anomalies.md);
 * ``next_file_made_early``: an empty file behind a full one;
-* ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: what the moment of dispatch decided in ConsumeQueueExt;
+* ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: what the moment of dispatch put in ConsumeQueueExt;
 * ``no_checkpoint``: the store has none, which a broker reads as zeros.
 """
 
@@ -94,14 +94,15 @@ class StoreVerification:
         if not output.is_dir():
             msg = f"no output at {output}: the directory does not exist; give what holds consumequeue/ and index/"
             raise OutputError(msg)
-        self.log = LogReader(SourceOptions.parse(config.source_options()))
+        options = config.source_options(maxBytesPerPartition=config["maxBytesPerPartition"])
+        self.log = LogReader(SourceOptions.parse(options))
         self.output = output
         self._config = config
         self._checkpoint = _read(output / STORE_CHECKPOINT)
         progress = [self._progress(sink) for sink in (ConsumeQueueSink, BatchConsumeQueueSink, IndexSink)]
         records = [record for record in progress if record is not None]
         self.unclean = (config.store / ABORT).exists() or (output / ABORT).exists()
-        segments = self.log.queue()
+        segments = self._segments = self.log.queue()
         self.log_start = segments.min_offset
         self.log_end = self.log.settled_end(self.log_start)
         needs = logic_needs(config.values, config.store)
@@ -127,10 +128,7 @@ class StoreVerification:
         tallies = QueueTallies()
         for result in self.results:
             tallies.take(QueueRun(*run) for run in result.queue_runs)
-        for tally in tallies.queues.values():
-            if tally.is_plain:
-                continue
-            queues.findings.note("queues_walked")
+        queues.findings.note("queues_walked", len(tallies.out_of_order))
         row = self.settings.index
         index_runs = [IndexRun(*result.index_run) for result in self.results if result.index_run is not None]
         joins = row is None or runs_join(row, index_runs, index.findings)
@@ -223,7 +221,7 @@ class StoreVerification:
 
     def _hashes_at(self, place: int) -> frozenset[int]:
         """The hashes of the keys of the record at a place of the log; none where no record is."""
-        file = self.log.queue().find(place)
+        file = self._segments.find(place)
         if file is None or place >= self.limit:
             return frozenset()
         try:
