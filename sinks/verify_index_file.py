@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reput.sinks.finding import Difference, Findings
-from reput.sinks.index_format import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, chain_entries, index_file_size
+from reput.sinks.index_format import HEADER_SIZE, SLOT_SIZE, IndexHeader, chain_entries, index_file_size
 from reput.sinks.index_row import Entries, IndexRow
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import INDEX, index_file
@@ -29,6 +29,7 @@ class IndexFileCheck:
     row: IndexRow
     file: int
     findings: Findings
+    _end: int = 0  # behind the last entry, counted or put since
 
     @property
     def name(self) -> str:
@@ -54,6 +55,7 @@ class IndexFileCheck:
         if not self._check_count():
             return
         slots = np.zeros(self.row.max_hash_slot_num, np.int32)
+        self._end = self.header.next_entry
         used = self._check_chains(slots)
         self._check_slots(slots)
         self._check_slot_count(used)
@@ -99,19 +101,29 @@ class IndexFileCheck:
         count = self.header.next_entry
         for slot in np.flatnonzero(on_disk != slots).tolist():
             found = int(on_disk[slot])
-            torn = found == count < self.row.max_index_num and self._is_torn_put(slot)
-            if torn:
-                self.findings.note("torn_put")
+            if found >= count and self._leads_back(slot, found, int(slots[slot])):
+                self._end = max(self._end, found + 1)
                 continue
             beyond = f", beyond the {count - 1} entries counted" if found >= count else ""
             text = f"slot {slot} points to entry {found}{beyond}; its newest entry is {slots[slot]}"
             self._differ("slot", text, HEADER_SIZE + SLOT_SIZE * slot, int(slots[slot]), found)
+        self.findings.note("entries_not_counted_yet", self._end - count)
 
-    def _is_torn_put(self, slot: int) -> bool:
-        """Whether the entry behind the counted ones was put in this slot, and then its broker died."""
-        entry = self.row.entries_of(self.row.names[self.file], self.header.next_entry, 1)
-        has_data = bool(entry.tobytes().strip(b"\0"))
-        return has_data and int(entry["key_hash"][0]) % self.row.max_hash_slot_num == slot
+    def _leads_back(self, slot: int, number: int, newest: int) -> bool:
+        """Whether entries behind the counted ones link from `number` to the slot's `newest` counted one.
+
+        A put writes the entry, then the slot, then the count: it is under way, or its broker died.
+        """
+        if self.file < len(self.row.names) - 1 or number >= self.row.max_index_num:
+            return False
+        while number >= self.header.next_entry:
+            entry = self.row.entries_of(self.row.names[self.file], number, 1)[0]
+            if not entry["physical_offset"] or entry["key_hash"] % self.row.max_hash_slot_num != slot:
+                return False
+            if not 0 <= entry["previous"] < number:
+                return False
+            number = int(entry["previous"])
+        return number == newest
 
     def _check_slot_count(self, used: int) -> None:
         found, keys = self.header.hash_slot_count, self.header.next_entry - 1
@@ -163,11 +175,9 @@ class IndexFileCheck:
 
     def _check_empty(self) -> None:
         """Entry 0 is never used, and nothing lies behind the last entry."""
-        name, count = self.row.names[self.file], self.header.next_entry
+        name = self.row.names[self.file]
         self._check_zeros(self.row.entry_at(0), self.row.entries_of(name, 0, 1).tobytes())
-        begin = self.row.entry_at(count)
-        if self.findings.notes["torn_put"] and count < self.row.max_index_num:
-            begin += ENTRY_SIZE
+        begin = self.row.entry_at(self._end)
         with open_for_reading(str(self.row.root.joinpath(*index_file(name)))) as descriptor:
             extents = list(data_extents(descriptor, begin))
         with self.row.root.joinpath(*index_file(name)).open("rb") as file:

@@ -9,7 +9,7 @@ counted by cause, because a broker in order leaves them:
   the log is a difference: the next recovery of a broker takes it for an entry;
 * ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind where an unclean store or a sink's progress ends;
 * ``key_indexed_twice``: a record's keys put again by a recovery; every entry of them is right;
-* ``torn_put``: an entry and its slot, but not yet the header's count, in the index of an unclean store;
+* ``entries_not_counted_yet``: in the newest index file, by a put that is under way or whose broker died;
 * ``slots_counted_as_until_4.7.0``: hashSlotCount counts keys;
 * ``queues_walked``, ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart``: queue offsets do not
   run on, and the entries are where the broker's own rules put them (docs/anomalies.md);

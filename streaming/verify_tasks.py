@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from reput.sinks.verify_queue import QueueSettings, QueueTally, compare_queues
 from reput.sinks.verify_queue_files import LogLimits, check_queue_files
 from reput.source.batch_decoder import Int64s
 from reput.source.dispatch_request import OffsetRange, ranges_of
+from reput.source.errors import DataLossError
 from reput.source.log_reader import LogReader
 from reput.source.range_reader import DecodeOptions, read_windows
 from reput.streaming.config import PipelineConfig
@@ -30,6 +32,8 @@ from reput.streaming.dispatch import run_job
 
 _RESULT_DDL = "place bigint, result string"
 _PARTITIONS_MAX = 64
+# A broker that puts a key meanwhile changes entry, slot and header one after the other.
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,24 @@ def read_batch(span: OffsetRange, settings: VerifySettings) -> tuple[LogicBatch,
 
 
 def verify_range(settings: VerifySettings, span: OffsetRange) -> RangeResult:
-    """Compare one range with queues and index. Memory: the range's entries (28 bytes) and keys (20 bytes), a window."""
+    """Compare one range with queues and index. Memory: the range's entries (28 bytes) and keys (20 bytes), a window.
+
+    Raises
+    ------
+    DataLossError
+        A file expired meanwhile.
+    """
+    with _expiry_told():
+        return _verify_range(settings, span)
+
+
+def _verify_range(settings: VerifySettings, span: OffsetRange) -> RangeResult:
     batch, sums, latest = read_batch(span, settings)
     findings = Findings()
     runs = compare_queues(settings.queues, batch, findings)
-    index_run = compare_index(settings.index, batch.keys, span.start, span.end) if settings.index is not None else None
+    index_run = None
+    if settings.index is not None:
+        index_run = compare_index(replace(settings.index), batch.keys, span.start, span.end)  # headers as they are now
     return RangeResult(
         batch.messages,
         [run.as_list() for run in runs],
@@ -91,7 +108,12 @@ def fields_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[lis
 
 
 def verify_item(settings: VerifySettings, item: Sequence[Any]) -> dict[str, Any]:
-    """Check what one item names: a queue's files, one index file, or a file's digest."""
+    """Check what one item names: a queue's files, one index file, or a file's digest; see `verify_range` for errors."""
+    with _expiry_told():
+        return _verify_item(settings, item)
+
+
+def _verify_item(settings: VerifySettings, item: Sequence[Any]) -> dict[str, Any]:
     findings = Findings()
     if item[0] == "queue":
         top, topic, queue_id, first, end, made_early = item[1:]
@@ -103,10 +125,23 @@ def verify_item(settings: VerifySettings, item: Sequence[Any]) -> dict[str, Any]
             ext.check_files(findings)
     elif item[0] == "index":
         assert settings.index is not None
-        IndexFileCheck(settings.index, item[1], findings).run()
+        for _ in range(_LOOKS):
+            findings = Findings()
+            IndexFileCheck(replace(settings.index), item[1], findings).run()
+            if not findings.differences:
+                break
     else:
         return asdict(digest_file(StoreFile(item[1], Path(item[2])), item[3], item[4]))
     return findings.as_dict()
+
+
+@contextmanager
+def _expiry_told() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        msg = f"{error.filename} is gone: it expired while the store was verified; verify it again"
+        raise DataLossError(msg) from error
 
 
 class Runner(Protocol):

@@ -362,6 +362,23 @@ def test_a_slot_beyond_the_count(output: Output, sound: Output) -> None:
     assert "slot 2 points to entry 77, beyond the 9 entries counted" in told(parts)[0].text
 
 
+def test_a_put_that_was_not_finished(output: Output, sound: Output) -> None:
+    """An entry and its slot, but not the header's count: a broker that died, or works on."""
+    path = index_of(output, -1)
+    data = path.read_bytes()
+    count = int.from_bytes(data[36:40], "big")
+    assert 1 < count < 10
+    hash_, slot = 3 + 7 * 5, 3
+    newest = int.from_bytes(data[40 + 4 * slot : 44 + 4 * slot], "big")
+    put = np.array([(hash_, 10**6, 1, newest)], INDEX_ENTRY)
+    overwrite(path, ENTRIES_AT + 20 * count, put.tobytes())
+    overwrite(path, 40 + 4 * slot, count.to_bytes(4, "big"))
+    parts = check(output, sound)
+    assert (found_in(parts), notes_of(parts)) == ({}, {"entries_not_counted_yet": 1})
+    overwrite(path, ENTRIES_AT + 20 * count + 3, b"\x01")
+    assert found_in(check(output, sound)) == {"slot": 1, "bytes_behind_the_end": 1}
+
+
 def test_a_missing_key(output: Output, sound: Output) -> None:
     """The keys behind it have moved up, as if it had never been put."""
     path = index_of(output, 0)
