@@ -121,7 +121,7 @@ class QueueWalk:
             text = f"{self._name}, entry {number} is missing, its place is filled: its record is at {place}"
         elif "ConsumeQueueExt" in text:
             kind = "ext_unit"
-        else:
+        elif found["physical_offset"][0] != place:
             text += self._other(found, incoming)
         self._findings.differ(Difference(kind, text, file, at, number, place, _said(expected), _said(found)))
 

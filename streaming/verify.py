@@ -128,13 +128,14 @@ class StoreVerification:
         tallies = QueueTallies()
         for result in self.results:
             tallies.take(QueueRun(*run) for run in result.queue_runs)
-        queues.findings.note("queues_walked", len(tallies.out_of_order))
         row = self.settings.index
         index_runs = [IndexRun(*result.index_run) for result in self.results if result.index_run is not None]
         joins = row is None or runs_join(row, index_runs, index.findings)
         made_early = self._walk(tallies, None if joins else row, queues.findings, index.findings)
         if not tallies.out_of_order:
             self._take_notes(queues.findings)
+        elif not queues.findings.differences:
+            queues.findings.note("queues_walked", len(tallies.out_of_order))
         self._check_files(runner, tallies, made_early, (queues, index))
         queues.compared = {
             "queues": len(tallies.queues),
