@@ -40,11 +40,6 @@ class ExtFiles:
     def __post_init__(self) -> None:
         self._parts = consume_queue_ext_directory(self.topic, self.queue_id)
 
-    def where(self, offset: int) -> tuple[str, int]:
-        """The file with byte `offset` of the queue's ext files, by its path below the root, and the byte in it."""
-        file = offset - offset % self.file_size
-        return "/".join((*self._parts, file_name(file))), offset - file
-
     def unit(self, address: int) -> CqExtUnit | None:
         """The unit at an address, None where none is."""
         offset = un_decorate(address)
