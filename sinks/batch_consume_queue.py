@@ -17,7 +17,7 @@ from reput.source.errors import OptionError
 MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE = 300_000 * BATCH_STORE_UNIT_SIZE
 
 _SETTING = "mapperFileSizeBatchConsumeQueue"
-_KIND = QueueKind(BATCH_CONSUME_QUEUE, batch_consume_queue_directory, BATCH_ENTRY, _SETTING)
+KIND = QueueKind(BATCH_CONSUME_QUEUE, batch_consume_queue_directory, BATCH_ENTRY, _SETTING)
 
 
 @dataclass
@@ -59,7 +59,7 @@ class BatchConsumeQueueSink(QueueSink):
         if mapped_file_size % BATCH_STORE_UNIT_SIZE:
             msg = f"{_SETTING}={mapped_file_size}: a multiple of {BATCH_STORE_UNIT_SIZE} bytes wanted"
             raise OptionError(msg)
-        super().__init__(files, _KIND, mapped_file_size)
+        super().__init__(files, KIND, mapped_file_size)
 
     def _new_queue(self, topic: bytes, queue_id: int) -> BatchConsumeQueue:
         return BatchConsumeQueue(topic, queue_id)

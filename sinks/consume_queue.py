@@ -27,7 +27,7 @@ from reput.source.errors import SinkError
 
 _LOGIC_OFFSET_MAX = 2**63 - 1
 
-_KIND = QueueKind(CONSUME_QUEUE, consume_queue_directory, ENTRY, "mappedFileSizeConsumeQueue")
+KIND = QueueKind(CONSUME_QUEUE, consume_queue_directory, ENTRY, "mappedFileSizeConsumeQueue")
 MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
 
 
@@ -125,7 +125,7 @@ class ConsumeQueueSink(QueueSink):
 
         `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``.
         """
-        super().__init__(files, _KIND, rounded_file_size(mapped_file_size))
+        super().__init__(files, KIND, rounded_file_size(mapped_file_size))
         self._ext_file_size = ext_file_size
         self._exts: dict[tuple[bytes, int], ConsumeQueueExt] = {}
 

@@ -33,6 +33,7 @@ _TOPIC_KEY_SEPARATOR = ord("#")
 _TAGS_MARK_HASH = hash_code("T#")  # of the key ``topic#T#tags``
 _HASH_FACTOR = 31
 _INT_MAX = 2**31 - 1
+TIME_DIFF_MAX = _INT_MAX  # seconds
 
 
 def index_file_size(max_hash_slot_num: int, max_index_num: int) -> int:

@@ -71,9 +71,14 @@ class MessageTable:
         )
         self.path = self._delta.path
         self._broker = broker
-        self._app_id = f"reput/{broker}/messages"
+        self._app_id = self.app_id(broker)
         self._record = ProgressFile(output, self.name)
         self._progress = SinkProgress(0, 0)
+
+    @staticmethod
+    def app_id(broker: str) -> str:
+        """What the transactions of one broker's messages are called; their versions are end offsets in the log."""
+        return f"reput/{broker}/messages"
 
     @property
     def end_offset(self) -> int:

@@ -1,0 +1,85 @@
+"""What a check of a store found: differences, each with its place and in words, and notes, counted by cause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# Differences that are told one by one, of each part of a store; all are counted.
+FIRST_MAX = 20
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One place where a store contradicts its log.
+
+    Attributes
+    ----------
+    kind
+        A stable word for programs, such as ``entry_missing``.
+    text
+        What is wrong, in words.
+    file, byte_offset
+        The file below the output, and the byte in it; None where there is none.
+    queue_offset
+        The number of the entry in its queue, or of an index entry in its file.
+    physical_offset
+        The place in the log of the record it is about.
+    expected, found
+        Both sides, as text.
+    """
+
+    kind: str
+    text: str
+    file: str | None = None
+    byte_offset: int | None = None
+    queue_offset: int | None = None
+    physical_offset: int | None = None
+    expected: str | None = None
+    found: str | None = None
+
+
+@dataclass
+class Findings:
+    """Differences and notes of one part of a store; the first `FIRST_MAX` differences are kept, all are counted."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first: list[Difference] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def differ(self, difference: Difference, count: int = 1) -> None:
+        """Add a difference; `count` is how many of its kind it stands for."""
+        self.counts[difference.kind] += count
+        if len(self.first) < FIRST_MAX:
+            self.first.append(difference)
+
+    def note(self, cause: str, count: int = 1) -> None:
+        """Count what is no difference, but worth a word; nothing for a count of 0."""
+        if count:
+            self.notes[cause] += count
+
+    def add(self, other: Findings) -> None:
+        """Take over what another part of the same check found."""
+        self.counts += other.counts
+        self.notes += other.notes
+        self.first += other.first[: max(0, FIRST_MAX - len(self.first))]
+
+    @property
+    def differences(self) -> int:
+        """How many differences there are."""
+        return sum(self.counts.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            "counts": dict(self.counts),
+            "differences": [asdict(difference) for difference in self.first],
+            "notes": dict(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Findings:
+        """The reverse of `as_dict`."""
+        first = [Difference(**difference) for difference in values["differences"]]
+        return cls(Counter(values["counts"]), first, Counter(values["notes"]))

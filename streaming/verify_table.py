@@ -1,0 +1,114 @@
+"""The message table compared with the log: sums over stretches by Spark, and rows one by one where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from reput.sinks.delta_table import DeltaTable
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.finding import Difference, Findings
+from reput.sinks.message_file import TABLE_SCHEMA
+from reput.sinks.message_table import MessageTable
+from reput.sinks.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, table_fields
+from reput.sinks.sink_progress import ProgressFile
+from reput.sinks.verify_rows import compare_rows
+from reput.source.dispatch_request import spark_schema
+from reput.source.errors import OutputError
+from reput.streaming.dispatch import run_job
+from reput.streaming.verify import Part, StoreVerification
+from reput.streaming.verify_tasks import fields_of_range
+
+# Stretches that are looked at row by row; of others only how many they are is told.
+_STRETCHES_MAX = 16
+
+
+def verify_table(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> Part:
+    """Compare the rows of `broker` with the records that `verification` read, whose sums it must have.
+
+    Raises
+    ------
+    OutputError
+        There is no Delta table at `path`, or it has other columns.
+    """
+    if not (path / "_delta_log").is_dir():
+        msg = f"{path} is no Delta table: give the directory that 'reput tail --table' made"
+        raise OutputError(msg)
+    part = Part("table")
+    least, limit = _limits(spark, path, broker, verification)
+    rows = _rows(spark, path, broker)
+    found = StretchSums.of_rows(run_job(rows, _sums, SUM_DDL).to_pylist())
+    expected = StretchSums()
+    for result in verification.results:
+        for stretch, count, digest in result.sums:
+            expected.add(stretch, count, digest)
+    edges = {least // STRETCH_BYTES, limit // STRETCH_BYTES}
+    inside = [
+        stretch
+        for stretch in expected.differing(found)
+        if stretch in edges or (least < (stretch + 1) * STRETCH_BYTES and stretch * STRETCH_BYTES < limit)
+    ]
+    outside = set(found.sums) - set(range(least // STRETCH_BYTES, limit // STRETCH_BYTES + 1))
+    part.findings.note("expired_rows", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES < least))
+    part.findings.note("rows_behind_the_end", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES >= limit))
+    for stretch in inside[:_STRETCHES_MAX]:
+        _compare_stretch(rows, stretch, (least, limit), verification, part.findings)
+    if len(inside) > _STRETCHES_MAX:
+        more = len(inside) - _STRETCHES_MAX
+        text = f"{more} more stretches of {STRETCH_BYTES} bytes of the log differ from the table, the first at "
+        text += str(inside[_STRETCHES_MAX] * STRETCH_BYTES)
+        part.findings.differ(Difference("stretch_differs", text), more)
+    part.findings.note("not_dispatched_yet", verification.settings.log.limit - limit)
+    part.compared = {"rows": sum(count for count, _ in found.sums.values())}
+    return part
+
+
+def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int]:
+    """The part of the log whose records the table must have, by its own transactions and the sink's record."""
+    table = MessageTable.app_id(broker)
+    version = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA)).last_transaction_version(table)
+    record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()
+    log = verification.settings.log
+    start = record.start_offset if record is not None else 0
+    return max(log.least, start), log.limit if version is None else min(log.limit, version)
+
+
+def _rows(spark: SparkSession, path: Path, broker: str) -> DataFrame:
+    """The columns of ``record_digest.COMPARED``, as int64."""
+    table = spark.read.format("delta").load(str(path)).where(sf.col("broker") == broker)
+    time = sf.unix_millis("store_time").alias("store_time")
+    return table.select(*(time if name == "store_time" else sf.col(name).cast("bigint") for name in COMPARED))
+
+
+def _sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    sums = StretchSums()
+    for batch in batches:
+        sums.take(table_fields(batch))
+    yield sums.to_batch()
+
+
+def _compare_stretch(
+    rows: DataFrame, stretch: int, limits: tuple[int, int], verification: StoreVerification, findings: Findings
+) -> None:
+    """Compare one stretch row by row: the records that begin in it, and the rows that say so."""
+    begin, end = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
+    low, high = max(begin, limits[0]), min(end, limits[1])
+    batch: Any = rows.where(f"physical_offset >= {begin} and physical_offset < {end}").toArrow().combine_chunks()
+    there = [np.concatenate(column) for column in zip(*(table_fields(b) for b in batch.to_batches()), strict=True)]
+    there = there or [np.empty(0, np.int64) for _ in COMPARED]
+    inside = (there[0] >= low) & (there[0] < high)
+    findings.note("expired_rows", int(np.count_nonzero(there[0] < low)))
+    findings.note("rows_behind_the_end", int(np.count_nonzero(there[0] >= high)))
+    log, here = verification.log, []
+    for span in log.split(log.align_down(limits[0], low), high) if low < high else ():
+        for fields in fields_of_range(verification.settings, span):
+            keep = (fields[0] >= low) & (fields[0] < high)
+            here.append([column[keep] for column in fields])
+    records = [np.concatenate(column) for column in zip(*here, strict=True)] or [np.empty(0, np.int64)] * len(COMPARED)
+    compare_rows(records, [column[inside] for column in there], findings)

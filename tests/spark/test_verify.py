@@ -1,0 +1,84 @@
+"""`reput verify` on Spark: the same findings as in one process, and the message table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import BrokerStore
+from pyspark.sql import SparkSession
+from sink_runner import dispatch_store, no_fsync
+from spark.test_tail import run_tail
+
+from reput.streaming.config import PipelineConfig, load_config
+from reput.streaming.verify import Part, StoreVerification
+from reput.streaming.verify_table import verify_table
+from reput.streaming.verify_tasks import LocalRunner, SparkRunner
+
+pytestmark = pytest.mark.spark
+
+Unpack = Callable[[str], BrokerStore]
+
+
+def config_of(store: BrokerStore) -> PipelineConfig:
+    overrides = ["tailGuardMs=0", "maxBytesPerPartition=300k"]
+    return load_config(store.root, broker_conf=store.broker_conf, overrides=overrides)
+
+
+def seen(parts: list[Part]) -> list[object]:
+    return [(part.name, part.compared, part.findings.as_dict()) for part in parts]
+
+
+def test_as_in_one_process(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+    """Several ranges, with a changed byte in a queue and one in the index."""
+    store = broker_store("v4-tx-delay-retry")
+    config = config_of(store)
+    with no_fsync():
+        dispatch_store(config, tmp_path)
+    for directory in ("consumequeue/TxTopic/2", "index"):
+        file = min((tmp_path / directory).iterdir())
+        data = bytearray(file.read_bytes())
+        data[7] ^= 1
+        file.write_bytes(data)
+    local, remote = (StoreVerification(config, tmp_path, sums=True) for _ in range(2))
+    expected = local.run(LocalRunner(local.log))
+    assert sum(part.findings.differences for part in expected) == 2
+    assert seen(remote.run(SparkRunner(spark, config))) == seen(expected)
+    assert remote.results == local.results
+    assert len(remote.results) > 3
+
+
+def test_the_table(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+    """A sound one, and one with rows twice, missing, changed, and without a record."""
+    store, table = broker_store("v4-tx-delay-retry"), tmp_path / "table"
+    only_table = ("consumeQueueEnable=false", "messageIndexEnable=false")
+    run_tail(spark, store.root, tmp_path / "out", *only_table, table=table, conf=store.broker_conf)
+    config = config_of(store)
+    verification = StoreVerification(config, store.root, sums=True)
+    verification.run(LocalRunner(verification.log))
+    part = verify_table(spark, table, config["broker"], verification)
+    assert part.findings.as_dict() == {"counts": {}, "differences": [], "notes": {}}
+    assert part.compared == {"rows": store.facts["totalMessages"]}
+    rows = spark.read.format("delta").load(str(table)).select("physical_offset").orderBy("physical_offset").collect()
+    twice, missing, crc, time, moved = (rows[at][0] for at in (0, 500, 1000, 1500, -1))
+    name = f"delta.`{table}`"
+    spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE physical_offset = {twice}")
+    spark.sql(f"DELETE FROM {name} WHERE physical_offset = {missing}")
+    spark.sql(
+        f"UPDATE {name} SET body_crc = body_crc + cast(physical_offset = {crc} AS int), store_time = CASE WHEN "
+        f"physical_offset = {time} THEN store_time + INTERVAL 1 MILLISECOND ELSE store_time END, "
+        f"physical_offset = physical_offset + 3 * cast(physical_offset = {moved} AS int) "
+        f"WHERE physical_offset IN ({crc}, {time}, {moved})"
+    )
+    part = verify_table(spark, table, config["broker"], verification)
+    found = {(difference.kind, difference.physical_offset) for difference in part.findings.first}
+    assert found == {
+        ("row_twice", twice),
+        ("row_missing", missing),
+        ("row_changed", crc),
+        ("row_changed", time),
+        ("row_missing", moved),
+        ("row_without_record", moved + 3),
+    }
+    assert part.findings.differences == len(found)
