@@ -23,6 +23,7 @@ REPUT = "reput"
 PROGRESS = "progress"
 SCRATCH = "scratch"
 SPARK_CHECKPOINT = "spark-checkpoint"
+QUARANTINE_FILE = "quarantine.jsonl"
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TOPIC_LENGTH_MAX = 127
@@ -31,6 +32,7 @@ _GROUP_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
 # Names of light queues come from clients unchecked; a broker takes anything that its file system takes.
 _LMQ = re.compile(r"%LMQ%[^/]+")
 _NAME_BYTES_MAX = 255
+_WAY_OUT = "; onDamage=quarantine leaves such records out of the queues and records them"
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 
 
@@ -61,10 +63,10 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
     length_max = _GROUP_TOPIC_LENGTH_MAX if name.startswith(_GROUP_TOPIC_PREFIXES) else _TOPIC_LENGTH_MAX
     is_topic = _TOPIC.fullmatch(name) and len(name) <= length_max
     if not (is_topic or is_light) or name.encode() != topic:
-        msg = f"topic {topic!r} is no name that a broker accepts: it makes no directory"
+        msg = f"topic {topic!r} is no name that a broker accepts: it makes no directory{_WAY_OUT}"
         raise SinkError(msg)
     if queue_id < 0:
-        msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory"
+        msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory{_WAY_OUT}"
         raise SinkError(msg)
     return name, str(queue_id)
 
@@ -90,6 +92,11 @@ def index_file(name: str) -> tuple[str, str]:
         msg = f"{name!r} is no index file's name: 17 digits wanted"
         raise SinkError(msg)
     return INDEX, name
+
+
+def quarantine_file() -> tuple[str, str]:
+    """The parts of the file that keeps what was left out of the log."""
+    return REPUT, QUARANTINE_FILE
 
 
 def progress_file(sink: str) -> tuple[str, str, str]:

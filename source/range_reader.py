@@ -160,7 +160,7 @@ def read_windows(
 def _decoded(
     descriptor: int, file: MappedFile, start: int, end: int, check_crc: bool, delays: Int64s, window_bytes: int
 ) -> Iterator[tuple[Window, Verdict | None]]:
-    """Windows of good records from `start` on, and the verdict on the place before `end` where they stop, if they do."""
+    """Windows of good records from `start` on; the last has the verdict on its end, if that is before `end`."""
     for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
         columns, bad = decode_columns(scan.data, scan.start, scan.parts, delays)
         stop, verdict = scan.stop, scan.verdict

@@ -99,11 +99,11 @@ class ReputEndFinder:
         if file is None:
             return ReputEnd(start, Verdict.EMPTY)
         place = start
-        after = file
-        while (following := queue.following(after)) is not None:
-            after = following
+        after = queue.following(file)
+        while after is not None:
             if begins_with_record(after):
                 file, place = after, after.file_from_offset
+            after = queue.following(after)
         if file.file_from_offset <= self._walked < file.end:
             place = max(place, self._walked)
         end = self._walk(file, place)

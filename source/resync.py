@@ -80,7 +80,7 @@ class OpenSegment:
         if not self.smallest <= size <= self.file.end - place:
             return 0
         record, parts = self._read(place, size), np.empty((1, rk.PARTS), np.int64)
-        count, stop_at, _ = rk.scan_records(record, 0, len(record), place, self.file.end, frame, True, parts)  # noqa: FBT003
+        count, stop_at, _ = rk.scan_records(record, 0, len(record), place, self.file.end, frame, True, parts)
         return size if (count, stop_at) == (1, size) else 0
 
     def is_blank(self, place: int) -> bool:

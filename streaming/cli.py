@@ -8,6 +8,7 @@ from reput.streaming import (  # noqa: F401  isort: skip
     cli_sql,
     cli_query,
     cli_maintenance,
+    cli_quarantine,
 )
 from reput.streaming.cli_app import app
 
