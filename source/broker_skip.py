@@ -4,8 +4,8 @@
 ``DLedgerCommitLog#checkMessageAndReturnSize`` under DLedger. Two things are not copied. A record that says it is of
 another place, or that has no topic, the broker dispatches: here it is left out, and the log goes on behind it, as it
 does there. And after a record whose sizes differ, the broker's own position is wrong by the difference, and by the
-record's size for what it skips later in the same read: it then loses records of the next segments, too, how many depends
-on how much was readable at that instant.
+record's size for what it skips later in the same read: it then loses records of the next segments, too, and how many
+depends on how much was readable at that instant.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from reput.source.mapped_file_queue import MappedFile, open_for_reading
 from reput.source.message_decoder import Verdict
 from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 from reput.source.record_scan import WINDOW_BYTES, Scan, scan_segment
-from reput.source.resync import OpenSegment
+from reput.source.resync import SOUND_VERDICTS, OpenSegment
 
 # Whether a record's numbers are good does not depend on the delays themselves.
 _NO_DELAYS = np.zeros(1, np.int64)
@@ -107,8 +107,10 @@ def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict)
     if file.on_damage == STOP or verdict is Verdict.MESSAGE:
         return None
     segment = OpenSegment(descriptor, file)
-    if verdict is Verdict.UNDERFLOW and segment.judge(place) is not Verdict.UNDERFLOW:
-        return None
+    if verdict is Verdict.UNDERFLOW:  # by what the whole segment says: a wrong size leads out of a range, too
+        verdict = segment.judge(place)
+        if verdict is Verdict.MESSAGE or verdict in SOUND_VERDICTS:
+            return None
     if verdict is Verdict.BLANK:
         # No reader compares a blank's size, but a blank in the wrong place has a wrong one.
         if file.on_damage == BROKER or segment.is_blank(place):
