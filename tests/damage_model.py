@@ -131,10 +131,22 @@ class Segment:
                 place += self.size(place)
                 continue
             further = self.next_good(place)
-            if further is None:
+            if further is None or (not self.blank(further) and self.store_time(further) < self.time_before(place)):
                 return place
             place = further
         return place
+
+    def store_time(self, place: int) -> int:
+        record = place + self.frame
+        return self._integer(record + 56 + 12 * bool(self.i32(record + 36) & 0x10), 8)
+
+    def time_before(self, place: int) -> int:
+        """When the last record before `place` was stored, whatever its checksums say."""
+        time = -(2**63)
+        for part in self.parts(self.begin, check_crc=False):
+            if part.end <= place and part.cause in (None, *(verdict.name for verdict in _NUMBERS)):
+                time = self.store_time(part.start)
+        return time
 
     def next_good(self, place: int) -> int | None:
         """The next place behind `place` by the rule where a good record or the blank stands."""
