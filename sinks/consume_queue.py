@@ -27,6 +27,7 @@ from reput.source.batch_decoder import Bytes, Int64s
 from reput.source.errors import SinkError
 
 _LOGIC_OFFSET_MAX = 2**63 - 1
+_WAY_OUT = "onDamage=quarantine leaves such records out of the queues and records them"
 
 _KIND = QueueKind(CONSUME_QUEUE, consume_queue_directory, ENTRY, "mappedFileSizeConsumeQueue")
 MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
@@ -87,8 +88,7 @@ class ConsumeQueue(Queue):
             at = int(entries.view(ENTRY)[0, 0]["physical_offset"])
             msg = (
                 f"the first record of {self.topic!r}-{self.queue_id}, at offset {at}, has queue offset "
-                f"{int(queue_offsets[0])}: no queue begins there, the record is damaged; onDamage=quarantine leaves "
-                "such records out of the queues and records them"
+                f"{int(queue_offsets[0])}: no queue begins there, the record is damaged; {_WAY_OUT}"
             )
             raise SinkError(msg)
         return expected
@@ -147,6 +147,12 @@ class ConsumeQueueSink(QueueSink):
         return batch.queues
 
     def _append(self, incoming: QueueEntries) -> Placement:
+        try:
+            consume_queue_directory(incoming.topic, incoming.queue_id)
+        except SinkError as error:
+            at = int(incoming.entries.view(ENTRY)[0, 0]["physical_offset"])
+            msg = f"the record at offset {at}: {error}; {_WAY_OUT}"
+            raise SinkError(msg) from error
         if self._ext_file_size is not None and incoming.ext is not None:
             incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)

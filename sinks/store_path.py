@@ -32,7 +32,6 @@ _GROUP_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
 # Names of light queues come from clients unchecked; a broker takes anything that its file system takes.
 _LMQ = re.compile(r"%LMQ%[^/]+")
 _NAME_BYTES_MAX = 255
-_WAY_OUT = "; onDamage=quarantine leaves such records out of the queues and records them"
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 
 
@@ -63,10 +62,10 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
     length_max = _GROUP_TOPIC_LENGTH_MAX if name.startswith(_GROUP_TOPIC_PREFIXES) else _TOPIC_LENGTH_MAX
     is_topic = _TOPIC.fullmatch(name) and len(name) <= length_max
     if not (is_topic or is_light) or name.encode() != topic:
-        msg = f"topic {topic!r} is no name that a broker accepts: it makes no directory{_WAY_OUT}"
+        msg = f"topic {topic!r} is no name that a broker accepts: it makes no directory"
         raise SinkError(msg)
     if queue_id < 0:
-        msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory{_WAY_OUT}"
+        msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory"
         raise SinkError(msg)
     return name, str(queue_id)
 
