@@ -157,10 +157,10 @@ SOURCE_OPTIONS = (
     Option(
         "onDamage",
         one_of(STOP, QUARANTINE, BROKER),
-        "stop, quarantine or broker: end the run at a damaged record in the middle of the log, leave out and record "
-        "that record alone, or leave out and record what a broker's replay leaves out",
+        "stop, quarantine or broker",
         STOP,
-        "whether messages may be missing from queues is somebody's decision, not a default",
+        "damage in the middle of the log ends the run: messages that are missing are somebody's decision; quarantine "
+        "leaves out and records the damaged record alone, broker what a broker's replay leaves out",
     ),
     Option(
         "includeBody",

@@ -118,7 +118,7 @@ DELAYS = "delays with blanks between, each a number and s, m, h or d wanted"
         ("failOnDataLoss", "no", "true or false wanted"),
         ("failOnDataLoss", "1", "true or false wanted"),
         ("checkCrc", "true", "tail, all or none wanted"),
-        ("onDamage", "skip", "stop, quarantine or broker: "),
+        ("onDamage", "skip", "stop, quarantine or broker wanted"),
         ("includeBody", "yes", "true or false wanted"),
         ("tailGuardMs", "-1", "milliseconds: a whole number from 0 wanted"),
         ("tailGuardMs", "0.5", "milliseconds: a whole number from 0 wanted"),
