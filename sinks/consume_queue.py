@@ -18,6 +18,7 @@ from reput.sinks.consume_queue_ext_format import MAX_ADDR
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import ExtUnits, LogicBatch, QueueEntries
+from reput.sinks.queue_admission import QueueAdmission
 from reput.sinks.queue_files import QueueKind, Units, queue_directories
 from reput.sinks.queue_order import RowByRow
 from reput.sinks.queue_sink import Placement, Queue, QueueSink
@@ -26,6 +27,7 @@ from reput.source.batch_decoder import Bytes, Int64s
 from reput.source.errors import SinkError
 
 _LOGIC_OFFSET_MAX = 2**63 - 1
+_WAY_OUT = "onDamage=quarantine leaves such records out of the queues and records them"
 
 KIND = QueueKind(CONSUME_QUEUE, consume_queue_directory, ENTRY, "mappedFileSizeConsumeQueue")
 MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
@@ -38,7 +40,9 @@ def rounded_file_size(configured: int) -> int:
 
 @dataclass
 class ConsumeQueue(Queue):
-    """One queue and the broker's rules for its next entry."""
+    """One queue and the broker's rules for its next entry; see ``QueueAdmission`` for the bound."""
+
+    first_queue_offset_max: int | None = None
 
     def place(self, incoming: QueueEntries, file_size: int) -> Placement:
         """See ``Queue.place``.
@@ -80,11 +84,11 @@ class ConsumeQueue(Queue):
     def _first_end(self, entries: Bytes, queue_offsets: Int64s, file_size: int) -> int:
         """Where the first entry of a queue goes."""
         expected = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE
-        if not 0 <= expected <= _LOGIC_OFFSET_MAX - file_size:
+        if not QueueAdmission(file_size, self.first_queue_offset_max).begins(queue_offsets[:1])[0]:
             at = int(entries.view(ENTRY)[0, 0]["physical_offset"])
             msg = (
                 f"the first record of {self.topic!r}-{self.queue_id}, at offset {at}, has queue offset "
-                f"{int(queue_offsets[0])}: no queue begins there, the record is damaged"
+                f"{int(queue_offsets[0])}: no queue begins there, the record is damaged; {_WAY_OUT}"
             )
             raise SinkError(msg)
         return expected
@@ -120,22 +124,35 @@ class ConsumeQueueSink(QueueSink):
         files: DurableFiles,
         mapped_file_size: int = MAPPED_FILE_SIZE_CONSUME_QUEUE,
         ext_file_size: int | None = None,
+        first_queue_offset_max: int | None = None,
     ) -> None:
         """`mapped_file_size` is ``mappedFileSizeConsumeQueue`` in bytes, rounded up to whole entries.
 
-        `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``.
+        `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``;
+        `first_queue_offset_max` is the largest queue offset (an index) at which a queue may begin.
         """
         super().__init__(files, KIND, rounded_file_size(mapped_file_size))
+        self.admission = QueueAdmission(rounded_file_size(mapped_file_size), first_queue_offset_max)
         self._ext_file_size = ext_file_size
         self._exts: dict[tuple[bytes, int], ConsumeQueueExt] = {}
 
+    def is_begun(self, topic: bytes, queue_id: int) -> bool:
+        """Whether the queue has entries."""
+        return (topic, queue_id) in self._queues
+
     def _new_queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
-        return ConsumeQueue(topic, queue_id)
+        return ConsumeQueue(topic, queue_id, first_queue_offset_max=self.admission.first_queue_offset_max)
 
     def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
         return batch.queues
 
     def _append(self, incoming: QueueEntries) -> Placement:
+        try:
+            consume_queue_directory(incoming.topic, incoming.queue_id)
+        except SinkError as error:
+            at = int(incoming.entries.view(ENTRY)[0, 0]["physical_offset"])
+            msg = f"the record at offset {at}: {error}; {_WAY_OUT}"
+            raise SinkError(msg) from error
         if self._ext_file_size is not None and incoming.ext is not None:
             incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)

@@ -23,6 +23,7 @@ REPUT = "reput"
 PROGRESS = "progress"
 SCRATCH = "scratch"
 SPARK_CHECKPOINT = "spark-checkpoint"
+QUARANTINE_FILE = "quarantine.jsonl"
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TOPIC_LENGTH_MAX = 127
@@ -90,6 +91,11 @@ def index_file(name: str) -> tuple[str, str]:
         msg = f"{name!r} is no index file's name: 17 digits wanted"
         raise SinkError(msg)
     return INDEX, name
+
+
+def quarantine_file() -> tuple[str, str]:
+    """The parts of the file that keeps what was left out of the log."""
+    return REPUT, QUARANTINE_FILE
 
 
 def progress_file(sink: str) -> tuple[str, str, str]:

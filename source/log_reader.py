@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from reput.source import offset_range
 from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import CommitLogRewoundError, DataLossError
-from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.mapped_file_queue import MappedFileQueue, open_for_reading
 from reput.source.message_decoder import Verdict
 from reput.source.offset_range import Boundaries
 from reput.source.options import EARLIEST, LATEST, SourceOptions
@@ -41,13 +43,14 @@ class LogReader:
     @property
     def decode_options(self) -> DecodeOptions:
         """How tasks decode this log's records."""
-        return DecodeOptions(self._options.check_crc == "all", self._options.delays_ms)
+        return DecodeOptions(self._options.check_crc == "all", self._options.delays_ms, self._options.on_damage)
 
     def queue(self) -> MappedFileQueue:
         """The segments as they are now; see ``MappedFileQueue.load`` for errors."""
-        return MappedFileQueue.load(
+        found = MappedFileQueue.load(
             self._options.path, self._options.mapped_file_size, dledger=self._options.enable_dledger_commit_log
         )
+        return replace(found, files=tuple(replace(file, on_damage=self._options.on_damage) for file in found.files))
 
     def initial_offset(self) -> int:
         """Where the options say to begin, inside what the log still has.
@@ -98,12 +101,28 @@ class LogReader:
         return offset_range.align_down(file, max(start, file.file_from_offset), offset, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
-        """See ``offset_range.limit``."""
-        return offset_range.limit(self.queue(), start, end, bytes_max, messages_max, self._boundaries)
+        """See ``offset_range.limit``; never behind `end`."""
+        return min(end, offset_range.limit(self.queue(), start, end, bytes_max, messages_max, self._boundaries))
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
         """See ``offset_range.split``."""
         return offset_range.split(self.queue(), start, end, self._options.max_bytes_per_partition, self._boundaries)
+
+    def look_at(self, offset: int, size: int) -> tuple[str, int, bytes]:
+        """The segment that holds `offset`: its path, the byte of it, and at most `size` bytes from there on.
+
+        Raises
+        ------
+        DataLossError
+            The log has no such segment any more.
+        """
+        file = self.queue().find(offset)
+        if file is None:
+            msg = f"the log has no file with offset {offset} any more"
+            raise DataLossError(msg)
+        position = offset - file.file_from_offset
+        with open_for_reading(file.path) as descriptor:
+            return file.path, position, os.pread(descriptor, size, position)
 
     def identity(self, offset: int) -> dict[str, int]:
         """What tells this log from another in an offset: the first record of the segment that ends before `offset`.
@@ -139,7 +158,7 @@ class LogReader:
             self._warned_at = end.offset
             _log.warning(
                 "waiting at offset %d: what stands there is no record yet (%s); if the log goes on behind it, that "
-                "record is damaged",
+                "record is damaged, and onDamage=quarantine goes on",
                 end.offset + end.held_back,
                 end.verdict.name,
             )

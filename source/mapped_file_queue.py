@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from reput.source.damage import STOP
 from reput.source.dledger_entry import ENTRY_HEADER_SIZE
 from reput.source.errors import DataLossError, OptionError, SegmentError, StoreError
 from reput.source.segment_head import HEAD_SIZE, is_framed
@@ -30,12 +32,14 @@ class MappedFile:
     """One segment: the place of its first byte, its size in bytes, its path.
 
     `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
+    `on_damage` is how a walk over the segment treats what is no good record: one of ``damage``'s words.
     """
 
     file_from_offset: int
     size: int
     path: str
     frame: int = 0
+    on_damage: str = STOP
 
     @property
     def end(self) -> int:
@@ -55,6 +59,18 @@ def open_for_reading(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:
+    """Fill `buffer[:size]` (uint8) from the file's byte `offset` on; returns how many bytes the file had."""
+    view = buffer.data
+    done = 0
+    while done < size:
+        got = os.preadv(descriptor, [view[done:size]], offset + done)
+        if got == 0:
+            break
+        done += got
+    return done
 
 
 def read_head(file: MappedFile, size: int) -> bytes:

@@ -44,7 +44,7 @@ _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 
 def read_messages(span: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Rows of one range in batches of bounded size."""
-    decode = DecodeOptions(check_crc=options.check_crc == "all", delays_ms=options.delays_ms)
+    decode = DecodeOptions(options.check_crc == "all", options.delays_ms, options.on_damage)
     for window in read_windows(span.file, span.start, span.end, decode):
         batch = message_batch(window.columns)
         if options.include_body:

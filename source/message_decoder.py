@@ -43,6 +43,7 @@ class Verdict(IntEnum):
     BAD_DELAY = 10  # DELAY on the schedule topic is not a number
     BAD_PROPERTY_CRC = 11  # the checksum that the broker appended as a property differs
     BAD_INNER_BATCH = 12  # INNER_NUM or INNER_BASE, where both are there, is not a number
+    BAD_BLANK = 13  # a blank of another size than the rest of its file, and records behind it; no decoder's verdict
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def align_down(file: MappedFile, start: int, offset: int, known: Boundaries | No
 def _after_first(file: MappedFile, start: int) -> int:
     """The place behind the record at `start`, or behind the file's blank."""
     for scan in scan_windows(file, start, file.end, check_crc=False, window_bytes=rk.PARTS):
-        return scan.stop if len(scan) else file.end
+        return scan.stop if scan.stop > start else file.end
     return file.end
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from reput.source.damage import BROKER, QUARANTINE, STOP
 from reput.source.errors import OptionError
 from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 
@@ -154,6 +155,14 @@ SOURCE_OPTIONS = (
         "torn records are at the tail; the broker's replay checks no body at all",
     ),
     Option(
+        "onDamage",
+        one_of(STOP, QUARANTINE, BROKER),
+        "stop, quarantine or broker",
+        STOP,
+        "damage in the middle of the log ends the run: messages that are missing are somebody's decision; quarantine "
+        "leaves out and records the damaged record alone, broker what a broker's replay leaves out",
+    ),
+    Option(
         "includeBody",
         boolean,
         "true or false",
@@ -229,6 +238,7 @@ class SourceOptions:
     max_bytes_per_partition: int
     fail_on_data_loss: bool
     check_crc: str
+    on_damage: str
     include_body: bool
     tail_guard_ms: int
     mapped_file_size: int | None
@@ -245,6 +255,9 @@ class SourceOptions:
         if values["includeBody"] and values["rows"] == "ranges":
             msg = "includeBody=true needs rows=messages: ranges have no bodies"
             raise OptionError(msg)
+        if values["onDamage"] == BROKER and values["checkCrc"] == "all":
+            msg = "onDamage=broker and checkCrc=all exclude each other: a broker's replay checks no body"
+            raise OptionError(msg)
         return cls(
             path=values["path"],
             rows=values["rows"],
@@ -256,6 +269,7 @@ class SourceOptions:
             max_bytes_per_partition=values["maxBytesPerPartition"],
             fail_on_data_loss=values["failOnDataLoss"],
             check_crc=values["checkCrc"],
+            on_damage=values["onDamage"],
             include_body=values["includeBody"],
             tail_guard_ms=values["tailGuardMs"],
             mapped_file_size=values["mappedFileSizeCommitLog"],

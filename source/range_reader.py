@@ -1,55 +1,39 @@
-"""Read a range of one segment, window by window, in bounded memory: scan it, or decode it to columns."""
+"""Read a range of one segment, window by window, in bounded memory: scan it, or decode it to columns.
+
+Damage in the middle of the log is passed over where that is asked for, the same bytes whatever the range: where the log
+goes on is a function of the segment (``resync``, ``broker_skip``), and ranges are never cut inside a damaged one.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reput.source import record_kernels as rk
-from reput.source.batch_decoder import Bytes, Int64s, RecordColumns, decode_columns, records_max
-from reput.source.dledger_entry import ENTRY_SIZE_AT
+from reput.source.batch_decoder import Int64s, RecordColumns, decode_columns
+from reput.source.broker_skip import broker_goes_on_at
+from reput.source.damage import BROKER, QUARANTINE, STOP, DamagedRange
 from reput.source.errors import CorruptRecordError, DataLossError
 from reput.source.mapped_file_queue import MappedFile, open_for_reading
 from reput.source.message_decoder import Verdict
-from reput.source.message_format import BLANK_SIZE, TOTAL_SIZE_AT
 from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+from reput.source.record_scan import WINDOW_BYTES, Scan, scan_segment
+from reput.source.resync import SOUND_VERDICTS, OpenSegment
 
-# Large enough that the cost of a call is small beside its records, small enough to stay in the processor's cache.
-WINDOW_BYTES = 2 * 1024 * 1024
+# Whether a record's numbers are good does not depend on the delays themselves.
+_NO_DELAYS = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
 class DecodeOptions:
-    """How records are decoded: `check_crc` of every body; delays in milliseconds, level 1 first."""
+    """How records are decoded: `check_crc` of every body; delays in milliseconds, level 1 first; see ``damage``."""
 
     check_crc: bool = False
     delays_ms: tuple[int, ...] = parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL)
-
-
-@dataclass(frozen=True)
-class Scan:
-    """Consecutive good records, `[start, stop)` of the log, and the verdict on what stands at `stop`.
-
-    `parts` (int64[n, PARTS]) points into `data`; both are valid until the next scan is asked for. UNDERFLOW says
-    that only the window ended. `frame` is the segment's: places of the log are those of the records' frames.
-    """
-
-    data: Bytes
-    start: int
-    parts: Int64s
-    stop: int
-    verdict: Verdict
-    frame: int
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def place_of(self, row: int) -> int:
-        """The place where one of the records begins, its frame first."""
-        return self.start + int(self.parts[row, rk.AT]) - self.frame
+    on_damage: str = STOP
 
 
 @dataclass(frozen=True)
@@ -57,12 +41,13 @@ class Window:
     """Consecutive records of a range: the columns of `[start, end)`, places in the log.
 
     The windows of a range follow each other without a gap, and the last one ends where the range ends, behind the
-    blank if the range ends with the file.
+    blank if the range ends with the file. `damaged` says that there is no good record in the window, and why.
     """
 
     start: int
     end: int
     columns: RecordColumns
+    damaged: DamagedRange | None = None
 
 
 def scan_windows(
@@ -71,60 +56,72 @@ def scan_windows(
     """Follow the records of `[start, end)` of one segment to the first that is not a good one.
 
     `start` is where a record begins; one that crosses `end` ends the scan as UNDERFLOW. Memory: one window, and never
-    less than the largest record.
+    less than the largest record. Unless ``file.on_damage`` is ``stop``, a damaged range is a scan of its own and the
+    walk goes on behind it; one that crosses `end` is not entered.
 
     Raises
     ------
     DataLossError
         The segment has gone, or is shorter than it was.
     """
+    with _opened(file, start, end) as descriptor:
+        while start < end:
+            last = None
+            for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
+                last = _as_a_broker_reads(scan) if file.on_damage == BROKER else scan
+                yield last
+                if last is not scan:
+                    break
+            assert last is not None
+            damaged = find_damage(descriptor, file, last.stop, last.verdict) if last.stop < end else None
+            if damaged is None or damaged.end > end:
+                return
+            yield Scan(last.data, damaged.start, last.parts[:0], damaged.end, last.verdict, file.frame)
+            start = damaged.end
+
+
+def _as_a_broker_reads(scan: Scan) -> Scan:
+    """The scan, cut before a record whose properties a broker cannot parse: behind that it reads nothing more."""
+    columns, bad = decode_columns(scan.data, scan.start, scan.parts, _NO_DELAYS)
+    if bad is Verdict.MESSAGE:
+        return scan
+    return replace(scan, parts=scan.parts[: len(columns)], stop=scan.place_of(len(columns)), verdict=bad)
+
+
+@contextmanager
+def _opened(file: MappedFile, start: int, end: int) -> Iterator[int]:
     try:
         with open_for_reading(file.path) as descriptor:
-            yield from _scans(descriptor, file, start, end, check_crc, window_bytes)
+            yield descriptor
     except FileNotFoundError:
         msg = f"{file.path} is gone: the log expired while [{start}, {end}) was still to be read"
         raise DataLossError(msg) from None
 
 
-def _scans(
-    descriptor: int, file: MappedFile, start: int, end: int, check_crc: bool, window_bytes: int
-) -> Iterator[Scan]:
-    buffer = np.empty(max(0, min(window_bytes, end - start)), np.uint8)
-    parts = np.empty((records_max(len(buffer)), rk.PARTS), np.int64)
-    while start < end:
-        size = min(len(buffer), end - start)
-        if _read_fully(descriptor, buffer, size, start - file.file_from_offset) < size:
-            msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while [{start}, {end}) was read"
-            raise DataLossError(msg)
-        count, stop_at, verdict = rk.scan_records(buffer, 0, size, start, file.end, file.frame, check_crc, parts)
-        if verdict == Verdict.UNDERFLOW and count == 0 and size < end - start:
-            buffer = np.empty(_grown(buffer, end - start, file.frame), np.uint8)
-            parts = np.empty((records_max(len(buffer)), rk.PARTS), np.int64)
-            continue
-        yield Scan(buffer, start, parts[:count], start + stop_at, Verdict(verdict), file.frame)
-        start += stop_at
-        if count == 0 or verdict not in (Verdict.MESSAGE, Verdict.UNDERFLOW):
-            return
+def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict) -> DamagedRange | None:
+    """The damaged range that begins at `place`, where a scan ended with `verdict`, by ``file.on_damage``.
 
-
-def _read_fully(descriptor: int, buffer: Bytes, size: int, offset: int) -> int:
-    """Fill `buffer[:size]` from the file's byte `offset` on; returns how many bytes the file had."""
-    view = buffer.data
-    done = 0
-    while done < size:
-        got = os.preadv(descriptor, [view[done:size]], offset + done)
-        if got == 0:
-            break
-        done += got
-    return done
-
-
-def _grown(buffer: Bytes, most: int, frame: int) -> int:
-    """The size of the buffer that holds the record at its start whole; the record's size was checked."""
-    size = BLANK_SIZE
-    if len(buffer) >= BLANK_SIZE:
-        size = int(rk.load_i32(buffer, ENTRY_SIZE_AT if frame else TOTAL_SIZE_AT))
-    return min(max(size, 2 * len(buffer)), most)
+    None when the walk ends there: at a blank, at a record that crosses the end of what is read, at any place with
+    ``stop``. Where nothing in the segment shows where the log goes on, the range is the rest of the segment.
+    """
+    if file.on_damage == STOP or verdict is Verdict.MESSAGE:
+        return None
+    segment = OpenSegment(descriptor, file)
+    if verdict is Verdict.UNDERFLOW:  # by what the whole segment says: a wrong size leads out of a range, too
+        verdict = segment.judge(place)
+        if verdict is Verdict.MESSAGE or verdict in SOUND_VERDICTS:
+            return None
+    if verdict is Verdict.BLANK:
+        # No reader compares a blank's size, but a blank in the wrong place has a wrong one.
+        if file.on_damage == BROKER or segment.is_blank(place):
+            return None
+        end = segment.end_of_damage(place, verdict)
+        return None if end is None else segment.damaged_range(place, end, Verdict.BAD_BLANK.name)
+    if file.on_damage == QUARANTINE:
+        end = segment.end_of_damage(place, verdict)
+    else:
+        end = broker_goes_on_at(segment, place, verdict)
+    return segment.damaged_range(place, file.end if end is None else end, verdict.name)
 
 
 def read_windows(
@@ -137,21 +134,44 @@ def read_windows(
     Raises
     ------
     CorruptRecordError
-        A record of the range fails its checks.
+        A record of the range fails its checks, and `options.on_damage` is ``stop``.
     DataLossError
         The segment has gone, or is shorter than it was.
     """
+    file = replace(file, on_damage=options.on_damage)
     delays = np.array(options.delays_ms, np.int64)
-    for scan in scan_windows(file, start, end, check_crc=options.check_crc, window_bytes=window_bytes):
+    with _opened(file, start, end) as descriptor:
+        while start < end:
+            for window, verdict in _decoded(descriptor, file, start, end, options.check_crc, delays, window_bytes):
+                if verdict is not None:
+                    damaged = find_damage(descriptor, file, window.end, verdict)
+                    if damaged is None and not (verdict is Verdict.BLANK and end == file.end):
+                        raise corrupt_record(file, window.end, verdict)
+                if window.start < window.end:
+                    yield window
+                start = window.end
+                if verdict is not None:
+                    # A range that was planned under another policy may end inside.
+                    stop = end if damaged is None else min(damaged.end, end)
+                    no_columns, _ = decode_columns(window.columns.data, start, window.columns.parts[:0], delays)
+                    yield Window(start, stop, no_columns, damaged and replace(damaged, end=stop))
+                    start = stop
+                    break
+
+
+def _decoded(
+    descriptor: int, file: MappedFile, start: int, end: int, check_crc: bool, delays: Int64s, window_bytes: int
+) -> Iterator[tuple[Window, Verdict | None]]:
+    """Windows of good records from `start` on; the last has the verdict on its end, if that is before `end`."""
+    for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
         columns, bad = decode_columns(scan.data, scan.start, scan.parts, delays)
         stop, verdict = scan.stop, scan.verdict
         if bad is not Verdict.MESSAGE:
             stop, verdict = scan.place_of(len(columns)), bad
-        if verdict is Verdict.BLANK and end == file.end:
-            stop = end
-        elif stop < end and (verdict is not Verdict.UNDERFLOW or not len(scan)):
-            raise corrupt_record(file, stop, verdict)
-        yield Window(scan.start, stop, columns)
+        if stop < end and (verdict not in (Verdict.UNDERFLOW, Verdict.MESSAGE) or not len(scan)):
+            yield Window(scan.start, stop, columns), verdict
+            return
+        yield Window(scan.start, stop, columns), None
 
 
 def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRecordError:
@@ -161,6 +181,7 @@ def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRe
         found = os.pread(descriptor, 16, at)
     msg = (
         f"{file.path}: no good record at offset {offset} (byte {at} of the file): {verdict.name}, the bytes there "
-        f"are {found.hex(' ', 4)}; set startingOffset to a later record to go on behind it"
+        f"are {found.hex(' ', 4)}; set onDamage=quarantine to leave out and record what is damaged, onDamage=broker to "
+        "leave out what a broker's replay leaves out, or startingOffset to a later record to go on behind it"
     )
     return CorruptRecordError(msg)

@@ -9,6 +9,12 @@ The end of a DLedger log is judged in the same way. How far the group has commit
 (its ``checkpoint`` file tells it late). What lies behind that may be written anew by another leader, as what a broker
 had not flushed may be after a crash: ``tailGuardMs`` makes it rare, and the fingerprint of the last record that an
 output has tells it at the next start.
+
+A place that is no good record is the end of the log, unless a later segment was begun: then it is in the middle, see
+``damage``. With ``onDamage=quarantine`` it is in the middle of the last segment, too, when the log goes on behind it
+(``resync``) with a good record or the blank, the place has stood as it is for ``tailGuardMs``, and the record behind it
+was stored no earlier than the last one before it: whole older records lie behind the end of a log that was cut after a
+crash, and the broker is about to write over them.
 """
 
 from __future__ import annotations
@@ -16,12 +22,17 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, read_head
+from reput.source.damage import QUARANTINE, STOP
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_head
 from reput.source.message_decoder import Verdict
 from reput.source.range_reader import scan_windows
+from reput.source.resync import OpenSegment
 from reput.source.segment_head import HEAD_SIZE, is_begun
+
+# Looking for what follows a doubtful place may read a whole segment: again after so many times what it took.
+_SEARCH_AGAIN_FACTOR = 100
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,16 @@ class _LastRecord:
     offset: int
     digest: int
     seen_at: float
+
+
+@dataclass
+class _Doubt:
+    """A place of the last segment that is no good record: what stands there, since when, when to search behind it."""
+
+    place: int
+    head: bytes
+    seen_at: float
+    search_at: float
 
 
 def begins_with_record(file: MappedFile) -> bool:
@@ -70,6 +91,7 @@ class ReputEndFinder:
         self._on_boundary = on_boundary or (lambda _: None)
         self._walked = -1  # a place behind a trusted record, up to which the active segment was walked
         self._last: _LastRecord | None = None
+        self._doubt: _Doubt | None = None
 
     def find(self, queue: MappedFileQueue, start: int) -> ReputEnd:
         """The end of whole records at or behind `start`, which is a place where a record or a blank begins."""
@@ -77,13 +99,17 @@ class ReputEndFinder:
         if file is None:
             return ReputEnd(start, Verdict.EMPTY)
         place = start
-        while (after := queue.following(file)) is not None and begins_with_record(after):
-            file, place = after, after.file_from_offset
+        after = queue.following(file)
+        while after is not None:
+            if begins_with_record(after):
+                file, place = after, after.file_from_offset
+            after = queue.following(after)
         if file.file_from_offset <= self._walked < file.end:
             place = max(place, self._walked)
         end = self._walk(file, place)
-        if end.verdict is Verdict.BLANK and queue.following(file) is not None:
-            end = ReputEnd(file.end, Verdict.EMPTY)
+        if end.verdict is Verdict.BLANK and (after := queue.following(file)) is not None:
+            begun = self._behind_doubt(after, after.file_from_offset)
+            end = ReputEnd(file.end, Verdict.EMPTY) if begun is None else self._walk(after, begun)
         self._walked = end.offset
         return end
 
@@ -91,12 +117,24 @@ class ReputEndFinder:
         """The end as it stands now, with the last record waited for as long as the guard asks."""
         end = self.find(load(), start)
         deadline = self._clock() + 2 * self._tail_guard_ms / 1000
-        while end.held_back and self._clock() < deadline:
+        while (end.held_back or self._is_young_doubt()) and self._clock() < deadline:
             time.sleep(max(self._tail_guard_ms, 1) / 1000)
-            end = self.find(load(), start)
+            before, end = end, self.find(load(), start)
+            if end.offset > before.offset:  # behind a damaged place there may be another
+                deadline = self._clock() + 2 * self._tail_guard_ms / 1000
         return end
 
     def _walk(self, file: MappedFile, place: int) -> ReputEnd:
+        """Where the good records of the last segment end, and behind damage in its middle where they end at last."""
+        while True:
+            end = self._walk_good(file, place)
+            further = self._behind_doubt(file, end.offset + end.held_back)
+            if further is None:
+                return end
+            place = further
+
+    def _walk_good(self, file: MappedFile, place: int) -> ReputEnd:
+        file = replace(file, on_damage=STOP)
         stop, verdict, last = place, Verdict.EMPTY, -1
         digest = 0
         for scan in scan_windows(file, place, file.end, check_crc=self._check_crc):
@@ -115,3 +153,48 @@ class ReputEndFinder:
         if known is None or (known.offset, known.digest) != (offset, digest):
             self._last = known = _LastRecord(offset, digest, now)
         return (now - known.seen_at) * 1000 >= self._tail_guard_ms
+
+    def _behind_doubt(self, file: MappedFile, place: int) -> int | None:
+        """Where the log goes on behind `place`, None when `place` is where it ends, or may be."""
+        if file.on_damage != QUARANTINE or place >= file.end:
+            return None
+        with open_for_reading(file.path) as descriptor:
+            segment = OpenSegment(descriptor, file)
+            if segment.is_blank(place):
+                return None
+            now = self._clock()
+            head = segment.damaged_range(place, file.end, "").head
+            known = self._doubt
+            if known is None or (known.place, known.head) != (place, head):
+                self._doubt = known = _Doubt(place, head, now, now)
+            if self._is_young_doubt() or now < known.search_at:
+                return None
+            further = _good_place_behind(segment, place)
+            if further is not None and not segment.is_blank(further) and _is_older(segment, further, place):
+                further = None
+            known.search_at = self._clock() + _SEARCH_AGAIN_FACTOR * (self._clock() - now)
+            return further
+
+    def _is_young_doubt(self) -> bool:
+        return self._doubt is not None and (self._clock() - self._doubt.seen_at) * 1000 < self._tail_guard_ms
+
+
+def _good_place_behind(segment: OpenSegment, place: int) -> int | None:
+    """The next place behind the damage at `place` where a good record or the blank stands."""
+    while True:
+        verdict = segment.judge(place)
+        if verdict is Verdict.MESSAGE or segment.is_blank(place):
+            return place
+        further = segment.end_of_damage(place, verdict)
+        if further is None:
+            return None
+        place = further
+
+
+def _is_older(segment: OpenSegment, place: int, damaged: int) -> bool:
+    """Whether the record at `place` was stored before the last good one before `damaged`."""
+    before = None
+    for scan in scan_windows(segment.file, segment.file.file_from_offset, damaged, check_crc=False):
+        if len(scan):
+            before = segment.store_timestamp(scan.place_of(-1))
+    return before is not None and segment.store_timestamp(place) < before

@@ -9,6 +9,7 @@ from reput.streaming import (  # noqa: F401  isort: skip
     cli_query,
     cli_maintenance,
     cli_verify,
+    cli_quarantine,
 )
 from reput.streaming.cli_app import app
 

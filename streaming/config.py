@@ -56,6 +56,7 @@ PIPELINE_OPTIONS = (
     _SOURCE["startingTimestamp"],
     _SOURCE["failOnDataLoss"],
     _SOURCE["checkCrc"],
+    _SOURCE["onDamage"],
     _SOURCE["tailGuardMs"],
     _SOURCE["mappedFileSizeCommitLog"],
     _SOURCE["enableDLegerCommitLog"],
@@ -90,6 +91,13 @@ PIPELINE_OPTIONS = (
         _BYTES,
         MAPPED_FILE_SIZE_CONSUME_QUEUE,
         "the broker's default: 300,000 entries; rounded up to whole entries as the broker does",
+    ),
+    Option(
+        "maxFirstQueueOffset",
+        whole_number(0),
+        "a queue offset: a whole number from 0",
+        None,
+        "unset: a queue may begin anywhere, as in the broker, which fills one file's front; a bound finds lies",
     ),
     Option(
         "maxHashSlotNum",
@@ -131,6 +139,16 @@ PIPELINE_OPTIONS = (
     *BROKER_OPTIONS,
 )
 
+# What the source must be told as it is set here.
+_SOURCE_SETTINGS = (
+    "failOnDataLoss",
+    "tailGuardMs",
+    "checkCrc",
+    "onDamage",
+    "mappedFileSizeCommitLog",
+    "enableDLegerCommitLog",
+)
+
 # What broker.conf calls them, where that differs, or where it has no such setting.
 _BROKER_CONF_NAMES = {
     "brokerName": "broker",
@@ -168,7 +186,7 @@ class PipelineConfig:
     def source_options(self, **more: object) -> dict[str, str]:
         """Options of the Spark source, as text; `more` adds to them."""
         options: dict[str, str] = {"path": ",".join(str(path) for path in self.commit_log)}
-        for name in ("failOnDataLoss", "tailGuardMs", "checkCrc", "mappedFileSizeCommitLog", "enableDLegerCommitLog"):
+        for name in _SOURCE_SETTINGS:
             if self[name] is not None:
                 options[name] = str(self[name]).lower()
         options["messageDelayLevel"] = " ".join(f"{delay // 1000}s" for delay in self["messageDelayLevel"])

@@ -13,16 +13,28 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from reput.sinks.arrival import ArrivalListener
+from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.logic_window import WINDOW_SCHEMA, encode_window
 from reput.sinks.message_file import PART_DDL, PartWriter
 from reput.sinks.message_table import MessageTable, TableBatch
+from reput.sinks.quarantine import (
+    Quarantine,
+    QuarantinedRange,
+    count_causes,
+    damage_of,
+    with_damage,
+    with_damage_schema,
+)
+from reput.sinks.quarantine_table import QuarantineTable
 from reput.sinks.scratch import SCRATCH_DDL, Scratch, hand_over
 from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.source.damage import HEAD_BYTES, DamagedRange
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
+from reput.source.log_reader import LogReader
 from reput.source.range_reader import DecodeOptions, read_windows
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import BatchReport
@@ -63,8 +75,50 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
     raise AssertionError
 
 
+class QuarantineStep:
+    """What a batch of the `logic` query does before its sinks: write down what they will not get."""
+
+    def __init__(
+        self, quarantine: Quarantine, log: LogReader, queues: ConsumeQueueSink | None, table: QuarantineTable | None
+    ) -> None:
+        """`queues` say which records they cannot take; `table` gets the same rows, once they are in the output."""
+        self._quarantine = quarantine
+        self._log = log
+        self._queues = queues
+        self._table = table
+
+    @property
+    def end_offset(self) -> int:
+        """What was left out before this place is on disk."""
+        return self._quarantine.end_offset
+
+    def __call__(
+        self, batch: LogicBatch, damaged: tuple[DamagedRange, ...]
+    ) -> tuple[LogicBatch, tuple[QuarantinedRange, ...]]:
+        """The batch without what the queues cannot take, and what is in the quarantine now that was not before."""
+        if self._queues is not None:
+            end_offset = self._queues.end_offset
+            batch, refused = self._queues.admission.sift(batch, end_offset, self._queues.is_begun)
+            for record in refused:
+                if record.physical_offset >= self.end_offset:
+                    begin, end = record.physical_offset, record.physical_offset + record.msg_size
+                    damaged += (DamagedRange(begin, end, record.cause, *self._log.look_at(begin, HEAD_BYTES)),)
+        lines = self._quarantine.write(batch.end, damaged)
+        for line in lines:
+            _log.warning(
+                "left out of the log at %d: %d bytes, %s, in %s",
+                line.physical_offset,
+                line.length,
+                line.cause,
+                line.file,
+            )
+        if self._table is not None and lines:
+            self._table.write(batch.end, lines)
+        return batch, lines
+
+
 class LogicDispatch:
-    """ConsumeQueue, IndexFile and the store's checkpoint, in this order."""
+    """The quarantine, ConsumeQueue, IndexFile and the store's checkpoint, in this order."""
 
     name = "logic"
 
@@ -75,8 +129,12 @@ class LogicDispatch:
         decode: DecodeOptions,
         report: Report,
         on_arrival: ArrivalListener | None = None,
+        quarantine: QuarantineStep | None = None,
     ) -> None:
-        """`on_arrival` is told what each batch brought, once it is durable; a batch that is replayed tells it again."""
+        """`on_arrival` is told what each batch brought, once it is durable; a batch that is replayed tells it again.
+
+        `quarantine` is None where damage ends the run.
+        """
         self._sinks = logic.sinks
         self._index = logic.index
         self._files = files
@@ -84,6 +142,7 @@ class LogicDispatch:
         self._report = report
         self._needs = replace(logic.needs, arrivals=on_arrival is not None)
         self._on_arrival = on_arrival
+        self._quarantine = quarantine
         self._scratch = Scratch(files)
         self._scratch.clear()
         # The batch before in this run: only then is the record before a batch known.
@@ -93,31 +152,39 @@ class LogicDispatch:
     @property
     def end_offset(self) -> int:
         """The least of the sinks' ends."""
-        return min(sink.end_offset for sink in self._sinks)
+        ends = [sink.end_offset for sink in self._sinks]
+        return min(ends if self._quarantine is None else [*ends, self._quarantine.end_offset])
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """See `Dispatch`; one job: the ranges are read once."""
         began = time.monotonic()
         needs, decode, scratch = self._needs, self._decode, self._scratch.directory
+        schema = with_damage_schema(WINDOW_SCHEMA)
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for span in ranges_of(batches):
                 windows = read_windows(span.file, span.start, span.end, decode)
-                yield hand_over(scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
+                rows = (with_damage(encode_window(window, needs), window.damaged) for window in windows)
+                yield hand_over(scratch, rows, schema)
 
         results = run_job(ranges, task, SCRATCH_DDL)
         if not results.num_rows:
             return
-        batch = LogicBatch.merge(self._scratch.take(results["path"].to_pylist()))
+        rows = self._scratch.take(results["path"].to_pylist())
+        batch = LogicBatch.merge(rows)
+        quarantined: tuple[QuarantinedRange, ...] = ()
+        if self._quarantine is not None:
+            batch, quarantined = self._quarantine(batch, damage_of(rows))
         before = self._last_record if self._last_end == batch.start else None
         anomalies = batch.anomalies(before)
         for sink in self._sinks:
             anomalies += sink.write(batch)
         self._last_end, self._last_record = batch.end, batch.last_record or before
-        if batch.last_record is not None:
+        if batch.last_record is not None and self._sinks:
             self._write_checkpoint(batch.last_record.store_timestamp)
         seconds = time.monotonic() - began
-        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies))
+        causes = count_causes(quarantined)
+        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies, causes))
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
 

@@ -36,7 +36,8 @@ class LogicSinks:
         needs = logic_needs(config.values, config.store)
         if config["consumeQueueEnable"]:
             ext_file_size = config["mappedFileSizeConsumeQueueExt"] if config["enableConsumeQueueExt"] else None
-            sinks.append(ConsumeQueueSink(files, config["mappedFileSizeConsumeQueue"], ext_file_size))
+            bound = config["maxFirstQueueOffset"]
+            sinks.append(ConsumeQueueSink(files, config["mappedFileSizeConsumeQueue"], ext_file_size, bound))
             if needs.batch_topics:
                 sinks.append(BatchConsumeQueueSink(files, config["mapperFileSizeBatchConsumeQueue"]))
         if config["messageIndexEnable"]:

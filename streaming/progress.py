@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.live import Live
@@ -20,7 +21,7 @@ _MB = 1_000_000
 class BatchReport:
     """One micro-batch of one query: `[start, end)` of the log, its messages, seconds from begin to durable.
 
-    `anomalies` is what the sinks met in it.
+    `anomalies` is what the sinks met in it, `quarantined` how many ranges each cause left out.
     """
 
     query: str
@@ -29,6 +30,7 @@ class BatchReport:
     messages: int
     seconds: float
     anomalies: AnomalyCounts = NO_ANOMALIES
+    quarantined: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -42,12 +44,13 @@ class _Total:
     last: BatchReport | None = None
     anomalies: AnomalyCounts = NO_ANOMALIES
     at_end: AnomalyCounts = NO_ANOMALIES
+    quarantined: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def anomalies_text(self) -> str:
-        """What is added to a line about the query; empty without anomalies."""
-        found = self.anomalies + self.at_end
-        return f", anomalies: {found}" if found else ""
+
+def _findings(anomalies: AnomalyCounts, quarantined: Counter[str]) -> str:
+    """What is added to a line about a batch or a query; empty where all was in order."""
+    causes = ", ".join(f"{count} {cause}" for cause, count in sorted(quarantined.items()))
+    return (f", anomalies: {anomalies}" if anomalies else "") + (f", quarantined: {causes}" if causes else "")
 
 
 class ProgressReporter:
@@ -79,6 +82,7 @@ class ProgressReporter:
             total.end = report.end
             total.last = report
             total.anomalies += report.anomalies
+            total.quarantined += report.quarantined
             behind = total.behind_bytes
         if self._live is not None:
             self._live.update(self._table(), refresh=True)
@@ -92,7 +96,7 @@ class ProgressReporter:
             report.messages / max(report.seconds, 1e-9),
             (report.end - report.start) / max(report.seconds, 1e-9) / _MB,
             "?" if behind is None else behind,
-            f", anomalies: {report.anomalies}" if report.anomalies else "",
+            _findings(report.anomalies, report.quarantined),
         )
 
     def on_latest(self, query: str, latest_offset: int, at_end: AnomalyCounts = NO_ANOMALIES) -> None:
@@ -114,7 +118,7 @@ class ProgressReporter:
                 f"{name}: {total.messages} messages in {total.batches} batches, {total.seconds:.2f} s, "
                 f"{total.messages / max(total.seconds, 1e-9):.0f} messages/s, "
                 f"{total.size_bytes / max(total.seconds, 1e-9) / _MB:.1f} MB/s, end offset {total.end}"
-                f"{total.anomalies_text}"
+                f"{_findings(total.anomalies + total.at_end, total.quarantined)}"
                 for name, total in sorted(self._totals.items())
                 if total.batches
             ]

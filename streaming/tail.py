@@ -15,17 +15,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.sinks.anomalies import NO_ANOMALIES, anomaly_at_end
 from reput.sinks.arrival import ArrivalListener
+from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.message_table import MessageTable
+from reput.sinks.quarantine import Quarantine, expired_range, load_quarantine
+from reput.sinks.quarantine_table import QuarantineTable, quarantine_table_path
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import REPUT, SPARK_CHECKPOINT
+from reput.source.damage import STOP
 from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OptionError, OutputError
 from reput.source.log_reader import LogReader
 from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
-from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, QuarantineStep, TableDispatch
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.recovery import aligned, catch_up, check_taken_over, recover_sinks
@@ -71,6 +75,8 @@ class Tail:
         self._stop = threading.Event()
         self._cleanup = ExitStack()
         self._logic = LogicSinks.open(config, self._files)
+        policy = config["onDamage"]
+        self._quarantine = None if policy == STOP else Quarantine(self._files, config["broker"], policy)
 
     def __enter__(self) -> Tail:
         """Check the paths and the store, lock the output, recover its files; all before Spark is needed.
@@ -90,10 +96,20 @@ class Tail:
             self._cleanup.callback(self._files.close)
             check_taken_over(self._paths.output, [sink.name for sink in self._logic.sinks])
             recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
-            start = min((sink.end_offset for sink in self._logic.sinks), default=self._log.initial_offset())
+            ends = [sink.end_offset for sink in self._logic.sinks] or [self._log.initial_offset()]
+            start = min(ends)
+            if self._quarantine is not None:
+                self._recover_quarantine(self._quarantine, start, max(ends))
             self._log.end(aligned(self._log, start))  # a hole is told before Spark starts
             self._cleanup = self._cleanup.pop_all()
         return self
+
+    def _recover_quarantine(self, quarantine: Quarantine, least_end: int, most_end: int) -> None:
+        quarantine.recover(least_end, most_end)
+        # The sinks passed over it (or there is none, and the log's beginning is where all begins).
+        least = self._log.queue().min_offset
+        if quarantine.end_offset < least:
+            quarantine.write(least, [expired_range(quarantine.end_offset, least)])
 
     def __exit__(self, *_: object) -> None:
         """Release the lock and the files."""
@@ -122,13 +138,23 @@ class Tail:
     def _dispatches(self, spark: SparkSession) -> list[Dispatch]:
         decode, report = self._log.decode_options, self._reporter.on_batch
         dispatches: list[Dispatch] = []
-        if self._logic.sinks:
-            dispatches.append(LogicDispatch(self._logic, self._files, decode, report, self._on_arrival))
+        if self._logic.sinks or self._quarantine is not None:
+            quarantine = None if self._quarantine is None else self._quarantine_step(spark, self._quarantine)
+            dispatches.append(LogicDispatch(self._logic, self._files, decode, report, self._on_arrival, quarantine))
         if self._paths.table is not None:
             table = MessageTable(spark, self._paths.table, self._config["broker"], self._files)
             recover_sinks([table], self._log, fail_on_data_loss=self._config["failOnDataLoss"])
             dispatches.append(TableDispatch(table, self._config["broker"], decode, report))
         return dispatches
+
+    def _quarantine_step(self, spark: SparkSession, quarantine: Quarantine) -> QuarantineStep:
+        table = None
+        if self._paths.table is not None:
+            table = QuarantineTable(spark, self._paths.table, self._config["broker"])
+            # What a run that died had written down, but not committed to the table.
+            table.write(quarantine.end_offset, load_quarantine(self._paths.output))
+        queues = [sink for sink in self._logic.sinks if isinstance(sink, ConsumeQueueSink)]
+        return QuarantineStep(quarantine, self._log, queues[0] if queues else None, table)
 
     def _run_queries(self, spark: SparkSession, dispatches: Sequence[Dispatch], *, available_now: bool) -> None:
         self._reporter.start()
@@ -207,6 +233,8 @@ def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:
 def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:
     """Raise OutputError when something would be written below a commitlog."""
     written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
+    if paths.table is not None:
+        written["--table's quarantine"] = quarantine_table_path(paths.table)
     for name, path in written.items():
         if path is None:
             continue

@@ -20,6 +20,8 @@ from unit.logs import end_of, put_bytes
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.source.errors import CorruptRecordError, SinkError
+from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.range_reader import DecodeOptions, read_windows
 
 pytestmark = pytest.mark.broker
 
@@ -178,8 +180,30 @@ def test_what_the_broker_does_with_damage(rocketmq: RocketMQ, name_server: NameS
     at, size = expected["OfALaterPlace"][BAD]
     expected["OfALaterPlace"][BAD] = (at + LATER, size)
     assert {topic: queue_entries(store / "consumequeue" / topic) for topic in stored} == expected
+    assert left_out_as_a_broker(commitlog, stored) == {
+        # The broker dispatches these two; and it loses what lies behind a size that leads out of the segment.
+        **{topic: expected[topic] for topic in (DAMAGE.keys() - {"EmptyTopic", "OfALaterPlace"})},
+        "EmptyTopic": expected["EmptyTopic"],
+        "OfALaterPlace": [entry(record) for number, record in enumerate(stored["OfALaterPlace"]) if number != BAD],
+        LOST: [entry(record) for record in stored[LOST]],
+    }
     no_topic = entries_of(store / "consumequeue" / "0")
     assert no_topic == [PRE_BLANK] * BAD + [entry(stored["EmptyTopic"][BAD])]
+
+
+def left_out_as_a_broker(commitlog: Path, stored: dict[str, list[StoredRecord]]) -> dict[str, list[tuple[int, int]]]:
+    """By topic, place and size of the records that reput reads of the damaged segments with onDamage=broker."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for topic in (*DAMAGE, LOST):
+        begin = stored[topic][0].physical_offset
+        file = MappedFileQueue.load([commitlog]).find(begin)
+        assert file is not None
+        windows = read_windows(file, begin, file.end, DecodeOptions(on_damage="broker"))
+        columns = [window.columns for window in windows]
+        found[topic] = [
+            pair for part in columns for pair in zip(part.physical_offset.tolist(), part.msg_size.tolist(), strict=True)
+        ]
+    return found
 
 
 def entry(record: StoredRecord) -> tuple[int, int]:

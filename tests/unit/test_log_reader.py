@@ -121,7 +121,7 @@ def test_what_stands_at_the_end_is_worth_one_word(tmp_path: Path, caplog: pytest
         log.end(0)
     expected = (
         f"waiting at offset {end_of(records)}: what stands there is no record yet (BAD_MAGIC); if the log goes on "
-        "behind it, that record is damaged"
+        "behind it, that record is damaged, and onDamage=quarantine goes on"
     )
     assert [expected] == caplog.messages
 

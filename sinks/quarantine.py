@@ -1,0 +1,200 @@
+"""What was left out of the log, durably, each range once: one line of JSON a range in ``reput/quarantine.jsonl``.
+
+Written before the other sinks of the `logic` query write the same batch, so that nothing is left out without its line;
+what comes again after a crash is told by its physical offset.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.store_path import quarantine_file
+from reput.source.damage import DamagedRange
+from reput.source.errors import OutputError, SinkError
+
+#: Why a range is missing that the log does not have any more; other causes are names of ``Verdict`` and those of
+#: ``queue_admission``.
+EXPIRED = "EXPIRED"
+
+
+@dataclass(frozen=True)
+class QuarantinedRange:
+    """One line: `length` bytes of `broker`'s log from `physical_offset` on that were left out.
+
+    Attributes
+    ----------
+    cause
+        A name of ``Verdict``; EXPIRED; or, of a sound record that is in no queue but in the index and the table, a
+        cause of ``queue_admission``.
+    file, position
+        The segment and the byte of it where the range begins; empty and -1 when the log does not have it any more.
+    head
+        The first bytes, 64 at most, hexadecimal.
+    found_at
+        When it was found, UTC, ISO 8601 with milliseconds.
+    policy
+        The ``onDamage`` of the run.
+    """
+
+    broker: str
+    physical_offset: int
+    length: int
+    cause: str
+    file: str
+    position: int
+    head: str
+    found_at: str
+    policy: str
+
+
+class Quarantine:
+    """Keeps the lines of one output; `recover` first."""
+
+    name = "quarantine"
+
+    def __init__(self, files: DurableFiles, broker: str, policy: str, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives seconds since 1970 for `found_at`."""
+        self._files = files
+        self._broker = broker
+        self._policy = policy
+        self._clock = clock
+        self._record = ProgressFile(files, self.name)
+        self._progress = SinkProgress(0, 0)
+
+    @property
+    def end_offset(self) -> int:
+        """What was left out before this place is on disk."""
+        return self._progress.end_offset
+
+    def recover(self, least_end: int, most_end: int) -> None:
+        """Go on where the progress record says; the other sinks end between `least_end` and `most_end`.
+
+        Without a record it begins at `least_end`. Lines of ranges from `most_end` on are dropped: no other sink has
+        what lies behind, and it may be another log there by now.
+
+        Raises
+        ------
+        SinkError
+            The file is shorter than what was written.
+        """
+        record = self._record.load()
+        path = self._files.root.joinpath(*quarantine_file())
+        if record is None:
+            record = SinkProgress(least_end, least_end, None, {"bytes": 0})
+        size = record.state["bytes"]
+        data = path.read_bytes()[:size] if path.exists() else b""
+        if len(data) < size:
+            msg = f"{path} has {len(data)} bytes where {size} were written: it was changed; remove {self._record.path}"
+            raise SinkError(msg)
+        if record.end_offset > most_end:
+            kept = [line for line in data.splitlines(keepends=True) if _parsed(path, line).physical_offset < most_end]
+            data = b"".join(kept)
+            record = replace(record, end_offset=most_end)
+        self._files.replace(*quarantine_file(), data=data)
+        self._progress = replace(record, state={"bytes": len(data)})
+        self._record.store(self._progress)
+
+    def write(self, end: int, found: Sequence[DamagedRange]) -> tuple[QuarantinedRange, ...]:
+        """Add what was found in a batch that ends at `end`, durably, once; returns what is new."""
+        if end <= self.end_offset:
+            return ()
+        lines = tuple(self._line(damaged) for damaged in found if damaged.start >= self.end_offset)
+        data = b"".join(json.dumps(asdict(line)).encode() + b"\n" for line in lines)
+        size = self._progress.state["bytes"]
+        if data:
+            self._files.write(*quarantine_file(), offset=size, data=data)
+            self._files.sync()
+        self._progress = replace(self._progress, end_offset=end, state={"bytes": size + len(data)})
+        self._record.store(self._progress)
+        return lines
+
+    def _line(self, damaged: DamagedRange) -> QuarantinedRange:
+        moment = datetime.fromtimestamp(self._clock(), timezone.utc)
+        return QuarantinedRange(
+            broker=self._broker,
+            physical_offset=damaged.start,
+            length=damaged.end - damaged.start,
+            cause=damaged.cause,
+            file=damaged.file,
+            position=damaged.position,
+            head=damaged.head.hex(),
+            found_at=moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            policy=self._policy,
+        )
+
+
+def expired_range(start: int, end: int) -> DamagedRange:
+    """The gap that expired segments leave."""
+    return DamagedRange(start, end, EXPIRED, "", -1, b"")
+
+
+def load_quarantine(output: Path) -> list[QuarantinedRange]:
+    """The lines of an output, in the order they were written.
+
+    Raises
+    ------
+    OutputError
+        There is no such output, or a line is none of reput's.
+    """
+    path = output.joinpath(*quarantine_file())
+    if not output.is_dir():
+        msg = f"no output at {output}: the directory does not exist; give the --output of 'reput tail'"
+        raise OutputError(msg)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return [_parsed(path, line) for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _parsed(path: Path, line: bytes) -> QuarantinedRange:
+    try:
+        return QuarantinedRange(**json.loads(line))
+    except (ValueError, TypeError) as error:
+        msg = f"{path} holds a line that is none of reput's ({error}): {line[:80]!r}"
+        raise OutputError(msg) from error
+
+
+def count_causes(found: Iterable[QuarantinedRange]) -> Counter[str]:
+    """How many ranges each cause left out."""
+    return Counter(line.cause for line in found)
+
+
+# --- from tasks to the driver ----------------------------------------------------------------------------
+
+_DAMAGED = pa.field(
+    "damaged",
+    pa.struct([("cause", pa.string()), ("file", pa.string()), ("position", pa.int64()), ("head", pa.binary())]),
+)
+
+
+def with_damage_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of a task's rows, and what is damaged where a row is a range without records."""
+    return schema.append(_DAMAGED)
+
+
+def with_damage(row: pa.RecordBatch, damaged: DamagedRange | None) -> pa.RecordBatch:
+    """A task's row about one window, with its damage in a column of its own."""
+    value: dict[str, Any] | None = None
+    if damaged is not None:
+        value = {name: getattr(damaged, name) for name in ("cause", "file", "position", "head")}
+    column = pa.array([value], _DAMAGED.type)
+    return pa.RecordBatch.from_arrays([*row.columns, column], schema=with_damage_schema(row.schema))
+
+
+def damage_of(rows: pa.Table) -> tuple[DamagedRange, ...]:
+    """The damaged ranges that tasks' rows tell, in log order."""
+    some = rows.filter(rows["damaged"].is_valid()).select(["start", "end", "damaged"])
+    found = [DamagedRange(row["start"], row["end"], **row["damaged"]) for row in some.to_pylist()]
+    return tuple(sorted(found, key=lambda damaged: damaged.start))

@@ -1,0 +1,83 @@
+"""The Delta table ``TABLE-quarantine`` beside the message table: the quarantine's lines as rows, for SQL."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from reput.sinks.delta_table import DataFile, DeltaTable
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.quarantine import QuarantinedRange
+from reput.source.dispatch_request import spark_schema
+
+_log = logging.getLogger("reput")
+
+QUARANTINE_SCHEMA = pa.schema(
+    [
+        pa.field("broker", pa.string()),
+        pa.field("physical_offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("cause", pa.string()),
+        pa.field("file", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("head", pa.string()),
+        pa.field("found_at", pa.string()),
+        pa.field("policy", pa.string()),
+    ]
+)
+_STATISTICS_COLUMNS = ("broker", "physical_offset", "cause")
+
+
+def quarantine_table_path(table: Path) -> Path:
+    """Where the table beside the message table `table` is: its path with ``-quarantine`` behind it."""
+    return table.with_name(f"{table.name}-quarantine")
+
+
+class QuarantineTable:
+    """One broker's rows of the table; several brokers may share one."""
+
+    def __init__(self, spark: SparkSession, table: Path, broker: str) -> None:
+        """Open or create the table beside the message table `table`; see ``DeltaTable.open_or_create`` for errors."""
+        self._delta = DeltaTable.open_or_create(
+            spark,
+            quarantine_table_path(table),
+            spark_schema(QUARANTINE_SCHEMA),
+            cluster_by=("broker", "physical_offset"),
+            properties={"delta.dataSkippingStatsColumns": ",".join(_STATISTICS_COLUMNS)},
+        )
+        self._app_id = f"reput/{broker}/quarantine"
+
+    def write(self, end: int, lines: Sequence[QuarantinedRange]) -> None:
+        """Add those of `lines` that the table has not yet, in one transaction whose version is `end`, a log offset."""
+        known = self._delta.last_transaction_version(self._app_id)
+        new = [line for line in lines if known is None or line.physical_offset >= known]
+        if len(new) < len(lines):
+            _log.info("the quarantine table has %d of %d ranges already", len(lines) - len(new), len(lines))
+        if new and (known is None or end > known):
+            self._delta.append([self._data_file(new)], app_id=self._app_id, version=end)
+
+    def _data_file(self, lines: Sequence[QuarantinedRange]) -> DataFile:
+        table = pa.Table.from_pylist([asdict(line) for line in lines], QUARANTINE_SCHEMA)
+        buffer = pa.BufferOutputStream()
+        pq.write_table(table, buffer, compression="zstd")
+        data, name = buffer.getvalue(), f"part-{uuid.uuid4()}.zstd.parquet"
+        files = DurableFiles(self._delta.path)
+        files.replace(name, data=data)
+        modified_ms = os.stat(files.root / name).st_mtime_ns // 1_000_000
+        columns = {column: table[column].to_pylist() for column in _STATISTICS_COLUMNS}
+        statistics = {
+            "numRecords": table.num_rows,
+            "minValues": {column: min(values) for column, values in columns.items()},
+            "maxValues": {column: max(values) for column, values in columns.items()},
+            "nullCount": dict.fromkeys(columns, 0),
+        }
+        return DataFile(name, data.size, modified_ms, json.dumps(statistics))

@@ -1,0 +1,109 @@
+"""Records that no queue can take: their topic or queue id makes no directory, or no queue begins where they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY
+from reput.sinks.logic_batch import LogicBatch, QueueEntries
+from reput.sinks.store_path import consume_queue_directory
+from reput.source.batch_decoder import Int64s
+from reput.source.errors import SinkError
+
+HOSTILE_TOPIC = "HOSTILE_TOPIC"
+NEGATIVE_QUEUE_ID = "NEGATIVE_QUEUE_ID"
+BAD_QUEUE_OFFSET = "BAD_QUEUE_OFFSET"
+
+_LOGIC_OFFSET_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class RefusedRecord:
+    """A sound record that gets no queue entry: its place, its size in bytes, why."""
+
+    physical_offset: int
+    msg_size: int
+    cause: str
+
+
+@dataclass(frozen=True)
+class QueueAdmission:
+    """Which records a queue can take.
+
+    Attributes
+    ----------
+    file_size
+        Of a ConsumeQueue file, in bytes: a queue's last file must still have a name.
+    first_queue_offset_max
+        The largest queue offset (an index) at which a queue may begin; None for any that can be.
+    """
+
+    file_size: int
+    first_queue_offset_max: int | None = None
+
+    def begins(self, queue_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Whether a queue can begin with each of these queue offsets, as bool[n]."""
+        most = (_LOGIC_OFFSET_MAX - self.file_size) // CQ_STORE_UNIT_SIZE
+        if self.first_queue_offset_max is not None:
+            most = min(most, self.first_queue_offset_max)
+        return (queue_offsets >= 0) & (queue_offsets <= most)
+
+    def sift(
+        self, batch: LogicBatch, end_offset: int, is_begun: Callable[[bytes, int], bool]
+    ) -> tuple[LogicBatch, tuple[RefusedRecord, ...]]:
+        """The batch without the entries that no queue can take, and their records, in log order, each once.
+
+        `end_offset` is where the queues end, `is_begun` says whether one has entries already: then it takes any queue
+        offset.
+        """
+        refused: dict[int, RefusedRecord] = {}
+
+        def admitted(queues: tuple[QueueEntries, ...], *, has_begin: bool) -> tuple[QueueEntries, ...]:
+            kept = []
+            for queue in queues:
+                count, cause = self._refused_count(queue, is_begun, has_begin=has_begin)
+                for unit in _units(queue)[:count]:
+                    record = RefusedRecord(int(unit["physical_offset"]), int(unit["msg_size"]), cause)
+                    refused.setdefault(record.physical_offset, record)
+                if count < len(queue.entries):
+                    kept.append(_from(queue, count) if count else queue)
+            return tuple(kept)
+
+        sifted = replace(
+            batch,
+            queues=admitted(batch.after(end_offset).queues, has_begin=True),
+            # A BatchConsumeQueue begins at byte 0, whatever its first record says.
+            batch_queues=admitted(batch.batch_queues, has_begin=False),
+        )
+        return sifted, tuple(refused[offset] for offset in sorted(refused))
+
+    def _refused_count(
+        self, queue: QueueEntries, is_begun: Callable[[bytes, int], bool], *, has_begin: bool
+    ) -> tuple[int, str]:
+        """How many entries from the first the queue does not take, and why."""
+        if queue.queue_id < 0:
+            return len(queue.entries), NEGATIVE_QUEUE_ID
+        try:
+            consume_queue_directory(queue.topic, queue.queue_id)
+        except SinkError:
+            return len(queue.entries), HOSTILE_TOPIC
+        if not has_begin or is_begun(queue.topic, queue.queue_id):
+            return 0, ""
+        good = self.begins(queue.queue_offsets)
+        return (int(np.argmax(good)) if good.any() else len(good)), BAD_QUEUE_OFFSET
+
+
+def _units(queue: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """The entries' first two fields, which every kind of queue has."""
+    head = ENTRY["physical_offset"].itemsize + ENTRY["msg_size"].itemsize
+    fields = np.dtype([(name, ENTRY[name]) for name in ("physical_offset", "msg_size")])
+    return np.ascontiguousarray(queue.entries[:, :head]).view(fields)[:, 0]
+
+
+def _from(queue: QueueEntries, first: int) -> QueueEntries:
+    keep = np.arange(len(queue.entries)) >= first
+    ext = queue.ext.select(keep) if queue.ext else None
+    return replace(queue, entries=queue.entries[keep], queue_offsets=queue.queue_offsets[keep], ext=ext)

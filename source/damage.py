@@ -1,0 +1,38 @@
+"""What is done with a place in the middle of the log that is no good record, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: The run ends with CorruptRecordError.
+STOP: Final = "stop"
+#: The damaged range is left out and recorded; see ``resync`` for where it ends.
+QUARANTINE: Final = "quarantine"
+#: What a broker's replay leaves out is left out and recorded; see ``broker_skip``.
+BROKER: Final = "broker"
+
+#: How many bytes of a damaged range are kept.
+HEAD_BYTES: Final = 64
+
+
+@dataclass(frozen=True)
+class DamagedRange:
+    """`[start, end)` of the log that holds no good record, inside one segment.
+
+    Attributes
+    ----------
+    cause
+        The name of the ``Verdict`` on `start`.
+    file, position
+        The segment's path, and the byte of it where the range begins.
+    head
+        The first bytes of the range, `HEAD_BYTES` at most.
+    """
+
+    start: int
+    end: int
+    cause: str
+    file: str
+    position: int
+    head: bytes
