@@ -173,7 +173,7 @@ class SinkRun:
         self.anomalies += batch.anomalies(before)
         for sink in self.sinks:
             self.anomalies += sink.write(batch)
-            self.returned[sink.name] = max(batch.end, self.returned[sink.name])
+            self.returned[sink.name] = max(batch.end, self.returned.get(sink.name, 0))
         if batch.last_record is not None:
             known = load_store_checkpoint(self.files)
             time = batch.last_record.store_timestamp
