@@ -1,0 +1,84 @@
+"""Make mistakes in a copy of the sources, one at a time, and see that the tests notice each.
+
+``python tests/mutants/run.py`` for all, or with names (or parts of names). Ends with 1 when a mistake went unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from mutants.catalogue import MUTANTS, Mutant  # noqa: E402  found by the line before
+
+FAILED = 1  # pytest's code for tests that failed; others say that none ran
+SKIPPED = shutil.ignore_patterns(".git", ".venv", ".work", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info")
+
+
+def run_tests(copy: Path, tests: Sequence[str]) -> int:
+    """pytest's exit code for these tests of the copy."""
+    words = [word if word.startswith("-") else f"tests/{word}" for word in tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *words]
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, check=False).returncode
+
+
+def forget_kernels(copy: Path) -> None:
+    """Compiled kernels of one module hold those of others, and numba looks only at their own file's time."""
+    for directory in [*copy.rglob("__pycache__")]:
+        shutil.rmtree(directory)
+
+
+def is_noticed(mutant: Mutant, copy: Path) -> bool:
+    """Whether the tests fail with the mistake; the copy is as before afterwards."""
+    path = copy / mutant.file
+    sound = path.read_text(encoding="utf-8")
+    text = sound
+    for old, new in mutant.changes:
+        assert text.count(old) == 1, f"{mutant.name}: {old!r} is not once in {mutant.file}"
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+    has_kernels = "numba" in sound
+    if has_kernels:
+        forget_kernels(copy)
+    try:
+        return run_tests(copy, mutant.tests) == FAILED
+    finally:
+        path.write_text(sound, encoding="utf-8")
+        if has_kernels:
+            forget_kernels(copy)
+
+
+def main() -> int:
+    """Run those asked for; the number of mistakes that nobody noticed is 0, or 1 is returned."""
+    wanted = sys.argv[1:]
+    mutants = [mutant for mutant in MUTANTS if not wanted or any(word in mutant.name for word in wanted)]
+    unnoticed = []
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / "reput"
+        shutil.copytree(ROOT, copy, symlinks=True, ignore=SKIPPED)
+        words = sorted({word for mutant in mutants for word in mutant.tests})
+        if run_tests(copy, words) != 0:
+            print(f"the tests fail without any mistake: {' '.join(words)}")
+            return 1
+        for mutant in mutants:
+            began = time.monotonic()
+            noticed = is_noticed(mutant, copy)
+            print(
+                f"{'noticed ' if noticed else 'UNNOTICED'} {time.monotonic() - began:5.1f} s  {mutant.name}", flush=True
+            )
+            unnoticed += [] if noticed else [mutant.name]
+    print(f"{len(mutants)} mistakes, {len(unnoticed)} unnoticed")
+    return 1 if unnoticed or not mutants else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
