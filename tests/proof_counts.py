@@ -1,7 +1,7 @@
 """Cases that proofs counted themselves, added up to one line each at the end of a run.
 
-A test that takes the fixture `proof` calls ``proof("G6 crash points")`` once a case, or with a number. The run ends with
-lines such as ``G6 crash points: 6,120, 0 failures``, where a failure is a test that counted such cases and failed.
+A test that takes the fixture `proof` calls ``proof("G6 crash points")`` once a case, or with a number. The run ends
+with lines such as ``G6 crash points: 6,120, 0 failures``: a failure is a test that counted such cases and failed.
 """
 
 from __future__ import annotations

@@ -276,5 +276,5 @@ class Processes:
 
 
 def _below(tree: Tree, folder: str) -> Tree:
-    """A sink's files, in the folder of its name, with something in them: a full queue may have its next file, or not, until the batch is done."""
+    """A sink's files with something in them: a full queue may have its next file, or not, until the batch is done."""
     return {path: data for path, data in tree.items() if path.startswith(folder) and data.strip(b"\0")}

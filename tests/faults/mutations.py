@@ -1,7 +1,7 @@
 """Random damage to logs, given to the compiled decoder between pages that may not be read; as a program, for ever.
 
-By hand: ``python tests/faults/mutations.py 10000000`` with ``tests`` and the project on PYTHONPATH; every case has a number
-that makes it again, ``python tests/faults/mutations.py 1 --first NUMBER``.
+By hand: ``python tests/faults/mutations.py 10000000`` with ``tests`` and the project on PYTHONPATH; every case has a
+number that makes it again: ``python tests/faults/mutations.py 1 --first NUMBER``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.logic_window import encode_window
 from reput.source.log_reader import LogReader
-
 from reput.source.options import SourceOptions
 from reput.source.range_reader import Window, read_windows, scan_windows
 from reput.streaming.config import PipelineConfig, load_config

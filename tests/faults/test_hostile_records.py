@@ -66,11 +66,13 @@ class HostileLog:
             end = log.settled_end(0)
             self._write(run, log, 0, end)
         except ReputError as error:
-            assert str(error).isprintable(), error
-            return type(error).__name__
+            outcome, said = type(error).__name__, str(error)
+        else:
+            outcome, said = "waited" if end <= self.place else "dispatched", ""
         finally:
             run.close()
-        return "waited" if end <= self.place else "dispatched"
+        assert said.isprintable()
+        return outcome
 
     def check(self) -> None:
         """Nothing was written beside the output; the records before the hostile one have their effect, or get it."""

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from faults.log_writer import SEGMENT_BYTES, message
 from faults.tail_process import Oracle, TailProcess, environment
 from proof_counts import Proof
 from record_writer import CommitLogWriter
-from faults.log_writer import SEGMENT_BYTES, message
 
 CALLS = "open,openat,creat,rename,renameat,renameat2,unlink,unlinkat,truncate,ftruncate,mkdir,mkdirat,link,linkat,"
 CALLS += "symlink,symlinkat,rmdir,chmod,fchmodat,utimensat,mknod,mknodat"

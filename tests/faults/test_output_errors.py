@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from errno import EDQUOT, EIO, ENOSPC, EROFS
 from os import strerror
 from pathlib import Path
@@ -11,10 +12,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from faults.crash_shapes import SHAPES, Processes, Shape, make_shape
+from faults.crash_shapes import SETTINGS, SHAPES, Processes, Shape, make_shape
 from faults.fault_files import Disk, fail_at, short_at, system
 from proof_counts import Proof
-from sink_runner import MEMORY, files_below
+from sink_runner import MEMORY, SinkRun, files_below
 
 from reput.sinks.sink_progress import ProgressFile
 from reput.source.errors import OutputError
@@ -128,3 +129,23 @@ def test_an_error_moves_no_end(tmp_path: Path) -> None:
                 return
             finally:
                 run.close()
+
+
+def test_no_restart_on_a_failing_disk_leaves_more_files(tmp_path: Path) -> None:
+    """No room for a new index file, at every start again: each takes away what the one before left, as time goes on."""
+    shape = make_shape("index roll", tmp_path)
+    shape.restore()
+    disk, clock, counts = Disk(shape.root), itertools.count(1.8e9), []
+
+    def no_room(_: int, name: str) -> None:
+        if name == "truncate":
+            raise OSError(ENOSPC, strerror(ENOSPC))
+
+    for _ in range(20):
+        with system(disk, no_room), closing(SinkRun(shape.root, SETTINGS, clock=lambda: next(clock))) as run:
+            run.recover()
+            with pytest.raises(OutputError):
+                run.write(shape.batch(shape.start, shape.end))
+        counts.append(len(files_below(shape.root)))
+    assert next(clock) > 1.8e9
+    assert set(counts) == {counts[0]}

@@ -21,7 +21,7 @@ RATE = 150.0
 
 @contextmanager
 def under_load(root: Path) -> Iterator[TailProcess]:
-    """A tail that has got beyond its first batches, and a log that goes on; afterwards all is made good and compared."""
+    """A tail beyond its first batches, and a log that goes on; afterwards all is made good and compared."""
     writer = LogWriter(root / "store" / "commitlog", RATE)
     tail = TailProcess(root)
     try:
@@ -77,17 +77,16 @@ def test_the_disk_is_full(full: str, tmp_path: Path, proof: Proof) -> None:
     size = {"out": "12m", "table": "400k"}[full]
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mounted)], check=False).returncode:
         pytest.skip("no mounts here")
-    writer = LogWriter(tmp_path / "store" / "commitlog", 2000)
     try:
         filler = mounted / "filler"
-        tail = TailProcess(tmp_path)
+        writer, tail = LogWriter(tmp_path / "store" / "commitlog", 2000), TailProcess(tmp_path)
         try:
             tail.wait_beyond(0)
             fill(filler)
             assert tail.process.wait(2 * LIMIT_SECONDS) > 0, tail.last_words()
         finally:
             tail.end()
-        messages = writer.end()
+            messages = writer.end()
         filler.unlink()
         subprocess.run(["mount", "-o", "remount,size=200m", str(mounted)], check=True)
         last = TailProcess(tmp_path, "--available-now")

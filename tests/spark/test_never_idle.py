@@ -91,7 +91,7 @@ def store(tmp_path: Path) -> Iterator[Path]:
 
 def ends_with_the_error(spark: SparkSession, store: Path, tmp_path: Path, place: str, error: BaseException) -> None:
     began = time.monotonic()
-    with ExitStack() as stack, pytest.raises(BaseException) as caught:  # noqa: PT011  of whatever class
+    with ExitStack() as stack, pytest.raises(BaseException) as caught:
         strike(stack, place, error)
         run_tail(spark, store, tmp_path / "out", table=tmp_path / "table")
     assert time.monotonic() - began < LIMIT_SECONDS
