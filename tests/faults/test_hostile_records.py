@@ -12,7 +12,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -103,10 +102,10 @@ def outcomes() -> Iterator[tuple[str, str]]:
         for sealed in (False, True):
             with TemporaryDirectory(dir=MEMORY) as directory, no_fsync():
                 log = HostileLog(Path(directory), name, sealed=sealed)
-                signal.alarm(HANG_SECONDS)
+                signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)  # of processor time; its end ends the process
                 found = log.dispatch()
                 log.check()
-                signal.alarm(0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
                 yield name, found
 
 
@@ -178,10 +177,7 @@ def main() -> None:
         pass
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY_BYTES_MAX, size + MEMORY_BYTES_MAX))
-    began = time.monotonic()
-    count = sum(1 for _ in outcomes())
-    assert time.monotonic() - began < HANG_SECONDS * count
-    print(count)
+    print(sum(1 for _ in outcomes()))
 
 
 if __name__ == "__main__":

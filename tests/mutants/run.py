@@ -20,41 +20,38 @@ sys.path.insert(0, str(ROOT / "tests"))
 from mutants.catalogue import MUTANTS, Mutant  # noqa: E402  found by the line before
 
 FAILED = 1  # pytest's code for tests that failed; others say that none ran
-SKIPPED = shutil.ignore_patterns(".git", ".venv", ".work", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info")
+#: Not __pycache__: compiled kernels are taken along.
+SKIPPED = shutil.ignore_patterns(".git", ".venv", ".work", ".*_cache", ".hypothesis", "*.egg-info")
 
 
-def run_tests(copy: Path, tests: Sequence[str]) -> int:
-    """Pytest's exit code for these tests of the copy."""
+def run_tests(copy: Path, tests: Sequence[str], *, numba_cache: Path | None = None) -> int:
+    """pytest's exit code for these tests of the copy."""
     words = [word if word.startswith("-") else f"tests/{word}" for word in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *words]
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, check=False).returncode
-
-
-def forget_kernels(copy: Path) -> None:
-    """Compiled kernels of one module hold those of others, and numba looks only at their own file's time."""
-    for directory in [*copy.rglob("__pycache__")]:
-        shutil.rmtree(directory)
+    if numba_cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(numba_cache)
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False)
+    return done.returncode
 
 
 def is_noticed(mutant: Mutant, copy: Path) -> bool:
     """Whether the tests fail with the mistake; the copy is as before afterwards."""
     path = copy / mutant.file
-    sound = path.read_text(encoding="utf-8")
+    sound, known = path.read_text(encoding="utf-8"), path.stat()
     text = sound
     for old, new in mutant.changes:
         assert text.count(old) == 1, f"{mutant.name}: {old!r} is not once in {mutant.file}"
         text = text.replace(old, new)
     path.write_text(text, encoding="utf-8")
-    has_kernels = "numba" in sound
-    if has_kernels:
-        forget_kernels(copy)
     try:
-        return run_tests(copy, mutant.tests) == FAILED
+        with tempfile.TemporaryDirectory() as fresh:
+            # A compiled kernel holds those of other modules, and numba looks only at its own file's time.
+            cache = Path(fresh) if "numba" in sound else None
+            return run_tests(copy, mutant.tests, numba_cache=cache) == FAILED
     finally:
         path.write_text(sound, encoding="utf-8")
-        if has_kernels:
-            forget_kernels(copy)
+        os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
 
 
 def main() -> int:
