@@ -226,6 +226,13 @@ MUTANTS = (
         "            pass\n",
         "unit/test_log_reader.py::test_a_hole",
     ),
+    _mutant(
+        "what is no Exception ends py4j's thread",
+        "streaming/dispatch.py",
+        "                raise RuntimeError(msg) from error\n",
+        "                raise\n",
+        "spark/test_never_idle.py",
+    ),
     # --- whose output it is, and where (G9, G10)
     _mutant(
         "there is no lock",

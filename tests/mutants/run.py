@@ -25,7 +25,7 @@ SKIPPED = shutil.ignore_patterns(".git", ".venv", ".work", ".*_cache", ".hypothe
 
 
 def run_tests(copy: Path, tests: Sequence[str], *, numba_cache: Path | None = None) -> int:
-    """pytest's exit code for these tests of the copy."""
+    """Give pytest's exit code for these tests of the copy."""
     words = [word if word.startswith("-") else f"tests/{word}" for word in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *words]
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}

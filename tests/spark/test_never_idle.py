@@ -61,7 +61,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "progress: the lag": (ProgressReporter, "on_latest", 1),
     "tail: catching up": (tail, "catch_up", 1),
 }
-SHORT = ["index_file: keys", "message_table: a commit"]
+SHORT = [("index_file: keys", Struck), ("message_table: a commit", ValueError)]
 
 
 def strike(stack: ExitStack, place: str, error: BaseException) -> None:
@@ -103,9 +103,13 @@ def ends_with_the_error(spark: SparkSession, store: Path, tmp_path: Path, place:
     assert rows(spark, tmp_path / "table") == MESSAGES
 
 
-@pytest.mark.parametrize("error", [ValueError, Struck])
 @pytest.mark.parametrize(
-    "place", [pytest.param(place, marks=[] if place in SHORT else pytest.mark.slow) for place in PLACES]
+    ("place", "error"),
+    [
+        pytest.param(place, error, marks=[] if (place, error) in SHORT else pytest.mark.slow)
+        for place in PLACES
+        for error in (ValueError, Struck)
+    ],
 )
 def test_an_error_ends_the_run(
     spark: SparkSession, store: Path, tmp_path: Path, place: str, error: type[BaseException], proof: Proof
