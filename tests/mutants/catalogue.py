@@ -117,7 +117,7 @@ MUTANTS = (
         "sinks/sink.py",
         "    return batch.after(end_offset)\n",
         "    return batch\n",
-        "unit/test_index.py::test_replays_and_other_cuts_change_no_byte",
+        f"{CRASHES}::test_stop_at_every_call[middle]",
     ),
     _mutant(
         "a batch that skips records is written",
@@ -146,7 +146,7 @@ MUTANTS = (
         "sinks/consume_queue_format.py",
         "    return (kinds == _NOT_TYPE) | (kinds == _COMMIT_TYPE)\n",
         "    return kinds >= 0\n",
-        f"{QUEUES}::test_any_log_in_any_batches_equals_the_model",
+        "unit/test_anomalies.py::test_case",
     ),
     _mutant(
         "a queue file rolls an entry late",
