@@ -86,17 +86,26 @@ class MessageTable:
         return self._progress.end_offset
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """Find out how far the table is: its own transactions say so, a first start begins at `start_offset`."""
+        """Find out how far the table is: its own transactions say so, a first start begins at `start_offset`.
+
+        A start whose first batch was never committed keeps its beginning, whatever has become of the log since.
+        """
         record = self._record.load()
         committed = self._delta.last_transaction_version(self._app_id)
-        if committed is None:
+        if committed is None and not self._is_first_start(record):
             record = SinkProgress(start_offset, start_offset)
-        elif record is None or record.end_offset != committed:
+        elif committed is not None and (record is None or record.end_offset != committed):
             start = start_offset if record is None else record.start_offset
             record = SinkProgress(start, committed, self._last_row(committed))
+        assert record is not None
         self._record.store(record)
         self._progress = record
         return record
+
+    @staticmethod
+    def _is_first_start(record: SinkProgress | None) -> bool:
+        """Whether it tells where a table begins that has no row yet; else the table is another, or was removed."""
+        return record is not None and record.start_offset == record.end_offset and record.last_record is None
 
     def commit(self, batch: TableBatch) -> None:
         """Commit a batch's files in one transaction, durably; one that is in the table already is passed over.

@@ -244,7 +244,14 @@ class BatchGate:
             if self._stopping.is_set():
                 # The batch before is committed, and this one is planned: it is done after the next start.
                 raise StoppedBetweenBatchesError
-            self._dispatch(ranges, batch_id)
+            try:
+                self._dispatch(ranges, batch_id)
+            except Exception:
+                raise
+            except BaseException as error:
+                # py4j catches none of these: its thread would end, and the JVM wait for its answer for ever.
+                msg = f"{type(error).__name__} in a micro-batch: {error}"
+                raise RuntimeError(msg) from error
 
     def close(self) -> None:
         """Let no further batch begin, and wait for the one under way."""

@@ -157,7 +157,7 @@ def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False
         for sink in (ConsumeQueueSink.name, IndexSink.name):
             record = ProgressFile(files, sink).load()
             if record is not None and record.last_record is not None:
-                check_fingerprint(log, sink, record.last_record)
+                check_fingerprint(log, sink, record.last_record, record.start_offset)
         size = rounded_file_size(config["mappedFileSizeConsumeQueue"])
         queues = [expire_queue(disk, segments.min_offset) for disk in load_queues_on_disk(output, size)]
         index_files = expired_index_files(output, segments.min_offset)

@@ -66,7 +66,7 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
             start = log.initial_offset()
         progress = sink.recover(start)
         if progress.last_record is not None:
-            check_fingerprint(log, sink.name, progress.last_record)
+            check_fingerprint(log, sink.name, progress.last_record, progress.start_offset)
         if sink.end_offset >= least:
             continue
         lost = f"{sink.name} ends at {sink.end_offset} and the log begins at {least}: records between expired unread"
@@ -96,18 +96,22 @@ def check_taken_over(output: Path, sinks: Sequence[str]) -> None:
             raise OutputError(msg)
 
 
-def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint) -> None:
+def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start_offset: int = 0) -> None:
     """Raise CommitLogRewoundError when the log has another record, or none, at the place of `known`.
 
     After an unclean stop a broker sets its write position back and writes other records over those that a reader
-    already had (``MappedFileQueue#truncateDirtyFiles``).
+    already had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: `known` may still stand whole at its place,
+    behind the log's new end. So the records before it must lead to it, from its segment's begin or, where an output was
+    begun behind a damaged record, from `start_offset`.
     """
     file = log.queue().find(known.offset)
     if file is None and known.offset < log.queue().min_offset:
         return
     found: RecordFingerprint | None = None
     if file is not None and known.offset + known.size <= file.end:
-        found = fingerprint_at(log, known)
+        place = known.offset - file.frame
+        if any(log.align_down(begin, place) == place for begin in (0, start_offset)):
+            found = fingerprint_at(log, known)
     if found != known:
         msg = (
             f"{sink} has a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, "

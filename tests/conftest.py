@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from broker.fixtures import release, rocketmq  # noqa: F401
 from hypothesis import HealthCheck, settings
+from proof_counts import PROPERTY, Proof, summary_lines
 from pyspark.sql import SparkSession
 
 DATA = Path(__file__).parent / "data"
@@ -102,3 +103,20 @@ def hold_lock() -> Iterator[Callable[[Path], int]]:
     yield hold
     for holder in holders:
         holder.communicate()
+
+
+@pytest.fixture
+def proof(request: pytest.FixtureRequest) -> Proof:
+    """Count cases for the summary at the end of the run."""
+    counted = Proof()
+    request.node.user_properties.append((PROPERTY, counted.counts))
+    return counted
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what the proofs of this run counted."""
+    lines = summary_lines(terminalreporter.stats.get("passed", ()), terminalreporter.stats.get("failed", ()))
+    if lines:
+        terminalreporter.section("cases counted by proofs")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -17,12 +17,14 @@ from record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks import durable_file
 from reput.sinks.anomalies import NO_ANOMALIES
+from reput.sinks.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.consume_queue_format import ENTRY
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
 from reput.sinks.logic_batch import KeyEntries, LogicBatch, QueueEntries
 from reput.sinks.logic_window import LogicNeeds, encode_window
+from reput.sinks.sink import Sink
 from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.log_reader import LogReader
@@ -116,7 +118,7 @@ def batch_of(topic: bytes, queue_id: int, placed: Sequence[tuple[int, int]], msg
 
 
 class SinkRun:
-    """Both sinks of one output, from recovery to close, and the store checkpoint after each batch."""
+    """The sinks of one output, from recovery to close, and the store checkpoint after each batch."""
 
     def __init__(
         self,
@@ -125,10 +127,14 @@ class SinkRun:
         start: int = 0,
         clock: Callable[[], float] = stuck_clock,
         ext_file_size: int | None = None,
+        batch_file_size: int | None = None,
     ) -> None:
+        """Without `batch_file_size` there is no BatchConsumeQueue."""
         self.files = DurableFiles(root)
         self.queues = ConsumeQueueSink(self.files, settings.mapped_file_size_consume_queue, ext_file_size)
         self.index = IndexSink(self.files, settings.max_hash_slot_num, settings.max_index_num, clock)
+        batch_queues = [] if batch_file_size is None else [BatchConsumeQueueSink(self.files, batch_file_size)]
+        self.sinks: tuple[Sink, ...] = (self.queues, *batch_queues, self.index)
         #: By sink: everything before this place was promised to last.
         self.returned: dict[str, int] = {}
         #: What was met since the run began.
@@ -151,12 +157,12 @@ class SinkRun:
 
     @property
     def end(self) -> int:
-        """Both sinks have every record before this place."""
-        return min(self.queues.end_offset, self.index.end_offset)
+        """All sinks have every record before this place."""
+        return min(sink.end_offset for sink in self.sinks)
 
     def recover(self) -> None:
-        """Bring both sinks to what their progress records say."""
-        for sink in (self.queues, self.index):
+        """Bring all sinks to what their progress records say."""
+        for sink in self.sinks:
             self.returned[sink.name] = sink.recover(self._start).end_offset
 
     def write(self, batch: LogicBatch) -> None:
@@ -165,9 +171,9 @@ class SinkRun:
         before = before if end == batch.start else None
         self._before = batch.end, batch.last_record or before
         self.anomalies += batch.anomalies(before)
-        for sink in (self.queues, self.index):
+        for sink in self.sinks:
             self.anomalies += sink.write(batch)
-            self.returned[sink.name] = max(batch.end, self.returned[sink.name])
+            self.returned[sink.name] = max(batch.end, self.returned.get(sink.name, 0))
         if batch.last_record is not None:
             known = load_store_checkpoint(self.files)
             time = batch.last_record.store_timestamp

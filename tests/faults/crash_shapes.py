@@ -1,4 +1,4 @@
-"""Seven batches under which a system may break: what was before them, and what every place's files must be."""
+"""Eight batches under which a system may break: what was before them, and what every place's files must be."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ from random import Random
 from typing import Any
 
 from faults.fault_files import Disk, Fault, Stopped, no_fault, system
-from model import Settings
+from model import Settings, index_file_contents
 from record_writer import Message, StoredRecord
-from sink_runner import LogBatches, SinkRun, check_output, files_below, no_fsync, places, write_log
+from sink_runner import (
+    LogBatches,
+    SinkRun,
+    check_output,
+    expected_queue_files,
+    files_below,
+    index_contents,
+    no_fsync,
+    places,
+    queue_files,
+    write_log,
+)
 
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.logic_window import LogicNeeds
@@ -65,6 +76,17 @@ def ext_messages() -> list[Message]:
     return [*messages[:15], replace(messages[15], properties=further), *messages[16:]]
 
 
+def inner_batch_messages() -> list[Message]:
+    """B has a BatchConsumeQueue, in files of three entries; A has a plain one."""
+    messages = []
+    for number in range(24):
+        inner = {"INNER_NUM": "2", "INNER_BASE": str(2 * (number // 4)), "TAGS": "t", "KEYS": f"k{number % 5}"}
+        is_batch = number % 2 == 0
+        topic, queue_id = ("B", number // 2 % 2) if is_batch else ("A", 0)
+        messages.append(replace(message(number, topic, queue_id=queue_id), properties=inner if is_batch else {}))
+    return messages
+
+
 #: The messages; how many are before the batch, and up to its end.
 SHAPES: dict[str, tuple[Callable[[], list[Message]], int, int]] = {
     "first": (middle_messages, 0, 9),
@@ -74,10 +96,15 @@ SHAPES: dict[str, tuple[Callable[[], list[Message]], int, int]] = {
     "segment roll": (segment_roll_messages, 11, 39),
     "many topics": (many_topics_messages, 4, 14),
     "ext": (ext_messages, 11, 25),
+    "inner batches": (inner_batch_messages, 7, 17),
 }
 #: What shapes need beyond plain queues and index.
-NEEDS = {"ext": LogicNeeds(ext=True, multi_dispatch=MultiDispatch(enable_lmq=True))}
+NEEDS = {
+    "ext": LogicNeeds(ext=True, multi_dispatch=MultiDispatch(enable_lmq=True)),
+    "inner batches": LogicNeeds(batch_topics=frozenset({b"B"})),
+}
 EXT_FILE_SIZES = {"ext": 84}
+BATCH_FILE_SIZES = {"inner batches": 3 * 46}
 
 
 @dataclass
@@ -105,12 +132,15 @@ class Shape:
                 self.states[end] = files_below(self.root)
         if self.name in EXT_FILE_SIZES:
             check_ext_output(self.root, self.records)
+        elif self.name in BATCH_FILE_SIZES:
+            check_batch_output(self.root, self.records)
         else:
             check_output(self.root, self.records, SETTINGS)
 
     def new_run(self) -> SinkRun:
         """A process's sinks on the root, not recovered yet."""
-        return SinkRun(self.root, SETTINGS, ext_file_size=EXT_FILE_SIZES.get(self.name))
+        ext, batch = EXT_FILE_SIZES.get(self.name), BATCH_FILE_SIZES.get(self.name)
+        return SinkRun(self.root, SETTINGS, ext_file_size=ext, batch_file_size=batch)
 
     def batch(self, start: int, end: int) -> LogicBatch:
         """The batch of a range, made once: sinks change nothing of it."""
@@ -163,6 +193,28 @@ def check_ext_output(root: Path, records: Sequence[StoredRecord]) -> None:
     assert len(list((root / "consumequeue_ext").glob("*/*/*"))) > 3
 
 
+def check_batch_output(root: Path, records: Sequence[StoredRecord]) -> None:
+    """Each inner batch has its entry of 46 bytes in its own queue, every other message one in its ConsumeQueue."""
+    found: dict[tuple[str, str], bytes] = {}
+    for path in sorted((root / "batchconsumequeue").glob("*/*/*")):
+        key = path.parent.parent.name, path.parent.name
+        found[key] = found.get(key, b"") + path.read_bytes()
+    expected: dict[tuple[str, str], bytes] = {}
+    for at, record, size in records:
+        if record.topic == "B":
+            assert isinstance(record.properties, dict)
+            base, count = int(record.properties["INNER_BASE"]), int(record.properties["INNER_NUM"])
+            entry = struct.pack(">qiqqqhii", at, size, ord("t"), record.store_timestamp, base, count, -1, 0)
+            key = "B", str(record.queue_id)
+            expected[key] = expected.get(key, b"") + entry
+    assert {key: data.rstrip(b"\0") for key, data in found.items()} == {
+        key: data.rstrip(b"\0") for key, data in expected.items()
+    }
+    others = [record for record in records if record.message.topic != "B"]
+    assert queue_files(root) == expected_queue_files(others, SETTINGS)
+    assert index_contents(root) == index_file_contents(records, SETTINGS)
+
+
 class NothingKept(Random):
     """The plainest of power failures: what was not synced is gone."""
 
@@ -189,7 +241,7 @@ class Processes:
         """A new process recovers this sink, and dies."""
         with system(self.disk):
             run = self.shape.new_run()
-            sink = run.queues if name == run.queues.name else run.index
+            sink = next(sink for sink in run.sinks if sink.name == name)
             self.promised[name] = sink.recover(self.shape.start).end_offset
             run.close()
 
@@ -213,16 +265,16 @@ class Processes:
     def check(self, *, other_cuts: bool) -> None:
         """What was promised is there, nothing half done is; going on ends with the bytes of a run without a fault."""
         with system(self.disk, no_fault), self.shape.new_run() as run:
-            for sink, folder in ((run.queues, "consumequeue"), (run.index, "index")):
+            for sink in run.sinks:
                 assert sink.end_offset >= self.promised.get(sink.name, 0), f"{sink.name}: lost what was promised"
                 assert sink.end_offset in self.shape.states, f"{sink.name} ends inside a batch, at {sink.end_offset}"
-                expected = _below(self.shape.states[sink.end_offset], folder)
-                assert _below(files_below(self.shape.root), folder) == expected, f"{folder} at {sink.end_offset}"
+                expected = _below(self.shape.states[sink.end_offset], sink.name)
+                assert _below(files_below(self.shape.root), sink.name) == expected, f"{sink.name} at {sink.end_offset}"
             for start, end in itertools.pairwise(self.shape.cuts(other=other_cuts)):
                 run.write(self.shape.batch(start, end))
         assert files_below(self.shape.root) == self.shape.states[self.shape.last]
 
 
 def _below(tree: Tree, folder: str) -> Tree:
-    """Files with something in them: a full queue may have its next file, or not, until the batch is done."""
+    """A sink's files with something in them: a full queue may have its next file, or not, until the batch is done."""
     return {path: data for path, data in tree.items() if path.startswith(folder) and data.strip(b"\0")}

@@ -30,6 +30,10 @@ class Stopped(BaseException):
     """The process died: no `except Exception` catches it, and nothing it tries afterwards has an effect."""
 
 
+class ShortWrite(Exception):  # noqa: N818  no error: the system wrote half, and says how much
+    """Raised by a fault to make a write a short one."""
+
+
 # --- what a disk holds after the power failed ------------------------------------------------------------
 
 
@@ -221,6 +225,8 @@ class FaultyOs:
     def pwrite(self, descriptor: int, data: memoryview, offset: int) -> int:
         try:
             self._count("write")
+        except ShortWrite:
+            return self._put(descriptor, bytes(data[: -(-len(data) // 2)]), offset)
         except BaseException:
             self._put(descriptor, bytes(data[: len(data) // 2]), offset)
             raise
@@ -285,6 +291,16 @@ def fail_at(number: int, code: int, *, for_ever: bool = False) -> Fault:
     def fault(call: int, _: str) -> None:
         if call == number or (for_ever and call > number):
             raise OSError(code, os.strerror(code))
+
+    return fault
+
+
+def short_at(number: int, *, for_ever: bool = False) -> Fault:
+    """Call `number`, where it is a write, writes half; with `for_ever` every one after it, down to single bytes."""
+
+    def fault(call: int, name: str) -> None:
+        if name == "write" and (call == number or (for_ever and call > number)):
+            raise ShortWrite
 
     return fault
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -11,9 +11,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from faults.crash_shapes import SHAPES, NothingKept, Processes, Shape, make_shape
 from faults.fault_files import stop_at
+from proof_counts import Proof
 from sink_runner import MEMORY
 
 SEEDS_SHORT, SEEDS_FULL = 2, 25
+KILLS, POWER, TWICE = "G6 crash points, killed", "G6 crash points, power lost", "G6 crashes while recovering"
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -22,43 +24,44 @@ def shape(request: pytest.FixtureRequest) -> Iterator[Shape]:
         yield make_shape(request.param, Path(directory))
 
 
-def test_stop_at_every_call(shape: Shape, record_property: Callable[[str, object], None]) -> None:
+def test_stop_at_every_call(shape: Shape, proof: Proof) -> None:
     """A process killed before any call: the next one goes on as if nothing had been."""
     for number in itertools.count(1):
         crashes = Processes(shape)
         lived = not crashes.run(stop_at(number))
         crashes.check(other_cuts=number % 2 == 0)
+        proof(KILLS)
         if lived:
             break
-    record_property("crash_points", number - 1)
     assert number > 25
 
 
-def lose_power_everywhere(shape: Shape, seed: int) -> None:
+def lose_power_everywhere(shape: Shape, seed: int, proof: Proof) -> None:
     for number in itertools.count(1):
         crashes = Processes(shape)
         lived = not crashes.run(stop_at(number))
         crashes.disk.lose_power(Random(1000 * seed + number) if seed else NothingKept())
         crashes.check(other_cuts=(number + seed) % 2 == 0)
+        proof(POWER)
         if lived:
             return
 
 
 @pytest.mark.parametrize("seed", range(SEEDS_SHORT))
-def test_power_failure_at_every_call(shape: Shape, seed: int) -> None:
+def test_power_failure_at_every_call(shape: Shape, seed: int, proof: Proof) -> None:
     """What was not synced is lost, torn or there in any order; what a sink returned from is there."""
-    lose_power_everywhere(shape, seed)
+    lose_power_everywhere(shape, seed, proof)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS_SHORT, SEEDS_FULL))
-def test_power_failure_at_every_call_in_full(shape: Shape, seed: int) -> None:
+def test_power_failure_at_every_call_in_full(shape: Shape, seed: int, proof: Proof) -> None:
     """As above, with other losses."""
-    lose_power_everywhere(shape, seed)
+    lose_power_everywhere(shape, seed, proof)
 
 
 @pytest.mark.parametrize("sink", ["consumequeue", "index"])
-def test_what_recovery_finds_is_durable(shape: Shape, sink: str) -> None:
+def test_what_recovery_finds_is_durable(shape: Shape, sink: str, proof: Proof) -> None:
     """A process that dies leaves writes in memory only; the next one promises nothing that rests on them."""
     for number in itertools.count(1):
         crashes = Processes(shape)
@@ -66,11 +69,12 @@ def test_what_recovery_finds_is_durable(shape: Shape, sink: str) -> None:
         crashes.recover_one(sink)
         crashes.disk.lose_power(NothingKept())
         crashes.check(other_cuts=number % 2 == 0)
+        proof(TWICE)
         if lived:
             return
 
 
-def crash_while_recovering(shape: Shape, first: int, seed: int, step: int) -> bool:
+def crash_while_recovering(shape: Shape, first: int, seed: int, step: int, proof: Proof) -> bool:
     """Die at call `first`; the next process dies at each `step`-th call; power fails after both, or the second."""
     for second in itertools.count(1 + seed % step, step):
         crashes = Processes(shape)
@@ -82,22 +86,23 @@ def crash_while_recovering(shape: Shape, first: int, seed: int, step: int) -> bo
         if rng.random() < 0.8:
             crashes.disk.lose_power(rng)
         crashes.check(other_cuts=rng.random() < 0.5)
+        proof(TWICE)
         if lived_again:
             return lived
     raise AssertionError
 
 
-def test_crash_while_recovering(shape: Shape) -> None:
+def test_crash_while_recovering(shape: Shape, proof: Proof) -> None:
     """The process that mends dies as well: the third one still finds all."""
     for first in range(3, 1000, 11):
-        if crash_while_recovering(shape, first, seed=first, step=4):
+        if crash_while_recovering(shape, first, seed=first, step=4, proof=proof):
             break
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_crash_while_recovering_in_full(shape: Shape, seed: int) -> None:
+def test_crash_while_recovering_in_full(shape: Shape, seed: int, proof: Proof) -> None:
     """As above, after a first crash at every call."""
     for first in itertools.count(1):
-        if crash_while_recovering(shape, first, seed=3 * first + seed, step=7):
+        if crash_while_recovering(shape, first, seed=3 * first + seed, step=7, proof=proof):
             break

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from errno import EIO, ENOSPC
+from contextlib import closing
+from errno import EDQUOT, EIO, ENOSPC, EROFS
 from os import strerror
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from faults.crash_shapes import SHAPES, Processes, Shape, make_shape
-from faults.fault_files import Disk, fail_at, system
-from sink_runner import MEMORY
+from faults.crash_shapes import SETTINGS, SHAPES, Processes, Shape, make_shape
+from faults.fault_files import Disk, fail_at, short_at, system
+from proof_counts import Proof
+from sink_runner import MEMORY, SinkRun, files_below
 
 from reput.sinks.sink_progress import ProgressFile
 from reput.source.errors import OutputError
@@ -31,7 +33,7 @@ def check_message(error: BaseException, code: int, shape: Shape) -> None:
     assert str(error).endswith(f": {strerror(code)}; the output needs a writable directory with room on its disk")
 
 
-def one_error(shape: Shape, code: int, step: int, *, for_ever: bool, power_fails: bool) -> None:
+def one_error(shape: Shape, code: int, step: int, proof: Proof, *, for_ever: bool, power_fails: bool) -> None:
     for number in itertools.count(1 + code % step, step):
         processes = Processes(shape)
         error = processes.run(fail_at(number, code, for_ever=for_ever), seed=number)
@@ -48,33 +50,65 @@ def one_error(shape: Shape, code: int, step: int, *, for_ever: bool, power_fails
             processes.promised = dict.fromkeys(processes.promised, shape.last)
             processes.disk.lose_power(Random(number))
             processes.check(other_cuts=False)
+        proof("G7 errors at a call")
         if error is None:
             return
 
 
-@pytest.mark.parametrize("code", [ENOSPC, EIO])
-def test_one_error_at_any_call(shape: Shape, code: int) -> None:
+@pytest.mark.parametrize(("code", "step"), [(ENOSPC, 3), (EIO, 3), (EROFS, 9), (EDQUOT, 9)])
+def test_one_error_at_any_call(shape: Shape, code: int, step: int, proof: Proof) -> None:
     """The error names the path and the reason; the next process goes on as if nothing had been."""
-    one_error(shape, code, 2, for_ever=False, power_fails=False)
+    one_error(shape, code, step, proof, for_ever=False, power_fails=False)
 
 
-def test_errors_for_ever_from_any_call(shape: Shape) -> None:
+def test_errors_for_ever_from_any_call(shape: Shape, proof: Proof) -> None:
     """A second process fails as cleanly as the first; when the disk is well again, all is there."""
-    one_error(shape, ENOSPC, 3, for_ever=True, power_fails=False)
+    one_error(shape, ENOSPC, 4, proof, for_ever=True, power_fails=False)
 
 
-def test_power_fails_after_an_error(shape: Shape) -> None:
+def test_power_fails_after_an_error(shape: Shape, proof: Proof) -> None:
     """What the system gave up to write back, and told once, is not taken for durable."""
-    one_error(shape, EIO, 3, for_ever=False, power_fails=True)
+    one_error(shape, EIO, 4, proof, for_ever=False, power_fails=True)
+
+
+def short_writes(shape: Shape, step: int, proof: Proof, *, for_ever: bool) -> None:
+    processes = Processes(shape)
+    calls = 0
+
+    def count(number: int, _: str) -> None:
+        nonlocal calls
+        calls = number
+
+    assert processes.run(count) is None
+    for number in range(1, calls + 1, step):
+        processes = Processes(shape)
+        assert processes.run(short_at(number, for_ever=for_ever)) is None
+        assert files_below(shape.root) == shape.states[shape.end]
+        processes.disk.lose_power(Random(number))
+        processes.check(other_cuts=number % 2 == 0)
+        proof("G7 short writes")
+
+
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_short_writes_are_finished(shape: Shape, for_ever: bool, proof: Proof) -> None:
+    """A system that writes half of what it is given, once or always, changes no byte and no promise."""
+    short_writes(shape, 8, proof, for_ever=for_ever)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("power_fails", [False, True])
 @pytest.mark.parametrize("for_ever", [False, True])
-@pytest.mark.parametrize("code", [ENOSPC, EIO])
-def test_errors_in_full(shape: Shape, code: int, for_ever: bool, power_fails: bool) -> None:
+@pytest.mark.parametrize("code", [ENOSPC, EIO, EROFS, EDQUOT])
+def test_errors_in_full(shape: Shape, code: int, for_ever: bool, power_fails: bool, proof: Proof) -> None:
     """Every call, every way."""
-    one_error(shape, code, 1, for_ever=for_ever, power_fails=power_fails)
+    one_error(shape, code, 1, proof, for_ever=for_ever, power_fails=power_fails)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_short_writes_in_full(shape: Shape, for_ever: bool, proof: Proof) -> None:
+    """Every write, once and from there on."""
+    short_writes(shape, 1, proof, for_ever=for_ever)
 
 
 def test_an_error_moves_no_end(tmp_path: Path) -> None:
@@ -95,3 +129,23 @@ def test_an_error_moves_no_end(tmp_path: Path) -> None:
                 return
             finally:
                 run.close()
+
+
+def test_no_restart_on_a_failing_disk_leaves_more_files(tmp_path: Path) -> None:
+    """No room for a new index file, at every start again: each takes away what the one before left, as time goes on."""
+    shape = make_shape("index roll", tmp_path)
+    shape.restore()
+    disk, clock, counts = Disk(shape.root), itertools.count(1.8e9), []
+
+    def no_room(_: int, name: str) -> None:
+        if name == "truncate":
+            raise OSError(ENOSPC, strerror(ENOSPC))
+
+    for _ in range(20):
+        with system(disk, no_room), closing(SinkRun(shape.root, SETTINGS, clock=lambda: next(clock))) as run:
+            run.recover()
+            with pytest.raises(OutputError):
+                run.write(shape.batch(shape.start, shape.end))
+        counts.append(len(files_below(shape.root)))
+    assert next(clock) > 1.8e9
+    assert set(counts) == {counts[0]}

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from faults.crash_shapes import NothingKept
 from faults.fault_files import Disk, Stopped, fail_at, stop_at, system
+from proof_counts import Proof
 from sink_runner import MEMORY, files_below, no_fsync
 from unit.outputs import (
     Output,
@@ -124,7 +125,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
 
 
 @pytest.mark.parametrize("loss", ["kill", "power", "power, some kept"])
-def test_stop_at_every_call(case: Case, loss: str, record_property: Callable[[str, object], None]) -> None:
+def test_stop_at_every_call(case: Case, loss: str, proof: Proof) -> None:
     """Killed, or without power, before any call that changes the disk."""
     for number in itertools.count(1):
         disk = case.restore()
@@ -140,14 +141,14 @@ def test_stop_at_every_call(case: Case, loss: str, record_property: Callable[[st
             with suppress(ReputError), no_fsync():  # a tail in between is refused, or goes on as it should
                 case.output.go_on()
         case.check()
+        proof(f"G6 crash points of reput {case.command.__name__}")
         if lived:
             break
-    record_property("crash_points", number - 1)
     assert number > 5
 
 
 @pytest.mark.parametrize("code", [5, 28], ids=["EIO", "ENOSPC"])
-def test_errors_of_the_system(case: Case, code: int) -> None:
+def test_errors_of_the_system(case: Case, code: int, proof: Proof) -> None:
     """Every call fails once: one clear error, and the next run heals."""
     for number in itertools.count(1):
         disk = case.restore()
@@ -158,5 +159,6 @@ def test_errors_of_the_system(case: Case, code: int) -> None:
                 assert str(case.output.out) in str(error)  # noqa: PT017
             done = faulty.calls < number
         case.check()
+        proof("G7 errors at a call")
         if done:
             return

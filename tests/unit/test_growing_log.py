@@ -8,9 +8,12 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from proof_counts import Proof
 from record_writer import CommitLogWriter, Message, encode
+from sink_runner import MEMORY
 from unit.logs import end_of, varied_messages, write_log
 
 from reput.source.mapped_file_queue import MappedFileQueue
@@ -60,10 +63,9 @@ class Growing:
         return self._descriptors[number]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_log_is_found_as_it_grows(seed: int, tmp_path: Path) -> None:
-    """While bytes come in any order, the end is that of a whole record, never goes back, gets to the last."""
-    log = Growing(tmp_path, seed)
+def follow(directory: Path, seed: int) -> int:
+    """Look for the end while bytes come in any order; the number of records. See the test."""
+    log = Growing(directory, seed)
     records = {record.physical_offset + record.msg_size for record in log.records} | {0}
     places = records | set(range(0, 100 * SIZE, SIZE))
     finder = ReputEndFinder(check_crc=True, tail_guard_ms=500, clock=lambda: log.now)
@@ -82,6 +84,21 @@ def test_a_log_is_found_as_it_grows(seed: int, tmp_path: Path) -> None:
     log.now += 1.0
     assert end_of(log.records) == finder.find(MappedFileQueue.load([log.directory]), place).offset
     assert polls > 3
+    return len(log.records)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_is_found_as_it_grows(seed: int, tmp_path: Path, proof: Proof) -> None:
+    """While bytes come in any order, the end is that of a whole record, never goes back, gets to the last."""
+    proof("G3 records laid down in any order", follow(tmp_path, seed))
+
+
+@pytest.mark.slow
+def test_a_log_is_found_as_it_grows_in_full(tmp_path: Path, proof: Proof) -> None:
+    """As above, REPUT_PROOF_RECORDS records."""
+    for seed in range(3, 3 + int(os.environ.get("REPUT_PROOF_RECORDS", "30000")) // 150):
+        with TemporaryDirectory(dir=MEMORY) as directory:
+            proof("G3 records laid down in any order", follow(Path(directory), seed))
 
 
 def test_settle_waits_for_the_last_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

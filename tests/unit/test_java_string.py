@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from proof_counts import Proof
 
 from reput.source.java_string import decode_utf8, hash_code, parse_int
 from reput.source.property_kernels import java_hash
@@ -197,12 +198,13 @@ public class Strings {
 
 @pytest.mark.broker
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK on PATH")
-def test_java_agrees(tmp_path: Path) -> None:
-    """A real Java decodes, hashes and parses 100,000 malformed texts and every character of the first plane alike."""
+@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_java_agrees(count: int, tmp_path: Path, proof: Proof) -> None:
+    """A real Java decodes, hashes and parses so many malformed texts and every character of the first plane alike."""
     rng = random.Random(20_000)
-    cases = [b"".join(rng.choices(FRAGMENTS, k=rng.randint(1, 6))) for _ in range(80_000)]
-    cases += [rng.randbytes(rng.randint(1, 8)) for _ in range(10_000)]
-    cases += [bytes(rng.choices(b"\x7f\x80\xbf\xc2\xe0\xed\xef\xf0\xf4\x90\xa0", k=6)) for _ in range(10_000)]
+    cases = [b"".join(rng.choices(FRAGMENTS, k=rng.randint(1, 6))) for _ in range(count * 8 // 10)]
+    cases += [rng.randbytes(rng.randint(1, 8)) for _ in range(count // 10)]
+    cases += [bytes(rng.choices(b"\x7f\x80\xbf\xc2\xe0\xed\xef\xf0\xf4\x90\xa0", k=6)) for _ in range(count // 10)]
     cases += [chr(point).encode() for point in range(0x10000) if not 0xD800 <= point <= 0xDFFF]
     source, given_, found = tmp_path / "Strings.java", tmp_path / "in", tmp_path / "out"
     source.write_text(JAVA, encoding="utf-8")
@@ -215,3 +217,4 @@ def test_java_agrees(tmp_path: Path) -> None:
         if f"{text.encode('utf-16-be').hex()} {compiled_hash(case)} {parse_int(text)}" != line:
             differences.append((case.hex(), line))
     assert not differences
+    proof("G10 hash codes and numbers as Java's", len(cases))

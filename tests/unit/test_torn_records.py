@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from proof_counts import Proof
 from record_writer import Message, encode
 from unit.decoders import Decoder, each_decoder, expected_message
 from unit.logs import SHAPES
 
 from reput.source.message_decoder import Verdict
 
+CASES = "G3 torn records, each by one decoder"
 PLACE = 8192
 FIRST = Message(properties={"TAGS": "first"})
 
@@ -30,7 +32,7 @@ def contents_at(message: Message, record: bytes) -> int:
 
 
 @pytest.mark.parametrize("check_crc", [False, True])
-def test_cut_at_every_byte(decode: Decoder, name: str, check_crc: bool) -> None:
+def test_cut_at_every_byte(decode: Decoder, name: str, check_crc: bool, proof: Proof) -> None:
     """A record cut anywhere is UNDERFLOW, and BAD_SIZE where the segment ends with the cut."""
     first, record = first_and(name)
     expected = [expected_message(PLACE, FIRST)]
@@ -40,10 +42,11 @@ def test_cut_at_every_byte(decode: Decoder, name: str, check_crc: bool) -> None:
         assert found == (expected, len(first), Verdict.UNDERFLOW), cut
         at_end = decode(log, PLACE, check_crc=check_crc)
         assert at_end == (expected, len(first), Verdict.BAD_SIZE if cut >= 8 else Verdict.UNDERFLOW), cut
+        proof(CASES)
 
 
 @pytest.mark.parametrize("check_crc", [False, True])
-def test_zeros_from_every_byte(decode: Decoder, name: str, check_crc: bool) -> None:
+def test_zeros_from_every_byte(decode: Decoder, name: str, check_crc: bool, proof: Proof) -> None:
     """With zeros from any byte on it is no message, unless only the last text is zeros: that no length tells."""
     first, record = first_and(name)
     for cut in range(len(record)):
@@ -58,12 +61,14 @@ def test_zeros_from_every_byte(decode: Decoder, name: str, check_crc: bool) -> N
             assert verdict is Verdict.EMPTY, cut
         else:
             assert verdict not in (Verdict.MESSAGE, Verdict.BLANK, Verdict.EMPTY, Verdict.UNDERFLOW), cut
+        proof(CASES)
 
 
-def test_zeros_before_every_byte(decode: Decoder, name: str) -> None:
+def test_zeros_before_every_byte(decode: Decoder, name: str, proof: Proof) -> None:
     """A record whose last bytes came first is no message while one byte of its head is missing."""
     first, record = first_and(name)
     head = 36  # up to its own place in the log, which is not 0 here
     for cut in range(next(at for at in range(head) if record[at]) + 1, head):
         messages, stop_at, _ = decode(first + bytes(cut) + record[cut:], PLACE, PLACE + 4096)
         assert (len(messages), stop_at) == (1, len(first)), cut
+        proof(CASES)

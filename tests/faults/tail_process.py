@@ -1,0 +1,208 @@
+"""`reput tail` in processes of its own beside a log that is written to, to be killed at any moment; and its oracle."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from faults import log_writer
+from sink_runner import no_fsync
+from store_compare import differing_bytes
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.logic_window import encode_window
+from reput.source.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.source.range_reader import Window, read_windows, scan_windows
+from reput.streaming.config import PipelineConfig, load_config
+from reput.streaming.logic_sinks import LogicSinks
+from reput.streaming.recovery import recover_sinks
+
+SETTINGS = ("mappedFileSizeConsumeQueue=6000", "maxHashSlotNum=500", "maxIndexNum=2000", "tailGuardMs=50")
+SINKS = ("consumequeue", "index", "messages")
+START_SECONDS = 120.0
+
+
+def environment() -> dict[str, str]:
+    """What a process needs to find the project and the tests' modules."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+class LogWriter:
+    """A running `log_writer`."""
+
+    def __init__(self, log: Path, rate: float) -> None:
+        command = [sys.executable, log_writer.__file__, str(log), str(rate)]
+        self._process = subprocess.Popen(
+            command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "begun\n"
+
+    def end(self) -> int:
+        """Stop it; how many messages it wrote."""
+        said, _ = self._process.communicate()
+        return int(said)
+
+
+class TailProcess:
+    """One run of `reput tail` in a process group of its own; what it says goes to `said`."""
+
+    def __init__(self, root: Path, *options: str, wrapper: Sequence[str] = ()) -> None:
+        self.root = root
+        self.said = root / "tail.log"
+        settings = [word for setting in SETTINGS for word in ("--option", setting)]
+        command = [
+            *(*wrapper, str(Path(sys.executable).with_name("reput")), "tail"),
+            *("--store", str(root / "store"), "--output", str(root / "out"), "--table", str(root / "table")),
+            *("--option", "sparkDriverMemory=600m", "--option", "tableTriggerMs=500", *settings, *options),
+        ]
+        with self.said.open("ab") as said:
+            self.process = subprocess.Popen(
+                command, env=environment(), stdout=said, stderr=said, start_new_session=True
+            )
+
+    def end_offset(self) -> int:
+        """How far the slowest sink is, -1 before all have begun."""
+        ends = []
+        for name in SINKS:
+            try:
+                record = json.loads((self.root / "out" / "reput" / "progress" / f"{name}.json").read_text())
+            except FileNotFoundError:
+                return -1
+            ends.append(int(record["end_offset"]))
+        return min(ends)
+
+    def wait_beyond(self, offset: int, seconds: float = START_SECONDS) -> None:
+        """Until every sink is beyond `offset`."""
+        deadline = time.monotonic() + seconds
+        while self.end_offset() <= offset:
+            assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.last_words()}"
+            assert time.monotonic() < deadline, f"stuck at {self.end_offset()}:\n{self.last_words()}"
+            time.sleep(0.05)
+
+    def last_words(self) -> str:
+        """The end of what it said."""
+        return self.said.read_text()[-3000:]
+
+    def children(self, word: str) -> list[int]:
+        """Process ids of its descendants that have `word` in their command line."""
+        parents: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with suppress(OSError, IndexError, ValueError):
+                    parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        found, below = [], {self.process.pid}
+        while more := {pid for pid, parent in parents.items() if parent in below} - below:
+            below |= more
+        for pid in sorted(below - {self.process.pid}):
+            with suppress(OSError):
+                if word in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                    found.append(pid)
+        return found
+
+    def kill(self, *, all_at_once: bool = True) -> None:
+        """SIGKILL to the driver, and at the same moment to its JVM and workers unless told otherwise."""
+        if all_at_once:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """Leave nothing of it behind."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@dataclass
+class Oracle:
+    """What an output and a table must be: kept from the same log, without Spark and without a fault."""
+
+    root: Path
+    places: set[int] = field(default_factory=set)
+    _offsets: dict[str, list[int]] = field(default_factory=dict)
+    _walked: int = 0
+
+    @property
+    def config(self) -> PipelineConfig:
+        return load_config(self.root / "store", overrides=SETTINGS)
+
+    def check(self) -> int:
+        """Compare a copy of the output, gone on with to the log's end, and the table as it is; that end."""
+        log = LogReader(SourceOptions.parse(self.config.source_options()))
+        end = log.end(0)  # the last record is held back: its writer may be at work
+        self._walk(log, end)
+        copy = self.root / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        if (self.root / "out").exists():
+            shutil.copytree(self.root / "out", copy, ignore=shutil.ignore_patterns("spark*", "scratch"))
+        with no_fsync():
+            for output in (copy, self.root / "undisturbed"):
+                self._go_on(output, log, end)
+        assert differing_bytes(self.root / "undisturbed", copy) == {}
+        self._check_table()
+        return end
+
+    def check_all(self, messages: int) -> None:
+        """The output and the table as they are, after a last run to the log's end."""
+        log = LogReader(SourceOptions.parse(self.config.source_options()))
+        end = log.settled_end(0)
+        self._walk(log, end)
+        assert len(self.places) == messages
+        with no_fsync():
+            self._go_on(self.root / "undisturbed", log, end)
+        assert differing_bytes(self.root / "undisturbed", self.root / "out") == {}
+        assert self._check_table() == messages
+
+    def _go_on(self, output: Path, log: LogReader, end: int) -> None:
+        with closing(DurableFiles(output)) as files:
+            logic = LogicSinks.open(self.config, files)
+            recover_sinks(logic.sinks, log, fail_on_data_loss=True)
+            start = min(sink.end_offset for sink in logic.sinks)
+            if start < end:
+                rows = [encode_window(window, logic.needs) for window in self._windows(log, start, end)]
+                for sink in logic.sinks:
+                    sink.write(LogicBatch.merge(pa.Table.from_batches(rows)))
+
+    @staticmethod
+    def _windows(log: LogReader, start: int, end: int) -> Iterator[Window]:
+        for span in log.split(start, end):
+            yield from read_windows(span.file, span.start, span.end, log.decode_options)
+
+    def _walk(self, log: LogReader, end: int) -> None:
+        for span in log.split(self._walked, end):
+            for scan in scan_windows(span.file, span.start, span.end, check_crc=False):
+                self.places.update(scan.place_of(row) for row in range(len(scan)))
+        self._walked = end
+
+    def _check_table(self) -> int:
+        """Every record up to the table's end once, none twice; the number of rows."""
+        live: set[str] = set()
+        for commit in sorted((self.root / "table" / "_delta_log").glob("*.json")):
+            for line in commit.read_text().splitlines():
+                action = json.loads(line)
+                live |= {action["add"]["path"]} if "add" in action else set()
+                live -= {action["remove"]["path"]} if "remove" in action else set()
+        for name in live - self._offsets.keys():
+            table = pq.read_table(self.root / "table" / name, columns=["physical_offset"])
+            self._offsets[name] = table["physical_offset"].to_pylist()
+        found = [offset for name in live for offset in self._offsets[name]]
+        assert len(found) == len(set(found)), "rows twice in the table"
+        last = max(found, default=-1)
+        assert set(found) == {place for place in self.places if place <= last}, "rows missing from the table"
+        return len(found)

@@ -1,0 +1,273 @@
+"""Mistakes that somebody could make in the sources, each with tests that must notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake: in `file`, each old text (which occurs once) becomes the new one; then `tests` must fail.
+
+    `tests` are pytest's words: node ids below ``tests/``, and options such as ``-k``.
+    """
+
+    name: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+    tests: tuple[str, ...]
+
+
+def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(name, file, ((old, new),), tests)
+
+
+CRASHES = "faults/test_crash_points.py"
+DURABLE = "unit/test_durable_file.py"
+QUEUES = "unit/test_consume_queue.py"
+ENDS = "unit/test_reput_end_offset.py"
+
+MUTANTS = (
+    # --- what is durable when (G6, G7)
+    _mutant(
+        "a file is not synced",
+        "sinks/durable_file.py",
+        "            os.fsync(self._descriptors[path])\n",
+        "            pass\n",
+        f"{CRASHES}::test_power_failure_at_every_call[middle-0]",
+    ),
+    _mutant(
+        "a directory is not synced",
+        "sinks/durable_file.py",
+        "                _sync_directory(directory)\n",
+        "                pass\n",
+        f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-0]",
+    ),
+    _mutant(
+        "a renaming is not made durable",
+        "sinks/durable_file.py",
+        '            self._sync_directories()\n        except OSError as error:\n            raise _refused("replace"',
+        '        except OSError as error:\n            raise _refused("replace"',
+        f"{DURABLE}::test_replace_is_durable_on_return_with_the_directories_above",
+    ),
+    _mutant(
+        "a record's new content is renamed before it is durable",
+        "sinks/durable_file.py",
+        "                os.fsync(descriptor)\n            finally:\n                os.close(descriptor)\n",
+        "                pass\n            finally:\n                os.close(descriptor)\n",
+        f"{CRASHES}::test_power_failure_at_every_call[middle-1]",
+    ),
+    _mutant(
+        "a failed sync is tried again",
+        "sinks/durable_file.py",
+        '            self._failure = _refused("sync", Path(path), error)\n            raise\n',
+        "            raise\n",
+        f"{DURABLE}::test_a_failed_sync_is_never_taken_back",
+    ),
+    _mutant(
+        "a short write is taken for a whole one",
+        "sinks/durable_file.py",
+        "                done += os.pwrite(descriptor, view[done:], offset + done)\n",
+        "                os.pwrite(descriptor, view[done:], offset + done)\n                done = len(view)\n",
+        "faults/test_output_errors.py::test_short_writes_are_finished",
+    ),
+    Mutant(
+        "progress is told before the index is durable",
+        "sinks/index_service.py",
+        (
+            ("        self._files.sync()\n        progress = SinkProgress(", "        progress = SinkProgress("),
+            (
+                "        return NO_ANOMALIES\n\n    def pass_over",
+                "        self._files.sync()\n        return NO_ANOMALIES\n\n    def pass_over",
+            ),
+        ),
+        (f"{CRASHES}::test_power_failure_at_every_call[middle-0]",),
+    ),
+    _mutant(
+        "entries of an unfinished batch are kept",
+        "sinks/queue_sink.py",
+        '        good &= units["physical_offset"] < end_offset\n',
+        '        good &= units["physical_offset"] <= end_offset\n',
+        f"{CRASHES}::test_stop_at_every_call[middle]",
+    ),
+    _mutant(
+        "slots that hide their chains are left",
+        "sinks/index_file.py",
+        "        if (on_disk != self._slots).any():\n",
+        "        if False:\n",
+        "unit/test_index_recovery.py",
+    ),
+    _mutant(
+        "a crash's entries behind the last one are left",
+        "sinks/index_file.py",
+        "        self._clear_entries(count)\n",
+        "",
+        f"{CRASHES}::test_stop_at_every_call[middle]",
+    ),
+    _mutant(
+        "recovery leaves the header as a crash left it",
+        "sinks/index_file.py",
+        "        self._clear_entries(count)\n        self._write_header()\n",
+        "        self._clear_entries(count)\n",
+        f"{CRASHES}::test_stop_at_every_call[middle]",
+    ),
+    # --- each effect once (G1, G13)
+    _mutant(
+        "a replayed batch is written whole",
+        "sinks/sink.py",
+        "    return batch.after(end_offset)\n",
+        "    return batch\n",
+        f"{CRASHES}::test_stop_at_every_call[middle]",
+    ),
+    _mutant(
+        "a batch that skips records is written",
+        "sinks/sink.py",
+        "    if batch.start > end_offset:\n",
+        "    if False:\n",
+        f"{QUEUES}::test_a_batch_that_would_skip_records_is_refused",
+    ),
+    _mutant(
+        "a record that was built already is one short of it",
+        "sinks/queue_order.py",
+        "            if after <= self._reached:  # (A)\n",
+        "            if after < self._reached:  # (A)\n",
+        f"{QUEUES}::test_rule_a_not_beyond_the_last_record",
+        "unit/test_anomalies.py::test_already_built",
+    ),
+    _mutant(
+        "a queue that begins in the middle has no blanks",
+        "sinks/consume_queue.py",
+        "            blanks = self.end % file_size // CQ_STORE_UNIT_SIZE  # (C)\n",
+        "            blanks = 0\n",
+        f"{QUEUES}::test_rule",
+    ),
+    _mutant(
+        "prepared and rolled-back messages are queued",
+        "sinks/consume_queue_format.py",
+        "    return (kinds == _NOT_TYPE) | (kinds == _COMMIT_TYPE)\n",
+        "    return kinds >= 0\n",
+        "unit/test_anomalies.py::test_case",
+    ),
+    _mutant(
+        "a queue file rolls an entry late",
+        "sinks/queue_files.py",
+        "            size = min(len(data), file + self.file_size - at)\n",
+        "            size = min(len(data), file + self.file_size + 20 - at)\n",
+        f"{QUEUES}::test_rule",
+    ),
+    _mutant(
+        "an index file takes a key more",
+        "sinks/index_file.py",
+        "        return self._max_index_num - self.header.next_entry\n",
+        "        return self._max_index_num + 1 - self.header.next_entry\n",
+        "unit/test_index.py::test_a_file_takes_one_key_less_than_max_index_num",
+    ),
+    _mutant(
+        "the table's transactions are not the physical offset",
+        "sinks/message_table.py",
+        "version=batch.end)\n",
+        "version=batch.messages)\n",
+        "spark/test_tail.py::test_a_replayed_batch_changes_nothing",
+    ),
+    _mutant(
+        "the table's first start is not kept",
+        "sinks/message_table.py",
+        "        if committed is None and not self._is_first_start(record):\n",
+        "        if committed is None:\n",
+        "spark/test_first_start.py",
+    ),
+    # --- what may be read (G3, G4, G11)
+    _mutant(
+        "a record of another place counts",
+        "source/record_kernels.py",
+        "    if load_i64(data, at + _PLACE_AT) != place:\n        return _BAD_PLACE\n",
+        "",
+        f"{ENDS}::test_an_old_record_of_another_place_ends_the_log",
+    ),
+    _mutant(
+        "bodies at the tail are not checked",
+        "source/log_reader.py",
+        '            check_crc=options.check_crc != "none",\n',
+        "            check_crc=False,\n",
+        "unit/test_log_reader.py::test_bodies_at_the_tail",
+    ),
+    _mutant(
+        "the last record is trusted at once",
+        "source/reput_end_offset.py",
+        "        return (now - known.seen_at) * 1000 >= self._tail_guard_ms\n",
+        "        return True\n",
+        "faults/test_torn_tail.py",
+    ),
+    _mutant(
+        "another record in the last one's place is taken for it",
+        "streaming/recovery.py",
+        "    if found != known:\n",
+        "    if False:\n",
+        "faults/test_rewound_log.py",
+    ),
+    _mutant(
+        "a record left behind the log's new end is taken for the log's",
+        "streaming/recovery.py",
+        "        if any(log.align_down(begin, place) == place for begin in (0, start_offset)):\n",
+        "        if True:\n",
+        "faults/test_rewound_log.py",
+    ),
+    _mutant(
+        "expired records are passed over in silence",
+        "streaming/recovery.py",
+        "        if fail_on_data_loss:\n",
+        "        if False:\n",
+        "faults/test_expiry.py::test_segments_that_go",
+    ),
+    _mutant(
+        "a hole in the log is jumped",
+        "source/log_reader.py",
+        "            queue.check_no_hole(start)\n",
+        "            pass\n",
+        "unit/test_log_reader.py::test_a_hole",
+    ),
+    _mutant(
+        "what is no Exception ends py4j's thread",
+        "streaming/dispatch.py",
+        "                raise RuntimeError(msg) from error\n",
+        "                raise\n",
+        "spark/test_never_idle.py",
+    ),
+    # --- whose output it is, and where (G9, G10)
+    _mutant(
+        "there is no lock",
+        "sinks/store_lock.py",
+        "            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)\n",
+        "            pass\n",
+        "faults/test_two_tailers.py",
+    ),
+    _mutant(
+        "links are followed",
+        "sinks/durable_file.py",
+        "            self._keep(key, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))\n",
+        "            self._keep(key, os.open(path, os.O_RDWR | os.O_CLOEXEC))\n",
+        f"{DURABLE}::test_links_inside_the_output_are_not_followed",
+    ),
+    _mutant(
+        "the parent directory is a name",
+        "sinks/durable_file.py",
+        '            if part in (".", "..") or not _COMPONENT.fullmatch(part):\n',
+        "            if not _COMPONENT.fullmatch(part):\n",
+        f"{DURABLE}::test_paths_outside_the_root_are_refused",
+    ),
+    _mutant(
+        "any topic makes a directory",
+        "sinks/store_path.py",
+        "    if not (is_topic or is_light) or name.encode() != topic:\n",
+        "    if name.encode() != topic:\n",
+        "unit/test_store_path.py::test_hostile_topic_is_refused",
+    ),
+    # --- whatever the clock says (G14)
+    _mutant(
+        "an index file's name is the clock's alone",
+        "sinks/index_service.py",
+        "    if last is not None:\n        try:\n",
+        "    if False:\n        try:\n",
+        "unit/test_index_names.py::test_names_rise_and_contents_know_no_clock",
+    ),
+)

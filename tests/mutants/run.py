@@ -1,0 +1,81 @@
+"""Make mistakes in a copy of the sources, one at a time, and see that the tests notice each.
+
+``python tests/mutants/run.py`` for all, or with names (or parts of names). Ends with 1 when a mistake went unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from mutants.catalogue import MUTANTS, Mutant  # noqa: E402  found by the line before
+
+FAILED = 1  # pytest's code for tests that failed; others say that none ran
+#: Not __pycache__: compiled kernels are taken along.
+SKIPPED = shutil.ignore_patterns(".git", ".venv", ".work", ".*_cache", ".hypothesis", "*.egg-info")
+
+
+def run_tests(copy: Path, tests: Sequence[str], *, numba_cache: Path | None = None) -> int:
+    """Give pytest's exit code for these tests of the copy."""
+    words = [word if word.startswith("-") else f"tests/{word}" for word in tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *words]
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    if numba_cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(numba_cache)
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False)
+    return done.returncode
+
+
+def is_noticed(mutant: Mutant, copy: Path) -> bool:
+    """Whether the tests fail with the mistake; the copy is as before afterwards."""
+    path = copy / mutant.file
+    sound, known = path.read_text(encoding="utf-8"), path.stat()
+    text = sound
+    for old, new in mutant.changes:
+        assert text.count(old) == 1, f"{mutant.name}: {old!r} is not once in {mutant.file}"
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+    try:
+        with tempfile.TemporaryDirectory() as fresh:
+            # A compiled kernel holds those of other modules, and numba looks only at its own file's time.
+            cache = Path(fresh) if "numba" in sound else None
+            return run_tests(copy, mutant.tests, numba_cache=cache) == FAILED
+    finally:
+        path.write_text(sound, encoding="utf-8")
+        os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+
+
+def main() -> int:
+    """Run those asked for; the number of mistakes that nobody noticed is 0, or 1 is returned."""
+    wanted = sys.argv[1:]
+    mutants = [mutant for mutant in MUTANTS if not wanted or any(word in mutant.name for word in wanted)]
+    unnoticed = []
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / "reput"
+        shutil.copytree(ROOT, copy, symlinks=True, ignore=SKIPPED)
+        words = sorted({word for mutant in mutants for word in mutant.tests})
+        if run_tests(copy, words) != 0:
+            print(f"the tests fail without any mistake: {' '.join(words)}")
+            return 1
+        for mutant in mutants:
+            began = time.monotonic()
+            noticed = is_noticed(mutant, copy)
+            print(
+                f"{'noticed ' if noticed else 'UNNOTICED'} {time.monotonic() - began:5.1f} s  {mutant.name}", flush=True
+            )
+            unnoticed += [] if noticed else [mutant.name]
+    print(f"{len(mutants)} mistakes, {len(unnoticed)} unnoticed")
+    return 1 if unnoticed or not mutants else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""G2: where the very first batch began is durable before it runs, though Spark's checkpoint does not hold it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from proof_counts import Proof
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from record_writer import CommitLogWriter, Message, StoredRecord
+from spark.test_tail import rows, run_tail
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.message_table import MessageTable, TableBatch
+from reput.source.errors import DataLossError
+
+pytestmark = pytest.mark.spark
+
+QUEUES, TABLE = ["consumeQueueEnable=true"], ["consumeQueueEnable=false", "messageIndexEnable=false"]
+
+
+def write_messages(store: Path, count: int) -> list[StoredRecord]:
+    with CommitLogWriter(store / "commitlog", 1024) as writer:
+        for number in range(count):
+            writer.append(Message(properties={"KEYS": f"k{number}"}))
+    return writer.records
+
+
+@pytest.mark.parametrize("sink", ["queues", "table"])
+def test_expiry_between_a_failed_first_batch_and_the_next_start(
+    spark: SparkSession, tmp_path: Path, sink: str, proof: Proof
+) -> None:
+    """The first batch fails, the segment it began in expires: the loss is told; allowed, the rest is taken."""
+    store = tmp_path / "store"
+    records = write_messages(store, 30)
+    options, table = (QUEUES, None) if sink == "queues" else (TABLE, tmp_path / "table")
+    what = LogicBatch if sink == "queues" else TableBatch
+    with (
+        mock.patch.object(what, "merge", side_effect=ZeroDivisionError("no first batch")),
+        pytest.raises(StreamingQueryException, match="no first batch"),
+    ):
+        run_tail(spark, store, tmp_path / "out", *options, table=table)
+    min((store / "commitlog").iterdir()).unlink()
+    with pytest.raises(DataLossError, match="ends at 0 and the log begins at 1024"):
+        run_tail(spark, store, tmp_path / "out", *options, table=table)
+    reporter = run_tail(spark, store, tmp_path / "out", "failOnDataLoss=false", *options, table=table)
+    left = sum(record.physical_offset >= 1024 for record in records)
+    assert reporter.messages("logic" if sink == "queues" else "table") == left
+    if table is not None:
+        assert rows(spark, table) == left
+    proof("G2 first starts with expiry before the next")
+
+
+def test_a_tables_beginning_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """Until it has a row, too; a table that lost its rows begins where it is told."""
+    table, output = tmp_path / "table", DurableFiles(tmp_path / "out")
+    assert MessageTable(spark, table, "b", output).recover(500).end_offset == 500
+    assert MessageTable(spark, table, "b", output).recover(900).end_offset == 500
+    again = MessageTable(spark, table, "b", output)
+    again.recover(0)
+    again.pass_over(1000)
+    assert MessageTable(spark, table, "b", output).recover(0).end_offset == 1000
+    other = MessageTable(spark, tmp_path / "other", "b", output)
+    assert other.recover(700).end_offset == 700

@@ -1,0 +1,119 @@
+"""G15: an error raised anywhere in a run ends the run with that error, and the next run makes it good."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from proof_counts import Proof
+from pyspark.sql import SparkSession
+from record_writer import CommitLogWriter, Message
+from spark.test_tail import rows, run_tail
+from store_compare import differing_bytes
+
+from reput.sinks import scratch
+from reput.sinks.consume_queue import ConsumeQueueSink
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.index_file import IndexFile
+from reput.sinks.index_service import IndexSink
+from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.message_table import MessageTable, TableBatch
+from reput.sinks.queue_files import QueueFiles
+from reput.sinks.sink_progress import ProgressFile
+from reput.source.log_reader import LogReader
+from reput.streaming import dispatch, tail
+from reput.streaming.progress import ProgressReporter
+
+pytestmark = pytest.mark.spark
+
+LIMIT_SECONDS = 60
+MESSAGES = 40
+
+
+class Struck(BaseException):
+    """No ``except Exception`` catches it."""
+
+
+#: What of each module is struck; its call of this number raises.
+PLACES: dict[str, tuple[Any, str, int]] = {
+    "log_reader: the end": (LogReader, "end", 1),
+    "log_reader: where to begin": (LogReader, "initial_offset", 1),
+    "durable_file: a write": (DurableFiles, "write", 2),
+    "durable_file: a sync": (DurableFiles, "sync", 3),
+    "queue_files: a write": (QueueFiles, "write", 1),
+    "consume_queue: a batch": (ConsumeQueueSink, "write", 1),
+    "index_file: keys": (IndexFile, "put", 1),
+    "index_service: a batch": (IndexSink, "write", 1),
+    "sink_progress: a record": (ProgressFile, "store", 5),
+    "logic_batch: the windows": (LogicBatch, "merge", 1),
+    "scratch: the results": (scratch.Scratch, "take", 1),
+    "message_table: a commit": (MessageTable, "commit", 1),
+    "message_table: the parts": (TableBatch, "merge", 1),
+    "dispatch: a job": (dispatch, "run_job", 1),
+    "dispatch: the checkpoint": (dispatch, "store_checkpoint", 1),
+    "progress: a report": (ProgressReporter, "on_batch", 1),
+    "progress: the lag": (ProgressReporter, "on_latest", 1),
+    "tail: catching up": (tail, "catch_up", 1),
+}
+SHORT = [("index_file: keys", Struck), ("message_table: a commit", ValueError)]
+
+
+def strike(stack: ExitStack, place: str, error: BaseException) -> None:
+    """Let the call of that place raise once."""
+    owner, name, number = PLACES[place]
+    original, calls = getattr(owner, name), 0
+
+    def struck(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            raise error
+        return original(*args, **options)
+
+    static = isinstance(owner.__dict__.get(name), classmethod | staticmethod) if isinstance(owner, type) else True
+    stack.enter_context(mock.patch.object(owner, name, staticmethod(struck) if static else struck))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Path]:
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
+        for number in range(MESSAGES):
+            writer.append(Message("AB"[number % 2], properties={"KEYS": f"k{number}"}))
+    yield tmp_path / "store"
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("reput")] == []
+
+
+def ends_with_the_error(spark: SparkSession, store: Path, tmp_path: Path, place: str, error: BaseException) -> None:
+    began = time.monotonic()
+    with ExitStack() as stack:
+        strike(stack, place, error)
+        with pytest.raises(BaseException, match="struck down"):
+            run_tail(spark, store, tmp_path / "out", table=tmp_path / "table")
+    assert time.monotonic() - began < LIMIT_SECONDS
+    assert not [query for query in spark.streams.active if query.isActive]
+    run_tail(spark, store, tmp_path / "out", table=tmp_path / "table")
+    run_tail(spark, store, tmp_path / "fresh")
+    assert differing_bytes(tmp_path / "fresh", tmp_path / "out") == {}
+    assert rows(spark, tmp_path / "table") == MESSAGES
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        pytest.param(place, error, marks=[] if (place, error) in SHORT else pytest.mark.slow)
+        for place in PLACES
+        for error in (ValueError, Struck)
+    ],
+)
+def test_an_error_ends_the_run(
+    spark: SparkSession, store: Path, tmp_path: Path, place: str, error: type[BaseException], proof: Proof
+) -> None:
+    """Whatever is raised where, within a minute; and nothing is lost by it."""
+    ends_with_the_error(spark, store, tmp_path, place, error("struck down"))
+    proof("G15 errors raised inside a run")
