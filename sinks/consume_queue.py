@@ -7,23 +7,27 @@ record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, OutOfOrder
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.consume_queue_ext import ConsumeQueueExt
 from reput.sinks.consume_queue_ext_format import MAX_ADDR
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import ExtUnits, LogicBatch, QueueEntries
-from reput.sinks.queue_files import QueueKind, Units, queue_directories
+from reput.sinks.queue_files import QueueFiles, QueueKind, Units, queue_directories
 from reput.sinks.queue_order import LOGIC_OFFSET_MAX, RowByRow, Run, run_of
-from reput.sinks.queue_sink import Placement, Queue, QueueSink
+from reput.sinks.queue_sink import Placement, Queue, QueueSink, no_queue
 from reput.sinks.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, consume_queue_directory
+from reput.sinks.wave_entries import WaveEntries
 from reput.source.batch_decoder import Bytes
 from reput.source.errors import SinkError
+
+_log = logging.getLogger(__name__)
 
 _KIND = QueueKind(CONSUME_QUEUE, consume_queue_directory, ENTRY, "mappedFileSizeConsumeQueue")
 MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
@@ -106,9 +110,7 @@ class ConsumeQueue(Queue):
             return None
         if ahead:  # (E): behind one gap, every later record of the queue is out of place
             first = OutOfOrder(run.first_place, run.first_offset, front.end // CQ_STORE_UNIT_SIZE)
-            front = replace(
-                front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first
-            )
+            front = replace(front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first)
         self.end = front.end + run.count * CQ_STORE_UNIT_SIZE
         self.max_physic_offset = run.last_end
         return front
@@ -135,6 +137,34 @@ class ConsumeQueue(Queue):
         last = units[int(real[-1])]
         self.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
         return True
+
+
+@dataclass(frozen=True)
+class PlacedQueue:
+    """A queue of a wave whose entries go to `extent`; its files up to `last_file` (-1: none) are there.
+
+    `number` is the queue's in the wave.
+    """
+
+    number: int
+    topic: bytes
+    queue_id: int
+    extent: Extent
+    last_file: int
+
+
+def write_placed_queues(
+    files: DurableFiles, mapped_file_size: int, wave: WaveEntries, queues: Iterable[PlacedQueue]
+) -> None:
+    """Write the entries of queues of a wave where they were placed, durably; `mapped_file_size` as the sink's.
+
+    Run again, it leaves the same bytes.
+    """
+    queue_files = QueueFiles(files, _KIND, rounded_file_size(mapped_file_size))
+    for queue in queues:
+        entries = queue.extent.with_blanks(np.concatenate(wave.entries(queue.number)))
+        queue_files.write(queue.topic, queue.queue_id, queue.extent.begin, entries.reshape(-1).data, queue.last_file)
+    files.sync()
 
 
 class ConsumeQueueSink(QueueSink):
@@ -167,6 +197,45 @@ class ConsumeQueueSink(QueueSink):
             incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)
 
+    def write_wave(
+        self, batch: LogicBatch, wave: WaveEntries, write: Callable[[list[PlacedQueue]], None]
+    ) -> AnomalyCounts:
+        """See ``Sink.write``; the batch's entries are in `wave`, and have no ConsumeQueueExt units.
+
+        `write` does ``write_placed_queues`` for all that run on, and returns when they are durable; the others are
+        written here, by the rules for each record.
+
+        Raises
+        ------
+        SinkError
+            The batch does not begin where the sink ends.
+        """
+        if batch.end <= self.end_offset:
+            return NO_ANOMALIES
+        if batch.start != self.end_offset:
+            msg = f"{self.name} ends at {self.end_offset}, a wave begins at {batch.start}: it was cut for another end"
+            raise SinkError(msg)
+        met = BatchAnomalies(_log)
+        placed, others = [], []
+        for number, (key, run) in enumerate(zip(wave.queues, wave.runs(), strict=True)):
+            queue = self._queues.get(key) or self._new_queue(*key)
+            assert isinstance(queue, ConsumeQueue)
+            extent = queue.extend(run, self._files.file_size) if run is not None else None
+            if extent is None:
+                others.append(number)
+                continue
+            placed.append(PlacedQueue(number, *key, extent, queue.last_file))
+            self._note_files(queue, extent.begin, queue.end)
+            self._queues[key] = queue
+            met.note(*key, extent.anomalies, extent.first_out_of_order)
+        write(placed)
+        for number in others:
+            incoming = wave.queue_entries(number)
+            placement = self._append(incoming)
+            met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
+        self._commit(batch)
+        return met.close()
+
     def _put_ext_units(self, incoming: QueueEntries, units: ExtUnits, file_size: int) -> Bytes:
         """The entries with the addresses of their units in place of the tags codes.
 
@@ -183,12 +252,14 @@ class ConsumeQueueSink(QueueSink):
         codes[units.is_put] = np.where(addresses <= MAX_ADDR, addresses, tags_codes)
         return entries
 
-    def _load_queues(self, end_offset: int | None) -> None:
-        super()._load_queues(end_offset)
+    def _load_queues(self, end_offset: int | None, left_out: Callable[[bytes, int], bool] = no_queue) -> None:
+        super()._load_queues(end_offset, left_out)
         if self._ext_file_size is None:
             return
         self._exts.clear()
         for key in queue_directories(self._durable.root / CONSUME_QUEUE_EXT):
+            if left_out(*key):
+                continue
             ext = self._exts[key] = ConsumeQueueExt(self._durable, *key, self._ext_file_size)
             ext.recover()
             address = self._last_address(*key)

@@ -111,6 +111,20 @@ class DurableFiles:
         except OSError as error:
             raise _refused("replace", path, error) from error
 
+    def move(self, source: tuple[str, ...], target: tuple[str, ...]) -> None:
+        """Give a file or directory another name below the root, durably; nothing may be at `target`."""
+        old, new = self._path(source), self._path(target)
+        try:
+            self._make(new.parent)
+            for known in [path for path in self._descriptors if _is_at(path, old)]:
+                self._forget(known)
+            self._checked_directories = {path for path in self._checked_directories if not _is_at(path, old, new)}
+            os.replace(old, new)
+            self._changed_directories.update((str(old.parent), str(new.parent)))
+            self._sync_directories()
+        except OSError as error:
+            raise _refused("move", old, error) from error
+
     def remove(self, *parts: str) -> None:
         """Remove a file; one that is missing is fine."""
         path = self._path(parts)
@@ -229,17 +243,22 @@ class DurableFiles:
             raise
 
 
-def write_scratch(directory: Path, data: bytes | memoryview) -> Path:
+def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:
     """Write a new file of a name of its own, without making it durable: a task's message to the driver."""
     try:
         descriptor, path = tempfile.mkstemp(dir=directory, suffix=".scratch")
         with os.fdopen(descriptor, "wb", buffering=0) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    view = view[file.write(view) :]
     except OSError as error:
         raise _refused("write a scratch file in", directory, error) from error
     return Path(path)
+
+
+def _is_at(path: str, *places: Path) -> bool:
+    return any(Path(path) == place or place in Path(path).parents for place in places)
 
 
 def _remove_below(directory: Path) -> None:
