@@ -60,6 +60,7 @@ def rebuild(
     from reput.streaming.rebuild import Rebuild  # noqa: PLC0415
     from reput.streaming.rebuild_report import RebuildProgress  # noqa: PLC0415
     from reput.streaming.rebuild_request import RebuildRequest  # noqa: PLC0415
+    from reput.streaming.rebuild_tasks import SparkTasks  # noqa: PLC0415
     from reput.streaming.session import TAIL_SETTINGS, start_session  # noqa: PLC0415
 
     set_up_logging()
@@ -77,7 +78,9 @@ def rebuild(
                 settings=TAIL_SETTINGS,
             )
             try:
-                report = job.run(spark)
+                tasks = SparkTasks(spark)
+                tasks.start_workers()
+                report = job.run(tasks, spark)
             finally:
                 spark.stop()
         typer.echo(report.to_json() if as_json else report.text())

@@ -27,6 +27,7 @@ from reput.streaming.rebuild_output import OutputChange
 from reput.streaming.rebuild_plan import RebuildPlan
 from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild_request import RebuildRequest, only_index, only_queues
+from reput.streaming.rebuild_tasks import Tasks
 from reput.streaming.rebuild_waves import Waves
 from reput.streaming.rebuild_writers import IndexWriter, PlacedQueueTasks, QueueWriter, TableWriter, WaveWriter
 from reput.streaming.recovery import aligned, recover_sinks
@@ -79,8 +80,8 @@ class Rebuild:
         """Where Spark's own messages go."""
         return self._files.make_directory(REPUT) / _SPARK_LOG
 
-    def run(self, spark: SparkSession) -> RebuildReport:
-        """Make everything and put it in place.
+    def run(self, tasks: Tasks, spark: SparkSession | None = None) -> RebuildReport:
+        """Make everything and put it in place; the message table needs `spark`.
 
         Raises
         ------
@@ -89,7 +90,7 @@ class Rebuild:
         """
         with ExitStack() as cleanup:
             try:
-                writers = self._open(spark, cleanup)
+                writers = self._open(tasks, spark, cleanup)
             except CommitLogRewoundError as error:
                 _log.warning("%s; beginning the rebuild afresh", error)
                 cleanup.close()
@@ -97,11 +98,11 @@ class Rebuild:
                 self._plan = RebuildPlan.take_up(
                     self._files, self._config, self._request, self._log, self._change.end(self._log)
                 )
-                writers = self._open(spark, cleanup)
+                writers = self._open(tasks, spark, cleanup)
             start = min(sink.end_offset for writer in writers for sink in writer.sinks)
             start = max(self._plan.start, aligned(self._log, start))
             self._progress.begin(self._plan.start, start, self._plan.end)
-            Waves(spark, self._config, self._request, self._log, self._root, writers, self._progress).run(
+            Waves(tasks, self._config, self._request, self._log, self._root, writers, self._progress).run(
                 start, self._plan.end
             )
         began = time.monotonic()
@@ -113,13 +114,13 @@ class Rebuild:
         self._progress.add_seconds("swap", time.monotonic() - began)
         return self._progress.report(self._change.counts)
 
-    def _open(self, spark: SparkSession, cleanup: ExitStack) -> list[WaveWriter]:
+    def _open(self, tasks: Tasks, spark: SparkSession | None, cleanup: ExitStack) -> list[WaveWriter]:
         """The sinks, recovered; each has files of its own, since each is written by a thread of its own."""
         writers: list[WaveWriter] = []
         if self._request.makes_queues(self._config):
             logic = LogicSinks.open(only_queues(self._config), self._own_files(cleanup))
-            tasks = PlacedQueueTasks(spark, self._root, self._config["mappedFileSizeConsumeQueue"])
-            writers.append(QueueWriter(logic.sinks, tasks))
+            write = PlacedQueueTasks(tasks, self._root, self._config["mappedFileSizeConsumeQueue"])
+            writers.append(QueueWriter(logic.sinks, write))
         if self._request.makes_index(self._config):
             index = LogicSinks.open(only_index(self._config), self._own_files(cleanup)).index
             assert index is not None
@@ -127,6 +128,7 @@ class Rebuild:
         for writer in writers:
             recover_sinks(writer.sinks, self._log_from_start(), fail_on_data_loss=True)
         if self._request.makes_table:
+            assert spark is not None
             assert self._request.table is not None
             table = MessageTable(spark, self._request.table, self._config["broker"], self._files)
             recover_sinks([table], self._log_from_start(), fail_on_data_loss=self._config["failOnDataLoss"])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from reput.sinks.logic_window import WINDOW_SCHEMA, LogicNeeds, encode_window
 from reput.sinks.message_file import PART_SCHEMA, PartWriter
@@ -21,15 +20,21 @@ from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.offset_range import limit, split
 from reput.source.range_cut import RangeCut, cut_ranges
 from reput.source.range_reader import DecodeOptions, read_windows
-from reput.streaming.dispatch import run_job
+from reput.streaming.rebuild_tasks import Tasks
 
-_DDL = "number bigint, start bigint, end bigint, failed string, pieces string, part string"
-_SCHEMA = pa.schema(
-    [
-        *(pa.field(name, pa.int64()) for name in ("number", "start", "end")),
-        *(pa.field(name, pa.string()) for name in ("failed", "pieces", "part")),
-    ]
-)
+
+@dataclass(frozen=True)
+class RangeResult:
+    """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
+
+    `pieces` are rows of ``PIECE_SCHEMA`` (only paths if by window), `parts` of ``PART_SCHEMA``.
+    """
+
+    start: int
+    end: int
+    is_whole: bool
+    pieces: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -53,18 +58,17 @@ class RangeTask:
     scratch: Path
     part_writer: PartWriter | None
 
-    def __call__(self, number: int, cut: RangeCut) -> pa.RecordBatch:
+    def __call__(self, cut: RangeCut) -> RangeResult:
         """Read a range; a failure at an end that is not proven is told, since it may be the end that is wrong."""
         span = cut.settle()
-        row: dict[str, Any] = {"number": number, "start": span.start, "end": span.end, "failed": None}
         try:
-            row["pieces"] = json.dumps(list(self._pieces(span)))
-            row["part"] = json.dumps(self.part_writer.write(span).to_pylist() if self.part_writer else [])
-        except CorruptRecordError as error:
+            pieces = list(self._pieces(span))
+            parts = self.part_writer.write(span).to_pylist() if self.part_writer else []
+        except CorruptRecordError:
             if cut.is_start_proven and cut.is_end_proven:
                 raise
-            row.update(failed=str(error), pieces="[]", part="[]")
-        return pa.RecordBatch.from_pylist([row], _SCHEMA)
+            return RangeResult(span.start, span.end, is_whole=False)
+        return RangeResult(span.start, span.end, is_whole=True, pieces=pieces, parts=parts)
 
     def _pieces(self, span: OffsetRange) -> Iterator[dict[str, Any]]:
         if self.needs is None or span.start == span.end:
@@ -103,7 +107,7 @@ class Wave:
 
 
 def read_wave(
-    spark: SparkSession,
+    tasks: Tasks,
     queue: MappedFileQueue,
     span: tuple[int, int],
     task: RangeTask,
@@ -120,37 +124,31 @@ def read_wave(
     """
     start, end = span
     cuts = cut_ranges(queue, start, end, bytes_a_range, bytes_a_wave)
-    rows = _run(spark, task, cuts)
-    while (bad := next((number for number, row in enumerate(rows) if row["failed"]), None)) is not None:
+    results = _read(tasks, task, cuts)
+    while (bad := next((number for number, result in enumerate(results) if not result.is_whole), None)) is not None:
         # Each range before it was read to where the next begins, so this one's start is proven. To its segment's
-        # last cut, the records are followed by the driver.
-        begin = rows[bad]["start"]
+        # last cut, the records are followed here.
+        begin = results[bad].start
         last = max(number for number, cut in enumerate(cuts) if cut.file == cuts[bad].file)
         stop = cuts[last].end
         if not cuts[last].is_end_proven:
             stop = limit(queue, begin, cuts[last].stop, max(1, stop - begin), None)
-        spans = split(queue, begin, stop, bytes_a_range)
-        walked = [_proven(each) for each in spans]
-        rows[bad : last + 1] = _run(spark, task, walked)
+        walked = [_proven(each) for each in split(queue, begin, stop, bytes_a_range)]
+        results[bad : last + 1] = _read(tasks, task, walked)
         cuts[bad : last + 1] = walked
-    for row, after in zip(rows, rows[1:], strict=False):
-        if row["end"] != after["start"]:
-            msg = f"ranges of the log do not follow each other: one ends at {row['end']}, the next is {after['start']}"
+    for result, after in zip(results, results[1:], strict=False):
+        if result.end != after.start:
+            msg = f"ranges of the log do not follow each other: one ends at {result.end}, the next is {after.start}"
             raise SinkError(msg)
-    pieces = tuple(piece for row in rows for piece in json.loads(row["pieces"]))
-    parts = tuple(part for row in rows for part in json.loads(row["part"]))
-    return Wave(start, rows[-1]["end"], pieces, parts)
+    pieces = tuple(piece for result in results for piece in result.pieces)
+    parts = tuple(part for result in results for part in result.parts)
+    return Wave(start, results[-1].end, pieces, parts)
 
 
 def _proven(span: OffsetRange) -> RangeCut:
     return RangeCut(span.file, span.start, span.end, span.end, is_start_proven=True, is_end_proven=True)
 
 
-def _run(spark: SparkSession, task: RangeTask, cuts: Sequence[RangeCut]) -> list[dict[str, Any]]:
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield task(number, cuts[number])
-
-    rows: list[dict[str, Any]] = run_job(spark.range(0, len(cuts), 1, len(cuts)), work, _DDL).to_pylist()
-    return sorted(rows, key=lambda row: int(row["number"]))
+def _read(tasks: Tasks, task: RangeTask, cuts: Sequence[RangeCut]) -> list[RangeResult]:
+    results = tasks.run(lambda number: json.dumps(asdict(task(cuts[number]))), len(cuts))
+    return [RangeResult(**json.loads(result)) for result in results]

@@ -8,8 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch
@@ -23,6 +21,7 @@ from reput.streaming.config import PipelineConfig
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.rebuild_report import RebuildProgress
 from reput.streaming.rebuild_request import RebuildRequest
+from reput.streaming.rebuild_tasks import Tasks
 from reput.streaming.rebuild_wave import RangeTask, Wave, read_wave
 from reput.streaming.rebuild_writers import TableWriter, WaveEffects, WaveWriter
 
@@ -32,7 +31,7 @@ class Waves:
 
     def __init__(
         self,
-        spark: SparkSession,
+        tasks: Tasks,
         config: PipelineConfig,
         request: RebuildRequest,
         log: LogReader,
@@ -41,7 +40,7 @@ class Waves:
         progress: RebuildProgress,
     ) -> None:
         """The writers' sinks are recovered; `root` is where the rebuild works."""
-        self._spark = spark
+        self._tasks = tasks
         self._config = config
         self._log = log
         self._writers = writers
@@ -77,7 +76,7 @@ class Waves:
             writer = PartWriter(str(table.path), self._config["broker"], table.end_offset, decode)
         task = RangeTask(decode, self._needs, self._wanted, self._by_window, self._scratch.directory, writer)
         wave = read_wave(
-            self._spark,
+            self._tasks,
             self._log.queue(),
             (start, end),
             task,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.consume_queue import ConsumeQueueSink, PlacedQueue, write_placed_queues
@@ -18,7 +17,7 @@ from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.message_table import MessageTable, TableBatch
 from reput.sinks.sink import Sink
 from reput.sinks.wave_entries import WaveEntries
-from reput.streaming.dispatch import run_job
+from reput.streaming.rebuild_tasks import Tasks
 
 # Below so many entries a Spark job costs more than writing them.
 _ENTRIES_A_JOB = 200_000
@@ -110,34 +109,34 @@ class TableWriter:
 
 
 class PlacedQueueTasks:
-    """Writes a wave's queues below `root` by Spark's tasks, about the same number of entries each."""
+    """Writes a wave's queues below `root` side by side, about the same number of entries in each task."""
 
-    def __init__(self, spark: SparkSession, root: Path, mapped_file_size: int) -> None:
-        self._spark = spark
+    def __init__(self, tasks: Tasks, root: Path, mapped_file_size: int) -> None:
+        self._tasks = tasks
         self._root = root
         self._file_size = mapped_file_size
 
     def __call__(self, entries: WaveEntries, placed: list[PlacedQueue]) -> None:
         """Write; durable on return."""
         root, file_size, paths = self._root, self._file_size, entries.paths
-        total = sum(int(entries.counts[queue.number]) for queue in placed)
-        if total < _ENTRIES_A_JOB:
+
+        def write(wave: WaveEntries, queues: list[PlacedQueue]) -> None:
             files = DurableFiles(root)
-            write_placed_queues(files, file_size, entries, placed)
-            files.close()
+            try:
+                write_placed_queues(files, file_size, wave, queues)
+            finally:
+                files.close()
+
+        if sum(int(entries.counts[queue.number]) for queue in placed) < _ENTRIES_A_JOB:
+            write(entries, placed)
             return
-        shares = _shares(placed, entries, self._spark.sparkContext.defaultParallelism)
+        shares = _shares(placed, entries, self._tasks.parallelism)
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            wave = WaveEntries(paths)
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    files = DurableFiles(root)
-                    write_placed_queues(files, file_size, wave, shares[number])
-                    files.close()
-                yield batch
+        def work(number: int) -> str:
+            write(WaveEntries(paths), shares[number])
+            return ""
 
-        run_job(self._spark.range(0, len(shares), 1, len(shares)), work, "id bigint")
+        self._tasks.run(work, len(shares))
 
 
 def _shares(placed: Sequence[PlacedQueue], entries: WaveEntries, count: int) -> list[list[PlacedQueue]]:
