@@ -116,9 +116,8 @@ class DurableFiles:
         old, new = self._path(source), self._path(target)
         try:
             self._make(new.parent)
-            for known in [path for path in self._descriptors if _is_at(path, old)]:
-                self._forget(known)
-            self._checked_directories = {path for path in self._checked_directories if not _is_at(path, old, new)}
+            self._sync_directories()
+            self._forget_below(old)
             os.replace(old, new)
             self._changed_directories.update((str(old.parent), str(new.parent)))
             self._sync_directories()
@@ -145,6 +144,7 @@ class DurableFiles:
         leftover = path.with_name(f".{path.name}.removed")
         try:
             _remove_below(leftover)
+            self._forget_below(path)
             if path.is_dir() and not path.is_symlink():
                 os.replace(path, leftover)
                 self._changed_directories.add(str(path.parent))
@@ -216,6 +216,13 @@ class DurableFiles:
         if descriptor is not None:
             os.close(descriptor)
 
+    def _forget_below(self, directory: Path) -> None:
+        """A directory is about to go: what is known of it, and of all below it, is no longer so."""
+        for known in [path for path in self._descriptors if _is_at(path, directory)]:
+            self._forget(known)
+        for names in (self._checked_directories, self._changed_directories):
+            names -= {path for path in names if _is_at(path, directory)}
+
     def _sync_files(self, paths: list[str]) -> None:
         if len(paths) > 1:
             with ThreadPoolExecutor(_SYNC_THREADS) as pool:
@@ -257,8 +264,8 @@ def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:
     return Path(path)
 
 
-def _is_at(path: str, *places: Path) -> bool:
-    return any(Path(path) == place or place in Path(path).parents for place in places)
+def _is_at(path: str, place: Path) -> bool:
+    return Path(path) == place or place in Path(path).parents
 
 
 def _remove_below(directory: Path) -> None:

@@ -46,6 +46,7 @@ def finish_swap(files: DurableFiles) -> bool:
         raise SinkError(msg) from error
     for made, place, is_new in moves:
         _move(files, (*REBUILD_ROOT, *made), place, is_new=is_new)
+    files.remove_tree(*REBUILD_OLD)  # with the note still there, so that nothing large is left by a crash
     files.remove(*REBUILD_SWAP)
     files.sync()
     files.remove_tree(*REBUILD_ROOT)
