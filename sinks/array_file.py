@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 
 from reput.sinks.durable_file import write_scratch
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+# By name, an array, or several of one dimension that are to be one.
+Arrays = Mapping[str, np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]]]
 
 _ALIGNMENT = 64
 _HEADER_SIZE_BYTES = 8
@@ -20,13 +21,18 @@ _HEADER_SIZE_BYTES = 8
 
 def write_arrays(directory: Path, arrays: Arrays) -> Path:
     """Write C-contiguous arrays to a new file of `directory`; not durable."""
-    header = json.dumps([[name, values.dtype.descr, values.shape] for name, values in arrays.items()]).encode()
+    named = {name: [values] if isinstance(values, np.ndarray) else values for name, values in arrays.items()}
+    header = json.dumps([[name, values[0].dtype.descr, _shape(values)] for name, values in named.items()]).encode()
     parts = [memoryview(len(header).to_bytes(_HEADER_SIZE_BYTES, "little") + header)]
     at = len(parts[0])
-    for values in arrays.values():
-        parts += [memoryview(bytes(-at % _ALIGNMENT)), values.reshape(-1).view(np.uint8).data]
-        at += -at % _ALIGNMENT + values.nbytes
+    for values in named.values():
+        parts += [memoryview(bytes(-at % _ALIGNMENT)), *(each.reshape(-1).view(np.uint8).data for each in values)]
+        at += -at % _ALIGNMENT + sum(each.nbytes for each in values)
     return write_scratch(directory, *parts)
+
+
+def _shape(values: Sequence[np.ndarray[Any, Any]]) -> list[int]:
+    return [sum(len(each) for each in values), *values[0].shape[1:]]
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:

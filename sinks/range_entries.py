@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from reput.sinks.array_file import write_arrays
+from reput.sinks.array_file import Arrays, write_arrays
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, merge_blocks
 from reput.sinks.logic_batch import merge_store_times
 from reput.sinks.logic_window import COUNT, ID, OFFSET, LogicNeeds, encode_window
@@ -77,7 +77,7 @@ def write_pieces(
 
 
 def _write_piece(rows: Sequence[pa.RecordBatch], wanted: QueueFilter, directory: Path) -> pa.RecordBatch:
-    arrays = {**_queues(rows, wanted), **_keys(rows)}
+    arrays: Arrays = {**_queues(rows, wanted), **_keys(rows)}
     table = pa.Table.from_batches(rows).select(["start", "end", "messages", "last_record", "store_times"])
     first, backwards = merge_store_times(table)
     last_records = [record for record in table["last_record"].to_pylist() if record is not None]
@@ -148,8 +148,8 @@ def _regroup(
     return target.reshape(-1, width)
 
 
-def _keys(rows: Sequence[pa.RecordBatch]) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: np.concatenate([_values(row, name, dtype) for row in rows]) for name, dtype in _KEY_COLUMNS.items()}
+def _keys(rows: Sequence[pa.RecordBatch]) -> dict[str, list[np.ndarray[Any, Any]]]:
+    return {name: [_values(row, name, dtype) for row in rows] for name, dtype in _KEY_COLUMNS.items()}
 
 
 def _values(row: pa.RecordBatch, name: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

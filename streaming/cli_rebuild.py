@@ -76,6 +76,7 @@ def rebuild(
                 driver_memory=settings["sparkDriverMemory"],
                 log_file=None if verbose else job.spark_log,
                 settings=TAIL_SETTINGS,
+                with_delta=request.makes_table,
             )
             try:
                 tasks = SparkTasks(spark)

@@ -19,8 +19,10 @@ from reput.sinks.sink import Sink
 from reput.sinks.wave_entries import WaveEntries
 from reput.streaming.rebuild_tasks import Tasks
 
-# Below so many entries a Spark job costs more than writing them.
-_ENTRIES_A_JOB = 200_000
+# Below so many entries and queues, writing them here takes less than a Spark job (0.2 s), and the tasks that read the
+# next wave keep their cores.
+_ENTRIES_A_JOB = 10_000_000
+_QUEUES_A_JOB = 1_000
 
 Write = Callable[[WaveEntries, list[PlacedQueue]], None]
 
@@ -127,7 +129,8 @@ class PlacedQueueTasks:
             finally:
                 files.close()
 
-        if sum(int(entries.counts[queue.number]) for queue in placed) < _ENTRIES_A_JOB:
+        total = sum(int(entries.counts[queue.number]) for queue in placed)
+        if total < _ENTRIES_A_JOB and len(placed) < _QUEUES_A_JOB:
             write(entries, placed)
             return
         shares = _shares(placed, entries, self._tasks.parallelism)
