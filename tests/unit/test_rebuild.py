@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -16,18 +17,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rebuild_runner import LocalTasks, rebuild
 from record_writer import CommitLogWriter, Message, encode
+from rich.console import Console
 from sink_runner import SMALL, LogBatches, dispatch_store, files_below, no_fsync, run_sinks
 from store_compare import differing_bytes
 from unit.logs import end_of, put_bytes, write_log
 from unit.outputs import config_of, messages_of
 
-from reput.sinks import range_entries, wave_entries
+from reput.sinks import range_entries, swap, wave_entries
+from reput.sinks.durable_file import DurableFiles
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, StoreLockedError
 from reput.streaming.config import PipelineConfig, load_config
+from reput.streaming.maintenance import recover_output
+from reput.streaming.progress import ProgressReporter
 from reput.streaming.rebuild import Rebuild
 from reput.streaming.rebuild_report import RebuildProgress
 from reput.streaming.rebuild_request import RebuildRequest
+from reput.streaming.tail import Tail, TailPaths
 
 GetStore = Callable[[str], BrokerStore]
 TOPICS = ["A", "B", "SCHEDULE_TOPIC_XXXX"]
@@ -78,7 +84,7 @@ def check_equal(config: PipelineConfig, output: Path, expected: Path) -> None:
     assert ours == others
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Any order of queue offsets, any ranges, waves, pieces, and any order of the tasks."""
@@ -431,6 +437,32 @@ def test_a_log_that_was_cut_meanwhile(store: Path, tmp_path: Path, caplog: pytes
     assert "beginning the rebuild afresh" in caplog.text
     dispatch_store(config, tmp_path / "expected")
     check_equal(config, tmp_path / "out", tmp_path / "expected")
+
+
+@pytest.mark.parametrize("command", ["tail", "recover"])
+def test_whoever_takes_the_output_finishes_the_swap(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The process dies when the swap is noted down and nothing is moved yet."""
+    config, out = config_for(store), tmp_path / "out"
+    dispatch_store(config_for(store, "messageIndexEnable=false"), out)
+
+    def die(_: DurableFiles) -> bool:
+        raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swap, "finish_swap", die)
+        with pytest.raises(StoppedError):
+            rebuild(config, out)
+    assert not (out / "index").exists()
+    if command == "tail":
+        with Tail(config, TailPaths(out, None, None), ProgressReporter(Console(file=io.StringIO()))):
+            pass
+    else:
+        assert not recover_output(config, store, out).is_changed
+    dispatch_store(config, tmp_path / "expected")
+    assert differing_bytes(tmp_path / "expected", out) == {}
+    assert not (out / "reput" / "rebuild").exists()
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
