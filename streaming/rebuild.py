@@ -60,9 +60,8 @@ class Rebuild:
             With a message for the user.
         """
         check_paths(self._config.log_directories, TailPaths(self._request.output, self._request.table, None))
-        self._log.queue().check_no_hole(
-            self._request.start or 0
-        )  # a store that cannot be read leaves no trace in the output
+        # A store that cannot be read leaves no trace in the output.
+        self._log.queue().check_no_hole(self._request.start or 0)
         with self._cleanup:
             self._cleanup.enter_context(StoreLock(self._request.output))
             self._cleanup.callback(self._files.close)

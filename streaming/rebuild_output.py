@@ -17,8 +17,6 @@ from reput.sinks.store_path import (
     CONSUME_QUEUE_EXT,
     INDEX,
     REBUILD_ROOT,
-    REPUT,
-    SPARK_CHECKPOINT,
     STORE_CHECKPOINT,
     batch_consume_queue_directory,
     consume_queue_directory,
@@ -31,6 +29,7 @@ from reput.source.log_reader import LogReader
 from reput.streaming.broker_settings import batch_topics
 from reput.streaming.config import PipelineConfig
 from reput.streaming.logic_sinks import LogicSinks
+from reput.streaming.output_recovery import SPARK_CHECKPOINT_OF_LOGIC
 from reput.streaming.rebuild_request import RebuildRequest, only_queues
 
 _QUEUE_SINKS = (ConsumeQueueSink.name, BatchConsumeQueueSink.name)
@@ -94,7 +93,7 @@ class OutputChange:
                 places += [(INDEX,), progress_file(IndexSink.name)]
             if places:
                 # Spark's checkpoint knows nothing of what was made; without it, `tail` begins where the sinks end.
-                places.append((REPUT, SPARK_CHECKPOINT, "logic"))
+                places.append(SPARK_CHECKPOINT_OF_LOGIC)
                 places += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues=queues, index=index) else []
             return [(place, place) for place in places]
         finally:

@@ -16,8 +16,11 @@ from reput.streaming.rebuild_request import RebuildRequest
 
 _log = logging.getLogger("reput")
 
-# Options that change no byte of the result, nor where waves end.
-_FREE = {"sparkMaster", "sparkDriverMemory", "tailGuardMs", "logicTriggerMs", "tableTriggerMs"}
+# Options that change no byte of the result.
+_FREE = {
+    *("sparkMaster", "sparkDriverMemory", "tailGuardMs", "logicTriggerMs", "tableTriggerMs", "rebuildMaxBytesPerWave"),
+    *("maxBytesPerPartition", "tableMaxBytesPerPartition", "maxBytesPerTrigger", "tableMaxBytesPerTrigger"),
+}
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,12 @@ class Waves:
 
     def run(self, start: int, end: int) -> None:
         """Do all waves of `[start, end)`, both places where records begin or end."""
+        # A wave ends where a sink does that is ahead of the others: a sink takes a wave whole or not at all.
+        ends = {sink.end_offset for writer in self._writers for sink in writer.sinks}
         with ThreadPoolExecutor(len(self._writers) + 1) as pool:
             writing: Future[None] | None = None
             while start < end:
-                wave = self._read(start, end)
+                wave = self._read(start, min(stop for stop in {*ends, end} if start < stop <= end))
                 start = wave.end
                 if writing is not None:
                     writing.result()

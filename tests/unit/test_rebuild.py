@@ -402,6 +402,19 @@ def test_it_goes_on_after_the_last_wave(store: Path, tmp_path: Path, caplog: pyt
     assert resumed > 3
 
 
+@pytest.mark.parametrize("lost", ["index", "consumequeue"])
+def test_a_sink_that_is_behind_catches_up(store: Path, tmp_path: Path, lost: str) -> None:
+    """One of them was not written, and waves have another size now: each takes what it has not yet."""
+    assert not run_until(config_for(store, "rebuildMaxBytesPerWave=2500"), tmp_path / "out", 4)
+    made = tmp_path / "out" / "reput" / "rebuild"
+    shutil.rmtree(made / lost)
+    (made / "reput" / "progress" / f"{lost}.json").unlink()
+    config = config_for(store, "rebuildMaxBytesPerWave=1700", "maxBytesPerPartition=900")
+    assert rebuild(config, tmp_path / "out").resumed_at == 0
+    dispatch_store(config, tmp_path / "expected")
+    check_equal(config, tmp_path / "out", tmp_path / "expected")
+
+
 @pytest.mark.parametrize("changed", ["option", "request", "log"])
 def test_another_command_begins_afresh(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, changed: str
