@@ -7,27 +7,29 @@ record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, OutOfOrder
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.consume_queue_ext import ConsumeQueueExt
 from reput.sinks.consume_queue_ext_format import MAX_ADDR
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import ExtUnits, LogicBatch, QueueEntries
 from reput.sinks.queue_admission import QueueAdmission
-from reput.sinks.queue_files import QueueKind, Units, queue_directories
-from reput.sinks.queue_order import RowByRow
-from reput.sinks.queue_sink import Placement, Queue, QueueSink
+from reput.sinks.queue_files import QueueFiles, QueueKind, Units, queue_directories
+from reput.sinks.queue_order import RowByRow, Run, run_of
+from reput.sinks.queue_sink import Placement, Queue, QueueSink, no_queue
 from reput.sinks.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, consume_queue_directory
-from reput.source.batch_decoder import Bytes, Int64s
+from reput.sinks.wave_entries import WaveEntries
+from reput.source.batch_decoder import Bytes
 from reput.source.errors import SinkError
 
-_LOGIC_OFFSET_MAX = 2**63 - 1
 _WAY_OUT = "onDamage=quarantine leaves such records out of the queues and records them"
+_log = logging.getLogger(__name__)
 
 KIND = QueueKind(CONSUME_QUEUE, consume_queue_directory, ENTRY, "mappedFileSizeConsumeQueue")
 MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
@@ -36,6 +38,28 @@ MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
 def rounded_file_size(configured: int) -> int:
     """The size of a file in bytes: the setting rounded up to whole entries (``getMappedFileSizeConsumeQueue``)."""
     return -(-configured // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where a queue's next entries go: `blanks` pre-blank ones (C) from byte `begin` of the queue on, then they."""
+
+    begin: int
+    blanks: int
+    anomalies: AnomalyCounts = NO_ANOMALIES
+    first_out_of_order: OutOfOrder | None = None
+
+    @property
+    def end(self) -> int:
+        """Behind the blanks, in bytes of the queue."""
+        return self.begin + self.blanks * CQ_STORE_UNIT_SIZE
+
+    def with_blanks(self, entries: Bytes) -> Bytes:
+        """The blanks and `entries` (uint8[n, 20])."""
+        if not self.blanks:
+            return entries
+        blank = np.full(self.blanks, PRE_BLANK).view(np.uint8).reshape(-1, CQ_STORE_UNIT_SIZE)
+        return np.concatenate([blank, entries])
 
 
 @dataclass
@@ -53,56 +77,61 @@ class ConsumeQueue(Queue):
             The queue is new and cannot begin where the first record says.
         """
         entries, queue_offsets = incoming.entries, incoming.queue_offsets
-        begin, blanks, anomalies = self.end, 0, NO_ANOMALIES
-        if not self.files:
-            self.end = self._first_end(entries, queue_offsets, file_size)
-            blanks = self.end % file_size // CQ_STORE_UNIT_SIZE  # (C)
-            begin = self.end - self.end % file_size
-            anomalies = AnomalyCounts(pre_blank=1) if self.end else NO_ANOMALIES
-        empty_file = first = None
-        ahead = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE - self.end
-        if ahead < 0 or not self._runs_on(entries, queue_offsets):
-            rows = RowByRow(self.end, self.max_physic_offset)
-            rows.take(entries, queue_offsets)
-            entries, first = entries[rows.accepted], rows.first_out_of_order
-            anomalies += rows.anomalies
-            if rows.repeated_at == rows.end and rows.end % file_size == 0 and rows.end not in self.files:
-                empty_file = rows.end
-        elif ahead:  # (E): behind one gap, every later record of the queue is out of place
-            anomalies += AnomalyCounts(gap=len(entries))
-            at = int(entries.view(ENTRY)[0, 0]["physical_offset"])
-            first = OutOfOrder(at, int(queue_offsets[0]), self.end // CQ_STORE_UNIT_SIZE)
+        run = run_of(entries, queue_offsets)
+        extent = self.extend(run, file_size) if run is not None else None
+        if extent is not None:
+            return Placement(
+                extent.begin, extent.with_blanks(entries), None, extent.anomalies, extent.first_out_of_order
+            )
+        front = self._front(int(queue_offsets[0]), int(entries.view(ENTRY)[0, 0]["physical_offset"]), file_size)
+        rows = RowByRow(front.end, self.max_physic_offset)
+        rows.take(entries, queue_offsets)
+        entries = entries[rows.accepted]
+        self.end = rows.end
         if len(entries):
             last = entries.view(ENTRY)[-1, 0]
-            self.end += len(entries) * CQ_STORE_UNIT_SIZE
             self.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
-        if blanks:
-            blank = np.full(blanks, PRE_BLANK).view(np.uint8).reshape(-1, CQ_STORE_UNIT_SIZE)
-            entries = np.concatenate([blank, entries])
-        return Placement(begin, entries, empty_file, anomalies, first)
+        makes_file = rows.repeated_at == rows.end and rows.end % file_size == 0 and rows.end not in self.files
+        return Placement(
+            front.begin,
+            front.with_blanks(entries),
+            rows.end if makes_file else None,
+            front.anomalies + rows.anomalies,
+            rows.first_out_of_order,
+        )
 
-    def _first_end(self, entries: Bytes, queue_offsets: Int64s, file_size: int) -> int:
-        """Where the first entry of a queue goes."""
-        expected = int(queue_offsets[0]) * CQ_STORE_UNIT_SIZE
-        if not QueueAdmission(file_size, self.first_queue_offset_max).begins(queue_offsets[:1])[0]:
-            at = int(entries.view(ENTRY)[0, 0]["physical_offset"])
+    def extend(self, run: Run, file_size: int) -> Extent | None:
+        """Append entries that run on; None, with nothing moved, where the rules must look at each record.
+
+        Raises
+        ------
+        SinkError
+            See `place`.
+        """
+        front = self._front(run.first_offset, run.first_place, file_size)
+        ahead = run.first_offset * CQ_STORE_UNIT_SIZE - front.end
+        if ahead < 0 or run.first_end <= self.max_physic_offset:
+            return None
+        if ahead:  # (E): behind one gap, every later record of the queue is out of place
+            first = OutOfOrder(run.first_place, run.first_offset, front.end // CQ_STORE_UNIT_SIZE)
+            front = replace(front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first)
+        self.end = front.end + run.count * CQ_STORE_UNIT_SIZE
+        self.max_physic_offset = run.last_end
+        return front
+
+    def _front(self, first_offset: int, first_place: int, file_size: int) -> Extent:
+        """Where the next entry goes; a new queue may begin in the middle of a file."""
+        if self.files:
+            return Extent(self.end, 0)
+        end = first_offset * CQ_STORE_UNIT_SIZE
+        if not QueueAdmission(file_size, self.first_queue_offset_max).begins(np.array([first_offset]))[0]:
             msg = (
-                f"the first record of {self.topic!r}-{self.queue_id}, at offset {at}, has queue offset "
-                f"{int(queue_offsets[0])}: no queue begins there, the record is damaged; {_WAY_OUT}"
+                f"the first record of {self.topic!r}-{self.queue_id}, at offset {first_place}, has queue offset "
+                f"{first_offset}: no queue begins there, the record is damaged; {_WAY_OUT}"
             )
             raise SinkError(msg)
-        return expected
-
-    def _runs_on(self, entries: Bytes, queue_offsets: Int64s) -> bool:
-        """Whether every record is new and its queue offset the one after its predecessor's."""
-        view = entries.view(ENTRY)[:, 0]
-        places = view["physical_offset"]
-        return (
-            int(places[0]) + int(view["msg_size"][0]) > self.max_physic_offset
-            and int(queue_offsets[0]) <= int(queue_offsets[-1]) <= _LOGIC_OFFSET_MAX // CQ_STORE_UNIT_SIZE
-            and bool((np.diff(queue_offsets) == 1).all())  # it is 1 from Long.MAX_VALUE to Long.MIN_VALUE, too
-            and bool((places[1:] > places[:-1]).all())  # multi dispatch may send a message to its own queue again
-        )
+        anomalies = AnomalyCounts(pre_blank=1) if end else NO_ANOMALIES
+        return Extent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)
 
     def adopt(self, units: Units) -> bool:
         """See ``Queue.adopt``."""
@@ -112,6 +141,34 @@ class ConsumeQueue(Queue):
         last = units[int(real[-1])]
         self.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
         return True
+
+
+@dataclass(frozen=True)
+class PlacedQueue:
+    """A queue of a wave whose entries go to `extent`; its files up to `last_file` (-1: none) are there.
+
+    `number` is the queue's in the wave.
+    """
+
+    number: int
+    topic: bytes
+    queue_id: int
+    extent: Extent
+    last_file: int
+
+
+def write_placed_queues(
+    files: DurableFiles, mapped_file_size: int, wave: WaveEntries, queues: Iterable[PlacedQueue]
+) -> None:
+    """Write the entries of queues of a wave where they were placed, durably; `mapped_file_size` as the sink's.
+
+    Run again, it leaves the same bytes.
+    """
+    queue_files = QueueFiles(files, KIND, rounded_file_size(mapped_file_size))
+    for queue in queues:
+        entries = queue.extent.with_blanks(np.concatenate(wave.entries(queue.number)))
+        queue_files.write(queue.topic, queue.queue_id, queue.extent.begin, entries.reshape(-1).data, queue.last_file)
+    files.sync()
 
 
 class ConsumeQueueSink(QueueSink):
@@ -157,6 +214,45 @@ class ConsumeQueueSink(QueueSink):
             incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)
 
+    def write_wave(
+        self, batch: LogicBatch, wave: WaveEntries, write: Callable[[list[PlacedQueue]], None]
+    ) -> AnomalyCounts:
+        """See ``Sink.write``; the batch's entries are in `wave`, and have no ConsumeQueueExt units.
+
+        `write` does ``write_placed_queues`` for all that run on, and returns when they are durable; the others are
+        written here, by the rules for each record.
+
+        Raises
+        ------
+        SinkError
+            The batch does not begin where the sink ends.
+        """
+        if batch.end <= self.end_offset:
+            return NO_ANOMALIES
+        if batch.start != self.end_offset:
+            msg = f"{self.name} ends at {self.end_offset}, a wave begins at {batch.start}: it was cut for another end"
+            raise SinkError(msg)
+        met = BatchAnomalies(_log)
+        placed, others = [], []
+        for number, (key, run) in enumerate(zip(wave.queues, wave.runs(), strict=True)):
+            queue = self._queues.get(key) or self._new_queue(*key)
+            assert isinstance(queue, ConsumeQueue)
+            extent = queue.extend(run, self._files.file_size) if run is not None else None
+            if extent is None:
+                others.append(number)
+                continue
+            placed.append(PlacedQueue(number, *key, extent, queue.last_file))
+            self._note_files(queue, extent.begin, queue.end)
+            self._queues[key] = queue
+            met.note(*key, extent.anomalies, extent.first_out_of_order)
+        write(placed)
+        for number in others:
+            incoming = wave.queue_entries(number)
+            placement = self._append(incoming)
+            met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
+        self._commit(batch)
+        return met.close()
+
     def _put_ext_units(self, incoming: QueueEntries, units: ExtUnits, file_size: int) -> Bytes:
         """The entries with the addresses of their units in place of the tags codes.
 
@@ -173,12 +269,14 @@ class ConsumeQueueSink(QueueSink):
         codes[units.is_put] = np.where(addresses <= MAX_ADDR, addresses, tags_codes)
         return entries
 
-    def _load_queues(self, end_offset: int | None) -> None:
-        super()._load_queues(end_offset)
+    def _load_queues(self, end_offset: int | None, left_out: Callable[[bytes, int], bool] = no_queue) -> None:
+        super()._load_queues(end_offset, left_out)
         if self._ext_file_size is None:
             return
         self._exts.clear()
         for key in queue_directories(self._durable.root / CONSUME_QUEUE_EXT):
+            if left_out(*key):
+                continue
             ext = self._exts[key] = ConsumeQueueExt(self._durable, *key, self._ext_file_size)
             ext.recover()
             address = self._last_address(*key)

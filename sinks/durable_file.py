@@ -111,6 +111,19 @@ class DurableFiles:
         except OSError as error:
             raise _refused("replace", path, error) from error
 
+    def move(self, source: tuple[str, ...], target: tuple[str, ...]) -> None:
+        """Give a file or directory another name below the root, durably; nothing may be at `target`."""
+        old, new = self._path(source), self._path(target)
+        try:
+            self._make(new.parent)
+            self._sync_directories()
+            self._forget_below(old)
+            os.replace(old, new)
+            self._changed_directories.update((str(old.parent), str(new.parent)))
+            self._sync_directories()
+        except OSError as error:
+            raise _refused("move", old, error) from error
+
     def remove(self, *parts: str) -> None:
         """Remove a file; one that is missing is fine."""
         path = self._path(parts)
@@ -131,6 +144,7 @@ class DurableFiles:
         leftover = path.with_name(f".{path.name}.removed")
         try:
             _remove_below(leftover)
+            self._forget_below(path)
             if path.is_dir() and not path.is_symlink():
                 os.replace(path, leftover)
                 self._changed_directories.add(str(path.parent))
@@ -202,6 +216,13 @@ class DurableFiles:
         if descriptor is not None:
             os.close(descriptor)
 
+    def _forget_below(self, directory: Path) -> None:
+        """A directory is about to go: what is known of it, and of all below it, is no longer so."""
+        for known in [path for path in self._descriptors if _is_at(path, directory)]:
+            self._forget(known)
+        for names in (self._checked_directories, self._changed_directories):
+            names -= {path for path in names if _is_at(path, directory)}
+
     def _sync_files(self, paths: list[str]) -> None:
         if len(paths) > 1:
             with ThreadPoolExecutor(_SYNC_THREADS) as pool:
@@ -229,17 +250,22 @@ class DurableFiles:
             raise
 
 
-def write_scratch(directory: Path, data: bytes | memoryview) -> Path:
+def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:
     """Write a new file of a name of its own, without making it durable: a task's message to the driver."""
     try:
         descriptor, path = tempfile.mkstemp(dir=directory, suffix=".scratch")
         with os.fdopen(descriptor, "wb", buffering=0) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    view = view[file.write(view) :]
     except OSError as error:
         raise _refused("write a scratch file in", directory, error) from error
     return Path(path)
+
+
+def _is_at(path: str, place: Path) -> bool:
+    return Path(path) == place or place in Path(path).parents
 
 
 def _remove_below(directory: Path) -> None:

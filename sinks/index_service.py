@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
@@ -113,14 +113,34 @@ class IndexSink:
     def write(self, batch: LogicBatch) -> AnomalyCounts:
         """See ``Sink.write``; no record is an anomaly to the index, whose records come in log order."""
         part = part_to_write(self.name, self.end_offset, batch)
-        if part is None:
-            return NO_ANOMALIES
-        self._put(part.keys)
+        if part is not None:
+            self._write(batch, [part.keys])
+        return NO_ANOMALIES
+
+    def write_wave(self, batch: LogicBatch, keys: Iterable[KeyEntries]) -> None:
+        """See ``Sink.write``; the batch's keys are given in parts, in log order.
+
+        Raises
+        ------
+        SinkError
+            The batch does not begin where the sink ends.
+        """
+        if batch.end <= self.end_offset:
+            return
+        if batch.start != self.end_offset:
+            msg = f"{self.name} ends at {self.end_offset}, a wave begins at {batch.start}: it was cut for another end"
+            raise SinkError(msg)
+        self._write(batch, keys)
+
+    def _write(self, batch: LogicBatch, parts: Iterable[KeyEntries]) -> None:
+        last_key = -1
+        for keys in parts:
+            self._put(keys)
+            last_key = int(keys.offsets[-1]) if len(keys.offsets) else last_key
         # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
-        if batch.last_record is not None and batch.last_record.offset >= self.end_offset:
-            last_key = int(part.keys.offsets[-1]) if len(part.keys.offsets) else -1
-            if self._file is None or (self._file.is_full and batch.last_record.offset > last_key):
-                self._roll()
+        last = batch.last_record.offset if batch.last_record is not None else -1
+        if last >= self.end_offset and (self._file is None or (self._file.is_full and last > last_key)):
+            self._roll()
         self._files.sync()
         progress = SinkProgress(
             self._progress.start_offset,
@@ -130,7 +150,6 @@ class IndexSink:
         )
         self._record.store(progress)
         self._progress = progress
-        return NO_ANOMALIES
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``."""

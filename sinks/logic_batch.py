@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,9 @@ class KeyEntries:
     timestamps: Int64s
 
 
+NO_KEYS = KeyEntries(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 @dataclass(frozen=True)
 class LogicBatch:
     """The effects of `[start, end)` of the log on queues and index.
@@ -98,12 +101,8 @@ class LogicBatch:
             The windows overlap or leave a gap: a task's result is missing or came twice.
         """
         windows = in_log_order(windows)
-        first_store_timestamp, backwards = _merge_store_times(windows)
-        return cls(
-            start=windows["start"][0].as_py(),
-            end=windows["end"][-1].as_py(),
-            messages=sum(windows["messages"].to_pylist()),
-            last_record=last_fingerprint(windows),
+        return replace(
+            cls.without_effects(windows),
             queues=_merge_queues(windows),
             keys=KeyEntries(
                 _joined(windows, "key_hashes", ID),
@@ -112,6 +111,26 @@ class LogicBatch:
             ),
             batch_queues=_merge_batch_queues(windows),
             arrivals=_merge_arrivals(windows),
+        )
+
+    @classmethod
+    def without_effects(cls, results: pa.Table) -> LogicBatch:
+        """What tasks tell of the log itself (``SUMMARY_FIELDS``), put together; no queue has an entry.
+
+        Raises
+        ------
+        SinkError
+            See `merge`.
+        """
+        results = in_log_order(results)
+        first_store_timestamp, backwards = merge_store_times(results)
+        return cls(
+            start=results["start"][0].as_py(),
+            end=results["end"][-1].as_py(),
+            messages=sum(results["messages"].to_pylist()),
+            last_record=last_fingerprint(results),
+            queues=(),
+            keys=NO_KEYS,
             first_store_timestamp=first_store_timestamp,
             store_time_backwards=backwards,
         )
@@ -121,6 +140,14 @@ class LogicBatch:
         first = self.first_store_timestamp
         backwards = before is not None and first is not None and first < before.store_timestamp
         return AnomalyCounts(store_time_backwards=self.store_time_backwards + backwards)
+
+    def only(self, wanted: Callable[[bytes, int], bool]) -> LogicBatch:
+        """The same with some queues only, by topic and queue id."""
+        queues, batch_queues = (
+            tuple(queue for queue in each if wanted(queue.topic, queue.queue_id))
+            for each in (self.queues, self.batch_queues)
+        )
+        return replace(self, queues=queues, batch_queues=batch_queues)
 
     def after(self, offset: int) -> LogicBatch:
         """The same without the records before `offset`: what a sink that ends there still needs."""
@@ -144,7 +171,7 @@ def _after(queues: Iterable[QueueEntries], offset: int) -> tuple[QueueEntries, .
     return tuple(kept)
 
 
-def _merge_store_times(windows: pa.Table) -> tuple[int | None, int]:
+def merge_store_times(windows: pa.Table) -> tuple[int | None, int]:
     """The first record's store timestamp and the number of steps back, those between windows among them."""
     first = before = None
     backwards = 0

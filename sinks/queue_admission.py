@@ -9,6 +9,7 @@ import numpy as np
 
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
+from reput.sinks.queue_order import LOGIC_OFFSET_MAX
 from reput.sinks.store_path import consume_queue_directory
 from reput.source.batch_decoder import Int64s
 from reput.source.errors import SinkError
@@ -16,8 +17,6 @@ from reput.source.errors import SinkError
 HOSTILE_TOPIC = "HOSTILE_TOPIC"
 NEGATIVE_QUEUE_ID = "NEGATIVE_QUEUE_ID"
 BAD_QUEUE_OFFSET = "BAD_QUEUE_OFFSET"
-
-_LOGIC_OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class QueueAdmission:
 
     def begins(self, queue_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Whether a queue can begin with each of these queue offsets, as bool[n]."""
-        most = (_LOGIC_OFFSET_MAX - self.file_size) // CQ_STORE_UNIT_SIZE
+        most = (LOGIC_OFFSET_MAX - self.file_size) // CQ_STORE_UNIT_SIZE
         if self.first_queue_offset_max is not None:
             most = min(most, self.first_queue_offset_max)
         return (queue_offsets >= 0) & (queue_offsets <= most)

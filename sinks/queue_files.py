@@ -84,15 +84,19 @@ class QueueFiles:
         """Remove one file."""
         self._files.remove(*self._parts(topic, queue_id, file))
 
-    def write(self, topic: bytes, queue_id: int, at: int, data: memoryview) -> Iterator[int]:
-        """Write `data` from byte `at` of the queue on, file by file; yields each file before it is written to."""
-        while data:
-            file = at - at % self.file_size
-            yield file
+    def write(self, topic: bytes, queue_id: int, at: int, data: memoryview, last_file: int) -> None:
+        """Write `data` from byte `at` of the queue on; files that begin behind `last_file` (-1: all) are made first."""
+        for file in self.files_of(at, at + len(data)):
+            if file > last_file:
+                self.create(topic, queue_id, file)
             size = min(len(data), file + self.file_size - at)
             self._files.write(*self._parts(topic, queue_id, file), offset=at - file, data=data[:size])
             data = data[size:]
             at += size
+
+    def files_of(self, begin: int, end: int) -> range:
+        """Where each file begins that holds some of the bytes `[begin, end)` of a queue."""
+        return range(begin - begin % self.file_size, end, self.file_size) if end > begin else range(0)
 
     def written(self, topic: bytes, queue_id: int, file: int) -> Units:
         """The units of a file, without the hole at its end."""

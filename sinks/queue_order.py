@@ -1,10 +1,11 @@
-"""The broker's rules for records whose queue offsets do not simply run on (``ConsumeQueue#putMessagePositionInfo``).
+"""Whether records' queue offsets simply run on, and the broker's rules for those that do not.
 
-The letters are those of ``consume_queue``.
+``ConsumeQueue#putMessagePositionInfo``; the letters are those of ``consume_queue``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,58 @@ import numpy as np
 from reput.sinks.anomalies import AnomalyCounts, OutOfOrder
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY
 from reput.source.batch_decoder import Bytes, Int64s
+
+LOGIC_OFFSET_MAX = 2**63 - 1
+
+RUN = np.dtype(
+    [("first_offset", "<i8"), ("first_place", "<i8"), ("first_end", "<i8"), ("last_end", "<i8"), ("runs_on", "?")]
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` records of one queue, each with the queue offset after its predecessor's and behind it in the log.
+
+    `first_offset` is the first one's queue offset, `first_place` its place in the log; `first_end` and `last_end` are
+    the places where the first record and the last one end.
+    """
+
+    first_offset: int
+    count: int
+    first_place: int
+    first_end: int
+    last_end: int
+
+
+def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarray[Any, Any]:
+    """Whether each block of entries is a run, and what a `Run` of it says: `RUN` [blocks].
+
+    The blocks stand one behind the other in `entries` (uint8[n, 20]) and `queue_offsets`; each has at least one entry.
+    """
+    view: np.ndarray[Any, Any] = entries.view(ENTRY)[:, 0]
+    places = view["physical_offset"].astype(np.int64)
+    ends = np.cumsum(counts)
+    first, last = ends - counts, ends - 1
+    follows = np.ones(len(entries), bool)
+    # Multi dispatch may send a message to its own queue again.
+    follows[1:] = (queue_offsets[1:] - queue_offsets[:-1] == 1) & (places[1:] > places[:-1])
+    follows[first] = True
+    runs = np.empty(len(counts), RUN)
+    runs["first_offset"], runs["first_place"] = queue_offsets[first], places[first]
+    runs["first_end"] = places[first] + view["msg_size"][first]
+    runs["last_end"] = places[last] + view["msg_size"][last]
+    # The difference is 1 from Long.MAX_VALUE to Long.MIN_VALUE, too.
+    in_range = (queue_offsets[first] <= queue_offsets[last]) & (
+        queue_offsets[last] <= LOGIC_OFFSET_MAX // CQ_STORE_UNIT_SIZE
+    )
+    runs["runs_on"] = in_range & (np.logical_and.reduceat(follows, first) if len(counts) else True)
+    return runs
+
+
+def run_of(entries: Bytes, queue_offsets: Int64s) -> Run | None:
+    """The run that the entries of one queue are, None where they are none."""
+    *facts, runs_on = find_runs(entries, queue_offsets, np.array([len(entries)]))[0].tolist()
+    return Run(facts[0], len(entries), *facts[1:]) if runs_on else None
 
 
 class RowByRow:

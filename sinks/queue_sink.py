@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,11 @@ from reput.source.batch_decoder import Bytes
 from reput.source.errors import SinkError
 
 _log = logging.getLogger(__name__)
+
+
+def no_queue(_: bytes, __: int) -> bool:
+    """Of no queue."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,11 @@ class Queue(ABC):
     end: int = 0
     files: list[int] = field(default_factory=list)  # where each file begins
     max_physic_offset: int = 0
+
+    @property
+    def last_file(self) -> int:
+        """Where the last file begins, -1 without one."""
+        return self.files[-1] if self.files else -1
 
     @abstractmethod
     def place(self, incoming: QueueEntries, file_size: int) -> Placement:
@@ -118,6 +128,11 @@ class QueueSink(ABC):
         for incoming in self._incoming(part):
             placement = self._append(incoming)
             met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
+        self._commit(batch)
+        return met.close()
+
+    def _commit(self, batch: LogicBatch) -> None:
+        """Make durable what was written, then that it is the effect of every record before the batch's end."""
         self._durable.sync()
         progress = SinkProgress(
             self._progress.start_offset,
@@ -127,13 +142,20 @@ class QueueSink(ABC):
         )
         self._record.store(progress)
         self._progress = progress
-        return met.close()
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""
         progress = replace(self._progress, end_offset=end_offset, last_record=None)
         self._record.store(progress)
         self._progress = progress
+
+    def entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:
+        """The number that a progress record has of entries, without those of some queues, which may be damaged.
+
+        As `recover` does, it drops entries of records from `end_offset` on.
+        """
+        self._load_queues(end_offset, left_out)
+        return self._count_entries()
 
     def _count_entries(self) -> int:
         return sum(queue.end // self._unit_size for queue in self._queues.values())
@@ -143,20 +165,22 @@ class QueueSink(ABC):
         queue = self._queues.get(key) or self._new_queue(*key)
         placement = queue.place(incoming, self._files.file_size)
         data = np.ascontiguousarray(placement.entries).reshape(-1).data
-        for file in self._files.write(*key, placement.begin, data):
-            self._make_file(queue, file)
-        if placement.empty_file is not None:
-            self._make_file(queue, placement.empty_file)
+        self._files.write(*key, placement.begin, data, queue.last_file)
+        self._note_files(queue, placement.begin, placement.begin + len(data))
+        if placement.empty_file is not None and placement.empty_file > queue.last_file:
+            self._files.create(*key, placement.empty_file)
+            queue.files.append(placement.empty_file)
         self._queues[key] = queue
         return placement
 
-    def _make_file(self, queue: Queue, file: int) -> None:
-        if not queue.files or file > queue.files[-1]:
-            self._files.create(queue.topic, queue.queue_id, file)
-            queue.files.append(file)
+    def _note_files(self, queue: Queue, begin: int, end: int) -> None:
+        """The bytes `[begin, end)` of a queue were written, and the files for them made."""
+        queue.files += [file for file in self._files.files_of(begin, end) if file > queue.last_file]
 
-    def _load_queues(self, end_offset: int | None) -> None:
+    def _load_queues(self, end_offset: int | None, left_out: Callable[[bytes, int], bool] = no_queue) -> None:
         for topic, queue_id in self._files.queues():
+            if left_out(topic, queue_id):
+                continue
             queue = self._new_queue(topic, queue_id)
             queue.files = self._files.list(topic, queue_id)
             self._find_end(queue, end_offset)

@@ -31,6 +31,11 @@ class Scratch:
         for path in list(self.directory.iterdir()):
             self._files.remove(REPUT, SCRATCH, path.name)
 
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Remove files that tasks wrote."""
+        for path in paths:
+            self._files.remove(REPUT, SCRATCH, path.name)
+
     def take(self, paths: Iterable[str]) -> pa.Table:
         """The tables that tasks wrote, as one, in this order; the files are removed."""
         tables = []

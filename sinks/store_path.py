@@ -24,6 +24,13 @@ PROGRESS = "progress"
 SCRATCH = "scratch"
 SPARK_CHECKPOINT = "spark-checkpoint"
 QUARANTINE_FILE = "quarantine.jsonl"
+REBUILD = "rebuild"
+
+# Where `reput rebuild` works: an output of its own inside the one that it will change, its plan, what it put away.
+REBUILD_ROOT = (REPUT, REBUILD)
+REBUILD_PLAN = (*REBUILD_ROOT, "plan.json")
+REBUILD_SWAP = (*REBUILD_ROOT, "swap.json")
+REBUILD_OLD = (*REBUILD_ROOT, "old")
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TOPIC_LENGTH_MAX = 127

@@ -15,15 +15,14 @@ import numpy as np
 
 from reput.sinks.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.consume_queue import KIND, rounded_file_size
-from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE
 from reput.sinks.ext_units import ExtFiles, codes_agree, note_ext_units
 from reput.sinks.finding import Findings
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
 from reput.sinks.queue_files import QueueKind, Units
+from reput.sinks.queue_order import run_of
 from reput.sinks.queue_units import QueueUnits
 
 KINDS = {kind.top: kind for kind in (KIND, BATCH_KIND)}
-_LOGIC_OFFSET_MAX = (2**63 - 1) // CQ_STORE_UNIT_SIZE
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,12 @@ def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, f
     expected: Units = incoming.entries.view(kind.unit)[:, 0]
     places = expected["physical_offset"]
     queue = settings.units(kind.top, incoming.topic, incoming.queue_id)
-    in_order = bool((places[1:] > places[:-1]).all())
     if kind is KIND:
-        first, last = int(incoming.queue_offsets[0]), int(incoming.queue_offsets[-1])
-        in_order &= 0 <= first <= last <= _LOGIC_OFFSET_MAX and bool((np.diff(incoming.queue_offsets) == 1).all())
+        run = run_of(incoming.entries, incoming.queue_offsets)
+        in_order = run is not None and run.first_offset >= 0
+        first = int(incoming.queue_offsets[0])
     else:
+        in_order = bool((places[1:] > places[:-1]).all())
         first = queue.search(int(places[0]))
     agrees = False
     if in_order:

@@ -5,6 +5,7 @@ from __future__ import annotations
 # Each registers its commands, in the order of `reput --help`.
 from reput.streaming import (  # noqa: F401  isort: skip
     cli_tail,
+    cli_rebuild,
     cli_sql,
     cli_query,
     cli_maintenance,

@@ -128,6 +128,14 @@ PIPELINE_OPTIONS = (
         128 * 1024 * 1024,
         "one Parquet file each: few files, and enough tasks for every core",
     ),
+    Option(
+        "rebuildMaxBytesPerWave",
+        byte_count(1),
+        _BYTES,
+        2 * 1024 * 1024 * 1024,
+        "of reput rebuild: the log that is read at once, then placed and written; scratch files of two waves are about "
+        "a fifth of it, and a wave lost to a crash is read again",
+    ),
     Option("sparkMaster", _text, "a Spark master URL", "local[*]", "all cores of this machine"),
     Option(
         "sparkDriverMemory",

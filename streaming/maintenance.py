@@ -19,6 +19,7 @@ from reput.sinks.sink_progress import ProgressFile
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import ABORT, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, LOCK, REPUT, SPARK_CHECKPOINT
+from reput.sinks.swap import finish_swap
 from reput.source.errors import DataLossError, OutputError, StoreError
 from reput.source.log_reader import LogReader
 from reput.source.mapped_file_queue import MappedFileQueue
@@ -187,6 +188,8 @@ def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[
     lock = output / LOCK
     held = None if dry_run and not (lock.exists() and lock.stat().st_size) else StoreLock(output)
     try:
+        if not dry_run:
+            finish_swap(files)
         yield files, log
     finally:
         files.close()

@@ -19,10 +19,6 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Delta reads its snapshot with 50 tasks by default: too many for a table of one machine.
-    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
     # A task costs less over a local socket file than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -35,6 +31,13 @@ _SETTINGS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
+_DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Delta reads its snapshot with 50 tasks by default: too many for a table of one machine.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
 
 # In `reput tail` the JVM only plans and passes on; its optimising compiler would take the cores from the decoders.
 TAIL_SETTINGS = {
@@ -44,9 +47,15 @@ TAIL_SETTINGS = {
 
 
 def start_session(
-    name: str, *, master: str, driver_memory: str, log_file: Path | None, settings: Mapping[str, str] | None = None
+    name: str,
+    *,
+    master: str,
+    driver_memory: str,
+    log_file: Path | None,
+    settings: Mapping[str, str] | None = None,
+    with_delta: bool = True,
 ) -> SparkSession:
-    """Start Spark with Delta; its own messages go to `log_file` (None leaves them on the terminal).
+    """Start Spark, with Delta unless that is not needed; its own messages go to `log_file` (None: the terminal).
 
     Raises
     ------
@@ -59,14 +68,16 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name need not resolve
-    from delta import configure_spark_with_delta_pip  # noqa: PLC0415  its import starts reading jars
-
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", driver_memory)
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
+    for key, value in {**_SETTINGS, **(_DELTA_SETTINGS if with_delta else {}), **(settings or {})}.items():
         builder = builder.config(key, value)
     with _standard_error_to(log_file):
         try:
-            session: SparkSession = configure_spark_with_delta_pip(builder).getOrCreate()
+            if with_delta:
+                from delta import configure_spark_with_delta_pip  # noqa: PLC0415  its import starts reading jars
+
+                builder = configure_spark_with_delta_pip(builder)
+            session: SparkSession = builder.getOrCreate()
         except Exception as error:
             where = f"; see {log_file}" if log_file else ""
             msg = f"Spark does not start: {str(error).splitlines()[0]}{where}"

@@ -22,6 +22,7 @@ from reput.sinks.quarantine import Quarantine, expired_range, load_quarantine
 from reput.sinks.quarantine_table import QuarantineTable, quarantine_table_path
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import REPUT, SPARK_CHECKPOINT
+from reput.sinks.swap import finish_swap
 from reput.source.damage import STOP
 from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OptionError, OutputError
@@ -94,6 +95,7 @@ class Tail:
         with self._cleanup:
             self._cleanup.enter_context(StoreLock(self._paths.output))
             self._cleanup.callback(self._files.close)
+            finish_swap(self._files)
             check_taken_over(self._paths.output, [sink.name for sink in self._logic.sinks])
             recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
             ends = [sink.end_offset for sink in self._logic.sinks] or [self._log.initial_offset()]

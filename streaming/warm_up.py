@@ -13,6 +13,7 @@ from reput.sinks.logic_window import LogicNeeds, encode_window
 from reput.source.batch_decoder import decode_records
 from reput.source.message_columns import message_batch
 from reput.source.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
+from reput.source.range_cut import find_head
 from reput.source.range_reader import Window
 
 
@@ -26,6 +27,7 @@ def compile_kernels() -> None:
     decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
     assert len(decoded.columns) == 1
     message_batch(decoded.columns)
+    find_head(np.frombuffer(record, np.uint8), 0, 0, 0)  # read-only, as what it is used on
     window = encode_window(Window(0, size, decoded.columns), LogicNeeds())
     batch = LogicBatch.merge(pa.Table.from_batches([window]))
     chain_entries(np.zeros(1, np.int32), batch.keys.hashes, 1, np.empty(len(batch.keys.hashes), np.int32))

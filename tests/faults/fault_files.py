@@ -89,28 +89,39 @@ class FileNode:
 
 
 @dataclass
+class Transaction:
+    """Changes of two directories that reach the disk together, as a rename's do; whether they did, once settled."""
+
+    is_kept: bool | None = None
+
+
+@dataclass
 class DirectoryNode:
     """A directory's names: the durable ones, those the process sees, and the changes between them."""
 
     durable: dict[str, FileNode | DirectoryNode] = field(default_factory=dict)
     seen: dict[str, FileNode | DirectoryNode] = field(default_factory=dict)
-    changes: list[dict[str, FileNode | DirectoryNode | None]] = field(default_factory=list)
+    changes: list[tuple[dict[str, FileNode | DirectoryNode | None], Transaction]] = field(default_factory=list)
 
-    def change(self, names: dict[str, FileNode | DirectoryNode | None]) -> None:
+    def change(self, names: dict[str, FileNode | DirectoryNode | None], transaction: Transaction | None = None) -> None:
         """Names that appear, or vanish (None), together."""
-        self.changes.append(names)
+        self.changes.append((names, transaction or Transaction()))
         self.seen = _changed(self.seen, names)
 
     def sync(self) -> None:
         """What is seen is durable."""
+        for _, transaction in self.changes:
+            transaction.is_kept = True
         self.durable, self.changes = dict(self.seen), []
 
     def lose(self, rng: Random) -> dict[str, FileNode | DirectoryNode]:
         """Names that may be found after a power failure: each change happened or not."""
         chance = rng.choice([0, 0.5, 1])
         names = self.durable
-        for change in self.changes:
-            if rng.random() < chance:
+        for change, transaction in self.changes:
+            if transaction.is_kept is None:
+                transaction.is_kept = rng.random() < chance
+            if transaction.is_kept:
                 names = _changed(names, change)
         return names
 
@@ -143,8 +154,12 @@ class Disk:
 
     def rename(self, source: str | Path, target: str | Path) -> None:
         """Both names change at once."""
-        node = self.find(source)
-        self.find(Path(source).parent).change({Path(source).name: None, Path(target).name: node})
+        node, transaction = self.find(source), Transaction()
+        if Path(source).parent == Path(target).parent:
+            self.find(Path(source).parent).change({Path(source).name: None, Path(target).name: node}, transaction)
+            return
+        self.find(Path(source).parent).change({Path(source).name: None}, transaction)
+        self.find(Path(target).parent).change({Path(target).name: node}, transaction)
 
     def lose_power(self, rng: Random) -> None:
         """Put on the real disk what may be left; from here on that is durable."""
@@ -187,7 +202,7 @@ class FaultyOs:
         self._nodes: dict[int, FileNode | DirectoryNode] = {}
 
     def __getattr__(self, name: str) -> Any:
-        assert name.isupper() or name in {"fspath", "path", "strerror"}, f"os.{name} is unknown to the twin"
+        assert name.isupper() or name in {"fspath", "path", "strerror", "fdopen"}, f"os.{name} is unknown to the twin"
         return getattr(os, name)
 
     def _count(self, name: str) -> None:

@@ -35,7 +35,7 @@ def test_version_and_help() -> None:
     runner = CliRunner()
     version = runner.invoke(cli.app, ["--version"])
     assert (0, f"reput {reput.__version__}\n") == (version.exit_code, version.output)
-    for command in ("tail", "sql"):
+    for command in ("tail", "rebuild", "sql"):
         shown = runner.invoke(cli.app, [command, "--help"])
         assert shown.exit_code == 0
         assert f"Example: reput {command}" in shown.output
@@ -188,3 +188,19 @@ def test_a_job_that_spark_spoils_is_run_again() -> None:
     for failures in (["spoilt"] * 3, ["reput.source.errors.DataLossError: gone"]):
         with pytest.raises(RuntimeError, match=failures[-1]):
             run_job(Job(*failures), None, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--only", "queues"], 2, "consumequeue, index or table wanted"),
+        (["--from", "1"], 2, "--from 1 is inside the record at 0"),
+        (["--topic", "T"], 1, "has no queues"),
+        (["--topic", "../x"], 1, "is no name that a broker accepts"),
+    ],
+)
+def test_wrong_rebuilds(store: Path, tmp_path: Path, options: list[str], code: int, message: str) -> None:
+    """`reput rebuild` says what it wants before Spark is started."""
+    arguments = ["rebuild", "--store", str(store), "--output", str(tmp_path / "out"), *options]
+    result = CliRunner().invoke(cli.app, arguments)
+    assert (result.exit_code, message in result.output) == (code, True), result.output

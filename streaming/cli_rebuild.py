@@ -1,0 +1,89 @@
+"""`reput rebuild`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.streaming.cli_app import BrokerConf, Json, Store, app, run_or_fail, set_up_logging
+
+
+@app.command(epilog="Example: reput rebuild --store /data/store --broker-conf /data/broker.conf --output /data/reput")
+def rebuild(
+    store: Store,
+    output: Annotated[
+        Path, typer.Option(help="Its consumequeue/ index/ checkpoint are replaced at the end; may be the store itself.")
+    ],
+    broker_conf: BrokerConf = None,
+    table: Annotated[
+        Path | None, typer.Option(help="The Delta table; gets what it has not yet (an empty one gets all).")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Make only this topic's queues again, in an output that has the others.")
+    ] = None,
+    queue_id: Annotated[int | None, typer.Option(min=0, help="Of --topic, only this queue.")] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="A topic that gets no queues; its keys are in the index all the same. May be repeated."),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="consumequeue, index or table: leave the others as they are.")
+    ] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, help="First physical offset; where a record begins. [default: all]")
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", min=0, help="Physical offset to stop at (exclusive). [default: all]")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="The Spark master; same as -o sparkMaster=URL. [default: all cores]")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A file like conf/reput.toml; broker.conf and the command line beat it.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="name=value, any option of conf/reput.toml; may be repeated."),
+    ] = None,
+    as_json: Json = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")] = False,
+) -> None:
+    """Make queues, index and table from a commitlog, in parallel; stopped, the same command goes on.
+
+    The output keeps what it has until all is made. 'reput tail' goes on where the rebuild ended.
+    """
+    began = time.monotonic()
+    from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
+    from reput.streaming.rebuild import Rebuild  # noqa: PLC0415
+    from reput.streaming.rebuild_report import RebuildProgress  # noqa: PLC0415
+    from reput.streaming.rebuild_request import RebuildRequest  # noqa: PLC0415
+    from reput.streaming.rebuild_tasks import SparkTasks  # noqa: PLC0415
+    from reput.streaming.session import TAIL_SETTINGS, start_session  # noqa: PLC0415
+
+    set_up_logging()
+
+    def run() -> None:
+        overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
+        settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
+        request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end)
+        with Rebuild(settings, request, RebuildProgress(began)) as job:
+            spark = start_session(
+                "reput rebuild",
+                master=settings["sparkMaster"],
+                driver_memory=settings["sparkDriverMemory"],
+                log_file=None if verbose else job.spark_log,
+                settings=TAIL_SETTINGS,
+                with_delta=request.makes_table,
+            )
+            try:
+                tasks = SparkTasks(spark)
+                tasks.start_workers()
+                report = job.run(tasks, spark)
+            finally:
+                spark.stop()
+        typer.echo(report.to_json() if as_json else report.text())
+
+    run_or_fail(run)

@@ -1,0 +1,145 @@
+"""`reput rebuild`: make queues, index and table from the log side by side, then put them in place.
+
+The log is read in waves. Tasks read a wave's ranges; while the next wave is read, this one is placed and written. What
+is made lies in a directory of its own until all of it is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.message_table import MessageTable
+from reput.sinks.store_lock import StoreLock
+from reput.sinks.store_path import REBUILD_ROOT, REPUT
+from reput.sinks.swap import finish_swap, swap
+from reput.source.errors import CommitLogRewoundError
+from reput.source.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.streaming.config import PipelineConfig
+from reput.streaming.logic_sinks import LogicSinks
+from reput.streaming.rebuild_output import OutputChange
+from reput.streaming.rebuild_plan import RebuildPlan
+from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
+from reput.streaming.rebuild_request import RebuildRequest, only_index, only_queues
+from reput.streaming.rebuild_tasks import Tasks
+from reput.streaming.rebuild_waves import Waves
+from reput.streaming.rebuild_writers import IndexWriter, PlacedQueueTasks, QueueWriter, TableWriter, WaveWriter
+from reput.streaming.recovery import aligned, recover_sinks
+from reput.streaming.tail import TailPaths, check_paths
+
+_log = logging.getLogger("reput")
+_SPARK_LOG = "spark.log"
+
+
+class Rebuild:
+    """One rebuild: take the output and find what is to be done (on entering), do it, give the output back."""
+
+    def __init__(self, config: PipelineConfig, request: RebuildRequest, progress: RebuildProgress) -> None:
+        request.check(config)
+        self._config = config
+        self._request = request
+        self._progress = progress
+        self._log = LogReader(SourceOptions.parse(config.source_options()))
+        self._files = DurableFiles(request.output)
+        self._root = request.output.joinpath(*REBUILD_ROOT)
+        self._change = OutputChange(config, request, self._files)
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Rebuild:
+        """Check paths, store and options, lock the output; all before Spark is needed.
+
+        Raises
+        ------
+        ReputError
+            With a message for the user.
+        """
+        check_paths(self._config.log_directories, TailPaths(self._request.output, self._request.table, None))
+        # A store that cannot be read leaves no trace in the output.
+        self._log.queue().check_no_hole(self._request.start or 0)
+        with self._cleanup:
+            self._cleanup.enter_context(StoreLock(self._request.output))
+            self._cleanup.callback(self._files.close)
+            if finish_swap(self._files):
+                _log.info("finished putting in place what an earlier rebuild made")
+            self._change.check()
+            end = self._change.end(self._log)
+            self._plan = RebuildPlan.take_up(self._files, self._config, self._request, self._log, end)
+            self._cleanup = self._cleanup.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
+
+    @property
+    def spark_log(self) -> Path:
+        """Where Spark's own messages go."""
+        return self._files.make_directory(REPUT) / _SPARK_LOG
+
+    def run(self, tasks: Tasks, spark: SparkSession | None = None) -> RebuildReport:
+        """Make everything and put it in place; the message table needs `spark`.
+
+        Raises
+        ------
+        ReputError
+            With a message for the user; the output is as it was.
+        """
+        with ExitStack() as cleanup:
+            try:
+                writers = self._open(tasks, spark, cleanup)
+            except CommitLogRewoundError as error:
+                _log.warning("%s; beginning the rebuild afresh", error)
+                cleanup.close()
+                RebuildPlan.drop(self._files)
+                self._plan = RebuildPlan.take_up(
+                    self._files, self._config, self._request, self._log, self._change.end(self._log)
+                )
+                writers = self._open(tasks, spark, cleanup)
+            start = min(sink.end_offset for writer in writers for sink in writer.sinks)
+            start = max(self._plan.start, aligned(self._log, start))
+            self._progress.begin(self._plan.start, start, self._plan.end)
+            Waves(tasks, self._config, self._request, self._log, self._root, writers, self._progress).run(
+                start, self._plan.end
+            )
+        began = time.monotonic()
+        moves = self._change.prepare()
+        if moves:
+            swap(self._files, moves)
+        else:
+            RebuildPlan.drop(self._files)
+        self._progress.add_seconds("swap", time.monotonic() - began)
+        return self._progress.report(self._change.counts)
+
+    def _open(self, tasks: Tasks, spark: SparkSession | None, cleanup: ExitStack) -> list[WaveWriter]:
+        """The sinks, recovered; each has files of its own, since each is written by a thread of its own."""
+        writers: list[WaveWriter] = []
+        if self._request.makes_queues(self._config):
+            logic = LogicSinks.open(only_queues(self._config), self._own_files(cleanup))
+            write = PlacedQueueTasks(tasks, self._root, self._config["mappedFileSizeConsumeQueue"])
+            writers.append(QueueWriter(logic.sinks, write))
+        if self._request.makes_index(self._config):
+            index = LogicSinks.open(only_index(self._config), self._own_files(cleanup)).index
+            assert index is not None
+            writers.append(IndexWriter(index))
+        for writer in writers:
+            recover_sinks(writer.sinks, self._log_from_start(), fail_on_data_loss=True)
+        if self._request.makes_table:
+            assert spark is not None
+            assert self._request.table is not None
+            table = MessageTable(spark, self._request.table, self._config["broker"], self._files)
+            recover_sinks([table], self._log_from_start(), fail_on_data_loss=self._config["failOnDataLoss"])
+            writers.append(TableWriter(table))
+        return writers
+
+    def _own_files(self, cleanup: ExitStack) -> DurableFiles:
+        files = DurableFiles(self._root)
+        cleanup.callback(files.close)
+        return files
+
+    def _log_from_start(self) -> LogReader:
+        return LogReader(SourceOptions.parse(self._config.source_options(startingOffset=self._plan.start)))

@@ -1,0 +1,154 @@
+"""One wave of a rebuild: a Spark job reads its ranges of the log side by side, and their ends are proven."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from reput.sinks.logic_window import WINDOW_SCHEMA, LogicNeeds, encode_window
+from reput.sinks.message_file import PART_SCHEMA, PartWriter
+from reput.sinks.range_entries import PIECE_SCHEMA, QueueFilter, write_pieces
+from reput.sinks.scratch import hand_over
+from reput.source.dispatch_request import OffsetRange
+from reput.source.errors import CorruptRecordError, SinkError
+from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.offset_range import limit, split
+from reput.source.range_cut import RangeCut, cut_ranges
+from reput.source.range_reader import DecodeOptions, read_windows
+from reput.streaming.rebuild_tasks import Tasks
+
+
+@dataclass(frozen=True)
+class RangeResult:
+    """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
+
+    `pieces` are rows of ``PIECE_SCHEMA`` (only paths if by window), `parts` of ``PART_SCHEMA``.
+    """
+
+    start: int
+    end: int
+    is_whole: bool
+    pieces: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RangeTask:
+    """What a task does with a range; made by the driver.
+
+    Attributes
+    ----------
+    needs
+        What queues and index need of it; None for neither.
+    by_window
+        Hand over the windows as `tail` does (``scratch``), instead of whole pieces (``range_entries``).
+    part_writer
+        Writes the range's file of the table; None for no table.
+    """
+
+    decode: DecodeOptions
+    needs: LogicNeeds | None
+    wanted: QueueFilter
+    by_window: bool
+    scratch: Path
+    part_writer: PartWriter | None
+
+    def __call__(self, cut: RangeCut) -> RangeResult:
+        """Read a range; a failure at an end that is not proven is told, since it may be the end that is wrong."""
+        span = cut.settle()
+        try:
+            pieces = list(self._pieces(span))
+            parts = self.part_writer.write(span).to_pylist() if self.part_writer else []
+        except CorruptRecordError:
+            if cut.is_start_proven and cut.is_end_proven:
+                raise
+            return RangeResult(span.start, span.end, is_whole=False)
+        return RangeResult(span.start, span.end, is_whole=True, pieces=pieces, parts=parts)
+
+    def _pieces(self, span: OffsetRange) -> Iterator[dict[str, Any]]:
+        if self.needs is None or span.start == span.end:
+            return
+        windows = read_windows(span.file, span.start, span.end, self.decode)
+        if self.by_window:
+            needs = self.needs
+            handed = hand_over(self.scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
+            yield {"scratch": handed["path"][0].as_py()}
+            return
+        for piece in write_pieces(windows, self.needs, self.wanted, self.scratch):
+            yield from piece.to_pylist()
+
+
+@dataclass(frozen=True)
+class Wave:
+    """`[start, end)` of the log, both proven: the pieces (``PIECE_SCHEMA``; only paths if by window), the parts."""
+
+    start: int
+    end: int
+    pieces: tuple[dict[str, Any], ...]
+    parts: tuple[dict[str, Any], ...]
+
+    @property
+    def scratch(self) -> list[Path]:
+        """The pieces' scratch files, in log order."""
+        return [Path(piece["scratch"]) for piece in self.pieces]
+
+    def piece_table(self) -> pa.Table:
+        """The pieces as a table."""
+        return pa.Table.from_pylist(list(self.pieces), PIECE_SCHEMA)
+
+    def part_table(self) -> pa.Table:
+        """The table's files."""
+        return pa.Table.from_pylist(list(self.parts), PART_SCHEMA)
+
+
+def read_wave(
+    tasks: Tasks,
+    queue: MappedFileQueue,
+    span: tuple[int, int],
+    task: RangeTask,
+    *,
+    bytes_a_range: int,
+    bytes_a_wave: int,
+) -> Wave:
+    """Read about `bytes_a_wave` bytes of `span` from its start on; both its ends are proven places.
+
+    Raises
+    ------
+    CorruptRecordError
+        A record in the middle of the log fails its checks (as the text of Spark's exception).
+    """
+    start, end = span
+    cuts = cut_ranges(queue, start, end, bytes_a_range, bytes_a_wave)
+    results = _read(tasks, task, cuts)
+    while (bad := next((number for number, result in enumerate(results) if not result.is_whole), None)) is not None:
+        # Each range before it was read to where the next begins, so this one's start is proven. To its segment's
+        # last cut, the records are followed here.
+        begin = results[bad].start
+        last = max(number for number, cut in enumerate(cuts) if cut.file == cuts[bad].file)
+        stop = cuts[last].end
+        if not cuts[last].is_end_proven:
+            stop = limit(queue, begin, cuts[last].stop, max(1, stop - begin), None)
+        walked = [_proven(each) for each in split(queue, begin, stop, bytes_a_range)]
+        results[bad : last + 1] = _read(tasks, task, walked)
+        cuts[bad : last + 1] = walked
+    for result, after in zip(results, results[1:], strict=False):
+        if result.end != after.start:
+            msg = f"ranges of the log do not follow each other: one ends at {result.end}, the next is {after.start}"
+            raise SinkError(msg)
+    pieces = tuple(piece for result in results for piece in result.pieces)
+    parts = tuple(part for result in results for part in result.parts)
+    return Wave(start, results[-1].end, pieces, parts)
+
+
+def _proven(span: OffsetRange) -> RangeCut:
+    return RangeCut(span.file, span.start, span.end, span.end, is_start_proven=True, is_end_proven=True)
+
+
+def _read(tasks: Tasks, task: RangeTask, cuts: Sequence[RangeCut]) -> list[RangeResult]:
+    results = tasks.run(lambda number: json.dumps(asdict(task(cuts[number]))), len(cuts))
+    return [RangeResult(**json.loads(result)) for result in results]

@@ -1,0 +1,127 @@
+"""The waves of a rebuild: each is written while the next one is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.message_file import PartWriter
+from reput.sinks.message_table import MessageTable
+from reput.sinks.scratch import Scratch
+from reput.sinks.sink_progress import RecordFingerprint
+from reput.sinks.wave_entries import WaveEntries
+from reput.source.log_reader import LogReader
+from reput.streaming.config import PipelineConfig
+from reput.streaming.logic_sinks import LogicSinks
+from reput.streaming.rebuild_report import RebuildProgress
+from reput.streaming.rebuild_request import RebuildRequest
+from reput.streaming.rebuild_tasks import Tasks
+from reput.streaming.rebuild_wave import RangeTask, Wave, read_wave
+from reput.streaming.rebuild_writers import TableWriter, WaveEffects, WaveWriter
+
+
+class Waves:
+    """Reads wave after wave, and has each written while the next is read."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        config: PipelineConfig,
+        request: RebuildRequest,
+        log: LogReader,
+        root: Path,
+        writers: Sequence[WaveWriter],
+        progress: RebuildProgress,
+    ) -> None:
+        """The writers' sinks are recovered; `root` is where the rebuild works."""
+        self._tasks = tasks
+        self._config = config
+        self._log = log
+        self._writers = writers
+        self._progress = progress
+        self._wanted = request.queue_filter
+        needs = LogicSinks.open(config, DurableFiles(root)).needs
+        queues, index = request.makes_queues(config), request.makes_index(config)
+        self._needs = replace(needs, consume_queue=queues, index=index) if queues or index else None
+        self._by_window = queues and (needs.ext or bool(needs.batch_topics))
+        self._scratch = Scratch(DurableFiles(root))
+        self._scratch.clear()
+        # The wave before in this run, and its last record.
+        self._before: tuple[int, RecordFingerprint | None] = (-1, None)
+
+    def run(self, start: int, end: int) -> None:
+        """Do all waves of `[start, end)`, both places where records begin or end."""
+        # A wave ends where a sink does that is ahead of the others: a sink takes a wave whole or not at all.
+        ends = {sink.end_offset for writer in self._writers for sink in writer.sinks}
+        with ThreadPoolExecutor(len(self._writers) + 1) as pool:
+            writing: Future[None] | None = None
+            while start < end:
+                wave = self._read(start, min(stop for stop in {*ends, end} if start < stop <= end))
+                start = wave.end
+                if writing is not None:
+                    writing.result()
+                writing = pool.submit(self._write, wave, pool)
+            if writing is not None:
+                writing.result()
+
+    def _read(self, start: int, end: int) -> Wave:
+        began = time.monotonic()
+        table, decode = self._table, self._log.decode_options
+        writer = None
+        if table is not None:
+            writer = PartWriter(str(table.path), self._config["broker"], table.end_offset, decode)
+        task = RangeTask(decode, self._needs, self._wanted, self._by_window, self._scratch.directory, writer)
+        wave = read_wave(
+            self._tasks,
+            self._log.queue(),
+            (start, end),
+            task,
+            bytes_a_range=self._config["tableMaxBytesPerPartition" if table else "maxBytesPerPartition"],
+            bytes_a_wave=self._config["rebuildMaxBytesPerWave"],
+        )
+        self._progress.add_seconds("read", time.monotonic() - began)
+        return wave
+
+    @property
+    def _table(self) -> MessageTable | None:
+        return next((writer.table for writer in self._writers if isinstance(writer, TableWriter)), None)
+
+    def _write(self, wave: Wave, pool: ThreadPoolExecutor) -> None:
+        began = time.monotonic()
+        effects = self._effects(wave)
+        written = [pool.submit(writer.write, effects) for writer in self._writers]
+        anomalies = sum((future.result() for future in written), NO_ANOMALIES) + self._record_anomalies(effects.batch)
+        self._scratch.remove(wave.scratch)
+        self._progress.add_seconds("write", time.monotonic() - began)
+        self._progress.on_wave(wave.end, *_counts(wave, effects), anomalies)
+
+    def _effects(self, wave: Wave) -> WaveEffects:
+        parts = wave.part_table() if wave.parts else None
+        if not wave.pieces:
+            return WaveEffects(None, None, parts)
+        if self._by_window:
+            batch = LogicBatch.merge(self._scratch.take(map(str, wave.scratch))).only(self._wanted.takes)
+            return WaveEffects(batch, None, parts)
+        return WaveEffects(LogicBatch.without_effects(wave.piece_table()), WaveEntries(wave.scratch), parts)
+
+    def _record_anomalies(self, batch: LogicBatch | None) -> AnomalyCounts:
+        if batch is None:
+            return NO_ANOMALIES
+        end, before = self._before
+        before = before if end == batch.start else None
+        self._before = batch.end, batch.last_record or before
+        return batch.anomalies(before)
+
+
+def _counts(wave: Wave, effects: WaveEffects) -> tuple[int, int]:
+    """A wave's messages and keys."""
+    if effects.batch is None:
+        return sum(part["messages"] for part in wave.parts), 0
+    keys = effects.entries.key_count if effects.entries else len(effects.batch.keys.hashes)
+    return effects.batch.messages, keys

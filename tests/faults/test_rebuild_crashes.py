@@ -1,0 +1,174 @@
+"""G6 for `reput rebuild`: stopped at any call, the output has what it had or all that is new, and the next run ends."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from faults.crash_shapes import NothingKept
+from faults.fault_files import Disk, Stopped, fail_at, stop_at, system
+from rebuild_runner import rebuild
+from sink_runner import MEMORY, SMALL, dispatch_store, files_below, no_fsync, write_log
+from unit.outputs import config_of, messages_of
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.swap import finish_swap
+from reput.source.errors import OutputError
+
+Tree = dict[str, bytes]
+REQUESTS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "index": {"only": "index"},
+    "queue": {"topic": "A", "queue_id": 0},
+}
+
+
+class Case:
+    """An output of a shorter log with other sizes, and what a rebuild makes of it."""
+
+    def __init__(self, root: Path, request: dict[str, Any]) -> None:
+        write_log(root / "store" / "commitlog", messages_of(Random(3), 40))
+        self.config = config_of(root / "store", SMALL, "rebuildMaxBytesPerWave=2500", "maxBytesPerPartition=900")
+        self.request = request
+        self.out, self.before = root / "out", root / "before"
+        with no_fsync():
+            dispatch_store(self.config, self.before)
+            for path in (self.before / "consumequeue" / "A" / "0").iterdir():
+                path.write_bytes(bytes(60))  # what is to be made again
+            for path in (self.before / "index").iterdir():
+                path.write_bytes(bytes(path.stat().st_size))
+            (self.before / "lock").write_bytes(b"lock")
+            (self.before / "reput" / "spark-checkpoint" / "logic").mkdir(parents=True)
+            (self.before / "reput" / "spark-checkpoint" / "logic" / "metadata").write_bytes(b"{}")
+            shutil.copytree(self.before, self.out)
+            rebuild(self.config, self.out, **request)
+        self.old, self.new = tree(self.before), tree(self.out)
+        assert self.old != self.new
+
+    def restore(self) -> Disk:
+        shutil.rmtree(self.out)
+        shutil.copytree(self.before, self.out)
+        return Disk(self.out)
+
+    def run(self) -> None:
+        rebuild(self.config, self.out, **self.request)
+
+    def check(self, *, finish: bool) -> None:
+        """Taken by anybody, the output is the old one or the new one; rebuilt again, it is the new one."""
+        with no_fsync():
+            if finish:
+                files = DurableFiles(self.out)
+                finish_swap(files)
+                files.close()
+                assert tree(self.out) in (self.old, self.new)
+            self.run()
+            assert tree(self.out) == self.new
+            assert not (self.out / "reput" / "rebuild").exists()
+
+
+def tree(root: Path) -> Tree:
+    """All files, index files by number: their names are a clock's; nothing of a rebuild that was stopped."""
+    stopped = ("reput/rebuild/", "reput/.rebuild.removed/")
+    files = {path: data for path, data in files_below(root).items() if not path.startswith(stopped)}
+    names = [path for path in files if path.startswith("index/")]
+    for number, name in enumerate(names):
+        files[f"index/{number}"] = files.pop(name)
+    record = json.loads(files.pop("reput/progress/index.json"))
+    assert record["state"].pop("file") in {Path(name).name for name in names}
+    return {**files, "index record": json.dumps(record).encode()}
+
+
+@pytest.fixture(scope="module", params=REQUESTS)
+def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        yield Case(Path(directory), REQUESTS[request.param])
+
+
+def stop_at_calls(case: Case, loss: str, numbers: Iterator[int]) -> int:
+    for number in numbers:
+        disk = case.restore()
+        with system(disk, stop_at(number)):
+            try:
+                case.run()
+                lived = True
+            except Stopped:
+                lived = False
+        if loss != "kill":
+            disk.lose_power(NothingKept() if loss == "power" else Random(number))
+        case.check(finish=bool(number // 2 % 2))
+        if lived:
+            return number
+    raise AssertionError
+
+
+@pytest.mark.parametrize("loss", ["kill", "power", "power, some kept"])
+def test_stop_at_calls(case: Case, loss: str, record_property: Callable[[str, object], None]) -> None:
+    """Killed, or without power, before calls that change the disk: every 13th, other ones each time."""
+    first = ["kill", "power", "power, some kept"].index(loss) * 4 + 1
+    last = stop_at_calls(case, loss, itertools.count(first, 13))
+    record_property("crash_points", last)
+    assert last > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["kill", "power", "power, some kept"])
+def test_stop_at_every_call(case: Case, loss: str) -> None:
+    """The same at every call."""
+    stop_at_calls(case, loss, itertools.count(1))
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_stop_at_calls_of_the_swap(case: Case, step: int) -> None:
+    """From the note of the swap on, the new output is what anybody finds who takes it."""
+    for number in itertools.count(1, step):
+        disk = case.restore()
+        swapping = False
+
+        def fault(call: int, name: str, at: int = number) -> None:
+            nonlocal swapping, first
+            swapping = swapping or (case.out / "reput" / "rebuild" / "swap.json").exists()
+            if swapping:
+                first = first or call
+                if call >= first + at - 1:
+                    raise Stopped
+
+        first = 0
+        with system(disk, fault):
+            try:
+                case.run()
+                lived = True
+            except Stopped:
+                lived = False
+        if number % 2:
+            disk.lose_power(Random(number))
+        with no_fsync():
+            files = DurableFiles(case.out)
+            finish_swap(files)
+            files.close()
+        assert tree(case.out) in ((case.old, case.new) if number == 1 else (case.new,))
+        if lived:
+            break
+    assert number > 8
+
+
+@pytest.mark.parametrize("code", [5, 28], ids=["EIO", "ENOSPC"])
+def test_errors_of_the_system(case: Case, code: int) -> None:
+    """Calls fail once: one clear error, and the next run heals."""
+    for number in itertools.count(1, 29):
+        disk = case.restore()
+        with system(disk, fail_at(number, code)) as faulty:
+            try:
+                case.run()
+            except OutputError as error:
+                assert str(case.out) in str(error)  # noqa: PT017
+            done = faulty.calls < number
+        case.check(finish=number % 2 == 0)
+        if done:
+            return

@@ -1,0 +1,35 @@
+"""Run `reput rebuild` without Spark: its tasks one after the other in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from reput.streaming.config import PipelineConfig
+from reput.streaming.rebuild import Rebuild
+from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
+from reput.streaming.rebuild_request import RebuildRequest
+
+
+class LocalTasks:
+    """Runs pieces of work here, in a random order."""
+
+    def __init__(self, parallelism: int = 3, seed: int = 0) -> None:
+        self.parallelism = parallelism
+        self._rng = Random(seed)
+        #: How many pieces were run.
+        self.count = 0
+
+    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+        order = list(range(count))
+        self._rng.shuffle(order)
+        self.count += count
+        results = {number: work(number) for number in order}
+        return [results[number] for number in range(count)]
+
+
+def rebuild(config: PipelineConfig, output: Path, **request: object) -> RebuildReport:
+    """Rebuild an output, `request` as in `RebuildRequest`."""
+    with Rebuild(config, RebuildRequest(output, **request), RebuildProgress()) as job:  # type: ignore[arg-type]
+        return job.run(LocalTasks())

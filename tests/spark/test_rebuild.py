@@ -1,0 +1,104 @@
+"""`reput rebuild` on Spark: the brokers' bytes and a table; killed and gone on; `tail` behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import BrokerStore
+from pyspark.sql import SparkSession
+from record_writer import CommitLogWriter, Message, encode
+from spark.test_tail import rows, run_tail
+from store_compare import differing_bytes
+
+from reput.streaming import rebuild_writers
+from reput.streaming.config import load_config
+from reput.streaming.rebuild import Rebuild
+from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
+from reput.streaming.rebuild_request import RebuildRequest
+from reput.streaming.rebuild_tasks import SparkTasks
+
+pytestmark = pytest.mark.spark
+
+GetStore = Callable[[str], BrokerStore]
+
+
+def run_rebuild(
+    spark: SparkSession, store: Path, output: Path, *options: str, conf: Path | None = None, **request: object
+) -> RebuildReport:
+    """Run `reput rebuild` in this process."""
+    config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
+    with Rebuild(config, RebuildRequest(output, **request), RebuildProgress()) as job:  # type: ignore[arg-type]
+        return job.run(SparkTasks(spark), spark)
+
+
+@pytest.mark.parametrize(
+    "name", ["v4-plain", "v4-lmq", "v5-batchcq", pytest.param("v4-sql92-rebuilt", marks=pytest.mark.slow)]
+)
+def test_files_equal_the_brokers_and_the_table_has_each_message_once(
+    spark: SparkSession, broker_store: GetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Ranges cut anywhere, several waves, the queues written by tasks; a second run adds no row."""
+    monkeypatch.setattr(rebuild_writers, "_ENTRIES_A_JOB", 0)
+    store = broker_store(name)
+    options = ("rebuildMaxBytesPerWave=6m", "tableMaxBytesPerPartition=1300k")
+    table = tmp_path / "table"
+    for _ in range(2):
+        report = run_rebuild(spark, store.root, tmp_path / "out", *options, conf=store.broker_conf, table=table)
+        assert differing_bytes(store.root, tmp_path / "out") == {}
+        assert report.messages == rows(spark, table) == store.facts["totalMessages"]
+
+
+def test_tail_goes_on_behind_it(spark: SparkSession, tmp_path: Path) -> None:
+    """A forged record in a body among the first part; then the log grows."""
+    store = tmp_path / "store"
+    with CommitLogWriter(store / "commitlog", 8192) as writer:
+        for number in range(20):
+            at = writer.records[-1].physical_offset + writer.records[-1].msg_size if writer.records else 0
+            body = encode(Message(body=b"forged"), at + 88) + b"x" * 100
+            writer.append(Message(body=body, properties={"KEYS": f"k{number}"}))
+        options = ("maxBytesPerPartition=300", "tableMaxBytesPerPartition=500", "rebuildMaxBytesPerWave=2000")
+        run_rebuild(spark, store, tmp_path / "out", *options, table=tmp_path / "table")
+        for number in range(20, 50):
+            writer.append(Message(properties={"KEYS": f"k{number}"}))
+    reporter = run_tail(spark, store, tmp_path / "out", table=tmp_path / "table")
+    assert (reporter.messages("logic"), reporter.messages("table")) == (30, 30)
+    assert rows(spark, tmp_path / "table") == 50
+    run_tail(spark, store, tmp_path / "fresh")
+    assert differing_bytes(tmp_path / "fresh", tmp_path / "out") == {}
+    run_rebuild(spark, store, tmp_path / "only", only="table", table=tmp_path / "table2")
+    assert rows(spark, tmp_path / "table2") == 50
+    assert {path.name for path in (tmp_path / "only").iterdir()} == {"lock", "reput"}
+
+
+def test_killed_and_gone_on(broker_store: GetStore, tmp_path: Path) -> None:
+    """Kill -9 after a wave: the same command ends with the broker's bytes, from behind that wave."""
+    store, out = broker_store("v4-plain"), tmp_path / "out"
+    command = [sys.executable, "-m", "reput.streaming.cli", "rebuild", "--store", str(store.root), "--json"]
+    command += ["--broker-conf", str(store.broker_conf), "--output", str(out), "--master", "local[2]"]
+    command += ["-o", "rebuildMaxBytesPerWave=1m", "-o", "maxBytesPerPartition=300k"]
+    record = out / "reput" / "rebuild" / "reput" / "progress" / "index.json"
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 240
+        while not (record.exists() and json.loads(record.read_text())["end_offset"]):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert {path.name for path in out.iterdir()} == {"lock", "reput"}
+    done = subprocess.run(
+        [*command, "-o", "sparkDriverMemory=1g"], capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["resumed_at"] > 0
+    assert differing_bytes(store.root, out) == {}
