@@ -7,23 +7,18 @@ from a segment's beginning on.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numba import njit
 
 from reput.source import record_kernels as rk
 from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import DataLossError
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
-from reput.source.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, PHYSICAL_OFFSET_AT
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_fully
 from reput.source.range_reader import scan_windows
+from reput.source.resync_kernels import LOOKED_AT, NOT_FOUND, find_own_place
 
-_MAGIC_AT, _PLACE_AT, _HEAD_SIZE = MAGIC_AT, PHYSICAL_OFFSET_AT, PHYSICAL_OFFSET_AT + 8
-_MAGIC, _MAGIC_V2 = MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 _WINDOW_BYTES = 1 << 20
 
 
@@ -109,36 +104,19 @@ def next_record(file: MappedFile, place: int, stop: int) -> int:
 
 def _heads(file: MappedFile, place: int, stop: int) -> Iterator[int]:
     """Places where a magic code stands and says its own place."""
-    head = file.frame + _HEAD_SIZE
+    head = file.frame + LOOKED_AT
     try:
         with open_for_reading(file.path) as descriptor:
             while place + head <= stop:
-                size = min(_WINDOW_BYTES, stop - place)
-                data = np.frombuffer(os.pread(descriptor, size, place - file.file_from_offset), np.uint8)
-                if len(data) < head:
+                data = np.empty(min(_WINDOW_BYTES, stop - place), np.uint8)
+                if read_fully(descriptor, data, len(data), place - file.file_from_offset) < len(data):
                     msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while it was read"
                     raise DataLossError(msg)
                 at = 0
-                while (at := int(find_head(data, at, place, file.frame))) >= 0:
+                while (at := int(find_own_place(data, at, len(data), place, file.frame))) != NOT_FOUND:
                     yield place + at
                     at += 1
                 place += len(data) - head + 1
     except FileNotFoundError:
         msg = f"{file.path} is gone: the log expired while [{place}, {stop}) was still to be read"
         raise DataLossError(msg) from None
-
-
-@njit(cache=True)
-def find_head(data: Any, at: int, place: int, frame: int) -> int:
-    """The first byte from `at` on whose record has a magic code and its own place; -1 without one.
-
-    `data` begins at `place` of the log; the byte is where the record's frame (of `frame` bytes) begins.
-    """
-    for here in range(at, data.size - frame - _HEAD_SIZE + 1):
-        record = here + frame
-        if data[record + _MAGIC_AT] != 0xDA:  # both magic codes begin so
-            continue
-        magic = rk.load_i32(data, record + _MAGIC_AT)
-        if magic in (_MAGIC, _MAGIC_V2) and rk.load_i64(data, record + _PLACE_AT) == place + record:
-            return here
-    return -1

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput.sinks.range_entries import QueueFilter
-from reput.sinks.store_path import (
-    consume_queue_directory,
-)
+from reput.sinks.store_path import consume_queue_directory
+from reput.source.damage import STOP
 from reput.source.errors import OptionError
 from reput.streaming.config import PipelineConfig
 
@@ -44,6 +43,12 @@ class RebuildRequest:
             raise OptionError(msg)
         if self.topic is not None:
             self._check_topic(self.topic)
+        if config["onDamage"] != STOP:
+            msg = (
+                f"onDamage={config['onDamage']}: a rebuild stops at a damaged record; 'reput tail --available-now' "
+                "into an empty output goes on behind it"
+            )
+            raise OptionError(msg)
         if not (self.makes_queues(config) or self.makes_index(config) or self.makes_table):
             msg = "nothing to make: consumeQueueEnable and messageIndexEnable are off, or --only asks for one of them"
             raise OptionError(msg)

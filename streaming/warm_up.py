@@ -7,14 +7,14 @@ import struct
 import numpy as np
 import pyarrow as pa
 
-from reput.sinks.index_format import chain_entries
+from reput.sinks.index_format import ENTRY_SIZE, put_entries
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.logic_window import LogicNeeds, encode_window
 from reput.source.batch_decoder import decode_records
-from reput.source.message_columns import message_batch
+from reput.source.message_columns import encoded_batch
 from reput.source.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
-from reput.source.range_cut import find_head
 from reput.source.range_reader import Window
+from reput.source.resync_kernels import find_own_place
 
 
 def compile_kernels() -> None:
@@ -26,8 +26,12 @@ def compile_kernels() -> None:
     data = np.frombuffer(bytearray(record), np.uint8)
     decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
     assert len(decoded.columns) == 1
-    message_batch(decoded.columns)
-    find_head(np.frombuffer(record, np.uint8), 0, 0, 0)  # read-only, as what it is used on
+    encoded_batch(decoded.columns)
+    find_own_place(data, 0, size, 0, 0)
     window = encode_window(Window(0, size, decoded.columns), LogicNeeds())
     batch = LogicBatch.merge(pa.Table.from_batches([window]))
-    chain_entries(np.zeros(1, np.int32), batch.keys.hashes, 1, np.empty(len(batch.keys.hashes), np.int32))
+    keys, slots = batch.keys, np.zeros(1, np.int32)
+    put_entries(
+        *(slots, np.zeros(1, np.bool_), np.empty(1, np.int64), 1, 0, 0),
+        *(keys.hashes, keys.offsets, keys.timestamps, np.empty((len(keys.hashes), ENTRY_SIZE), np.uint8)),
+    )
