@@ -109,7 +109,8 @@ class Quarantine:
         """Add what was found in a batch that ends at `end`, durably, once; returns what is new."""
         if end <= self.end_offset:
             return ()
-        lines = tuple(self._line(damaged) for damaged in found if damaged.start >= self.end_offset)
+        new = (damaged for damaged in found if damaged.start >= self.end_offset)
+        lines = tuple(self._line(damaged) for damaged in sorted(new, key=lambda damaged: damaged.start))
         data = b"".join(json.dumps(asdict(line)).encode() + b"\n" for line in lines)
         size = self._progress.state["bytes"]
         if data:

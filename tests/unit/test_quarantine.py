@@ -165,7 +165,7 @@ def test_a_range_is_one_line(tmp_path: Path) -> None:
 
 def test_a_replay_with_other_cuts_adds_nothing(tmp_path: Path) -> None:
     """By the same run and by the next, and what is new is added behind."""
-    opened(tmp_path).write(500, [damaged(100, 130), damaged(300, 310)])
+    opened(tmp_path).write(500, [damaged(300, 310), damaged(100, 130)])
     quarantine = opened(tmp_path)
     assert quarantine.write(400, [damaged(100, 130), damaged(300, 310)]) == ()
     quarantine.write(900, [damaged(300, 310), damaged(600, 610)])
