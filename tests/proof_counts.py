@@ -18,11 +18,11 @@ class Proof:
     """Counts the cases of one test; what it counted belongs to the test's report."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = {}  # plain, so that a report can travel between processes
 
     def __call__(self, what: str, count: int = 1) -> None:
         """Add cases of `what`, which begins with the guarantee: ``G6 crash points``."""
-        self.counts[what] += count
+        self.counts[what] = self.counts.get(what, 0) + int(count)
 
 
 def summary_lines(passed: Iterable[Any], failed: Iterable[Any]) -> list[str]:
