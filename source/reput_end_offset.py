@@ -92,6 +92,7 @@ class ReputEndFinder:
         self._walked = -1  # a place behind a trusted record, up to which the active segment was walked
         self._last: _LastRecord | None = None
         self._doubt: _Doubt | None = None
+        self._passed = 0  # doubtful places that turned out to be in the middle of the log
 
     def find(self, queue: MappedFileQueue, start: int) -> ReputEnd:
         """The end of whole records at or behind `start`, which is a place where a record or a blank begins."""
@@ -119,8 +120,9 @@ class ReputEndFinder:
         deadline = self._clock() + 2 * self._tail_guard_ms / 1000
         while (end.held_back or self._is_young_doubt()) and self._clock() < deadline:
             time.sleep(max(self._tail_guard_ms, 1) / 1000)
-            before, end = end, self.find(load(), start)
-            if end.offset > before.offset:  # behind a damaged place there may be another
+            passed = self._passed
+            end = self.find(load(), start)
+            if self._passed > passed:  # behind a damaged place there may be another, with a guard of its own
                 deadline = self._clock() + 2 * self._tail_guard_ms / 1000
         return end
 
@@ -173,6 +175,7 @@ class ReputEndFinder:
             if further is not None and not segment.is_blank(further) and _is_older(segment, further, place):
                 further = None
             known.search_at = self._clock() + _SEARCH_AGAIN_FACTOR * (self._clock() - now)
+            self._passed += further is not None
             return further
 
     def _is_young_doubt(self) -> bool:

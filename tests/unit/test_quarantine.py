@@ -296,3 +296,12 @@ def test_what_the_queues_have_already_is_not_judged_again(tmp_path: Path) -> Non
 def test_verdict_of_a_blank_is_no_decoders() -> None:
     """BAD_BLANK is found by what stands behind a blank; the others are a decoder's."""
     assert Verdict.BAD_BLANK == max(Verdict)
+
+
+def test_settle_waits_for_each_damaged_place(tmp_path: Path) -> None:
+    """Three of them in the last segment, each with a guard of its own, and the run's end is the log's."""
+    records = write_log(tmp_path, [Message()] * 12, SIZE)
+    for number in (2, 5, 8):
+        put_bytes(tmp_path / f"{0:020d}", records[number].physical_offset + 4, b"\x55")
+    options = {"path": str(tmp_path), "tailGuardMs": "30", "onDamage": "quarantine"}
+    assert LogReader(SourceOptions.parse(options)).settled_end(0) == end_of(records)
