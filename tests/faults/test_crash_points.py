@@ -36,8 +36,8 @@ def test_stop_at_every_call(shape: Shape, proof: Proof) -> None:
     assert number > 25
 
 
-def lose_power_everywhere(shape: Shape, seed: int, proof: Proof) -> None:
-    for number in itertools.count(1):
+def lose_power_everywhere(shape: Shape, seed: int, proof: Proof, first: int = 1, step: int = 1) -> None:
+    for number in itertools.count(first, step):
         crashes = Processes(shape)
         lived = not crashes.run(stop_at(number))
         crashes.disk.lose_power(Random(1000 * seed + number) if seed else NothingKept())
@@ -50,11 +50,11 @@ def lose_power_everywhere(shape: Shape, seed: int, proof: Proof) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS_SHORT))
 def test_power_failure_at_every_call(shape: Shape, seed: int, proof: Proof) -> None:
     """What was not synced is lost, torn or there in any order; what a sink returned from is there."""
-    lose_power_everywhere(shape, seed, proof)
+    lose_power_everywhere(shape, seed, proof, first=1 + seed, step=SEEDS_SHORT)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(SEEDS_SHORT, SEEDS_FULL))
+@pytest.mark.parametrize("seed", range(SEEDS_FULL))
 def test_power_failure_at_every_call_in_full(shape: Shape, seed: int, proof: Proof) -> None:
     """As above, with other losses."""
     lose_power_everywhere(shape, seed, proof)
@@ -63,7 +63,18 @@ def test_power_failure_at_every_call_in_full(shape: Shape, seed: int, proof: Pro
 @pytest.mark.parametrize("sink", ["consumequeue", "index"])
 def test_what_recovery_finds_is_durable(shape: Shape, sink: str, proof: Proof) -> None:
     """A process that dies leaves writes in memory only; the next one promises nothing that rests on them."""
-    for number in itertools.count(1):
+    recovered_and_lost(shape, sink, proof, step=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["consumequeue", "index"])
+def test_what_recovery_finds_is_durable_in_full(shape: Shape, sink: str, proof: Proof) -> None:
+    """As above, after a first crash at every call."""
+    recovered_and_lost(shape, sink, proof, step=1)
+
+
+def recovered_and_lost(shape: Shape, sink: str, proof: Proof, step: int) -> None:
+    for number in itertools.count(1, step):
         crashes = Processes(shape)
         lived = not crashes.run(stop_at(number))
         crashes.recover_one(sink)
@@ -94,8 +105,8 @@ def crash_while_recovering(shape: Shape, first: int, seed: int, step: int, proof
 
 def test_crash_while_recovering(shape: Shape, proof: Proof) -> None:
     """The process that mends dies as well: the third one still finds all."""
-    for first in range(3, 1000, 11):
-        if crash_while_recovering(shape, first, seed=first, step=4, proof=proof):
+    for first in range(3, 1000, 17):
+        if crash_while_recovering(shape, first, seed=first, step=5, proof=proof):
             break
 
 

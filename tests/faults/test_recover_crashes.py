@@ -124,10 +124,24 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
         yield Case(request.param, Path(directory))
 
 
-@pytest.mark.parametrize("loss", ["kill", "power", "power, some kept"])
-def test_stop_at_every_call(case: Case, loss: str, proof: Proof) -> None:
-    """Killed, or without power, before any call that changes the disk."""
-    for number in itertools.count(1):
+LOSSES = ["kill", "power", "power, some kept"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_stop_at_any_call(case: Case, loss: str, proof: Proof) -> None:
+    """Killed, or without power, before calls that change the disk: each call once, in one of the ways."""
+    stop_at_calls(case, loss, proof, first=1 + LOSSES.index(loss), step=len(LOSSES))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", LOSSES)
+def test_stop_at_any_call_in_full(case: Case, loss: str, proof: Proof) -> None:
+    """Each call in each way."""
+    stop_at_calls(case, loss, proof, first=1, step=1)
+
+
+def stop_at_calls(case: Case, loss: str, proof: Proof, first: int, step: int) -> None:
+    for number in itertools.count(first, step):
         disk = case.restore()
         with system(disk, stop_at(number)):
             try:
@@ -149,8 +163,19 @@ def test_stop_at_every_call(case: Case, loss: str, proof: Proof) -> None:
 
 @pytest.mark.parametrize("code", [5, 28], ids=["EIO", "ENOSPC"])
 def test_errors_of_the_system(case: Case, code: int, proof: Proof) -> None:
-    """Every call fails once: one clear error, and the next run heals."""
-    for number in itertools.count(1):
+    """A call fails once: one clear error, and the next run heals."""
+    fail_at_calls(case, code, proof, step=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [5, 28, 30, 122], ids=["EIO", "ENOSPC", "EROFS", "EDQUOT"])
+def test_errors_of_the_system_in_full(case: Case, code: int, proof: Proof) -> None:
+    """At every call."""
+    fail_at_calls(case, code, proof, step=1)
+
+
+def fail_at_calls(case: Case, code: int, proof: Proof, step: int) -> None:
+    for number in itertools.count(1 + code % step, step):
         disk = case.restore()
         with system(disk, fail_at(number, code)) as faulty:
             try:
