@@ -28,6 +28,7 @@ settings.register_profile("nightly", max_examples=10_000, deadline=None, suppres
 settings.load_profile("default")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share something costly in one process (``--dist loadgroup``): the session, the brokers."""
     for item in items:
