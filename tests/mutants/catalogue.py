@@ -23,6 +23,8 @@ def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
 
 
 CRASHES = "faults/test_crash_points.py"
+#: Power fails before each call of a plain batch, in one of two ways.
+POWER_LOST = tuple(f"{CRASHES}::test_power_failure_at_every_call[middle-{seed}]" for seed in range(2))
 DURABLE = "unit/test_durable_file.py"
 QUEUES = "unit/test_consume_queue.py"
 ENDS = "unit/test_reput_end_offset.py"
@@ -34,7 +36,7 @@ MUTANTS = (
         "sinks/durable_file.py",
         "            os.fsync(self._descriptors[path])\n",
         "            pass\n",
-        f"{CRASHES}::test_power_failure_at_every_call[middle-0]",
+        *POWER_LOST,
     ),
     _mutant(
         "a directory is not synced",
@@ -42,6 +44,7 @@ MUTANTS = (
         "                _sync_directory(directory)\n",
         "                pass\n",
         f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-0]",
+        f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-1]",
     ),
     _mutant(
         "a renaming is not made durable",
@@ -55,7 +58,7 @@ MUTANTS = (
         "sinks/durable_file.py",
         "                os.fsync(descriptor)\n            finally:\n                os.close(descriptor)\n",
         "                pass\n            finally:\n                os.close(descriptor)\n",
-        f"{CRASHES}::test_power_failure_at_every_call[middle-1]",
+        *POWER_LOST,
     ),
     _mutant(
         "a failed sync is tried again",
@@ -81,7 +84,7 @@ MUTANTS = (
                 "        self._files.sync()\n        return NO_ANOMALIES\n\n    def pass_over",
             ),
         ),
-        (f"{CRASHES}::test_power_failure_at_every_call[middle-0]",),
+        POWER_LOST,
     ),
     _mutant(
         "entries of an unfinished batch are kept",
