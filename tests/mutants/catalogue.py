@@ -80,8 +80,8 @@ MUTANTS = (
         (
             ("        self._files.sync()\n        progress = SinkProgress(", "        progress = SinkProgress("),
             (
-                "        return NO_ANOMALIES\n\n    def pass_over",
-                "        self._files.sync()\n        return NO_ANOMALIES\n\n    def pass_over",
+                "        self._progress = progress\n\n    def pass_over",
+                "        self._progress = progress\n        self._files.sync()\n\n    def pass_over",
             ),
         ),
         POWER_LOST,
@@ -140,8 +140,8 @@ MUTANTS = (
     _mutant(
         "a queue that begins in the middle has no blanks",
         "sinks/consume_queue.py",
-        "            blanks = self.end % file_size // CQ_STORE_UNIT_SIZE  # (C)\n",
-        "            blanks = 0\n",
+        "        return Extent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)\n",
+        "        return Extent(end - end % file_size, 0, anomalies)\n",
         f"{QUEUES}::test_rule",
     ),
     _mutant(

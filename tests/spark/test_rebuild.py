@@ -84,11 +84,12 @@ def test_killed_and_gone_on(broker_store: GetStore, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "reput.streaming.cli", "rebuild", "--store", str(store.root), "--json"]
     command += ["--broker-conf", str(store.broker_conf), "--output", str(out), "--master", "local[2]"]
     command += ["-o", "rebuildMaxBytesPerWave=1m", "-o", "maxBytesPerPartition=300k"]
-    record = out / "reput" / "rebuild" / "reput" / "progress" / "index.json"
+    progress = out / "reput" / "rebuild" / "reput" / "progress"
+    records = [progress / "consumequeue.json", progress / "index.json"]  # the two are written side by side
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         deadline = time.monotonic() + 240
-        while not (record.exists() and json.loads(record.read_text())["end_offset"]):
+        while not all(record.exists() and json.loads(record.read_text())["end_offset"] for record in records):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
