@@ -53,6 +53,7 @@ def place(message: dict[str, Any]) -> tuple[object, ...]:
     return tuple(message[name] for name in names)
 
 
+@pytest.mark.slow  # the tests that use the harness show it, too
 def test_messages_of_all_kinds_come_back(
     rocketmq: RocketMQ, name_server: NameServer, broker: Broker, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def check_queries(rocketmq: RocketMQ, name_server: NameServer, acks: list[dict[s
     assert query(kind="uniq", key=acks[-1]["uniq_key"]) == {acks[-1]["uniq_key"]: [place(acks[-1])]}
 
 
+@pytest.mark.slow
 def test_transactions_and_delays(rocketmq: RocketMQ, name_server: NameServer, broker: Broker) -> None:
     """Committed messages and those whose delay is over can be consumed, the others not."""
     with rocketmq.start_workload(
@@ -109,6 +111,7 @@ def test_transactions_and_delays(rocketmq: RocketMQ, name_server: NameServer, br
     assert consumed["count"] >= 4
 
 
+@pytest.mark.slow
 def test_sql_filter_and_rate(rocketmq: RocketMQ, name_server: NameServer, broker: Broker) -> None:
     """The broker filters by SQL92; a rate is held while the caller does other things."""
     with rocketmq.start_workload("send", name_server, topics="Rate:4", rate=2000, seconds=5) as running:
@@ -123,6 +126,7 @@ def test_sql_filter_and_rate(rocketmq: RocketMQ, name_server: NameServer, broker
     assert 0 < filtered["count"] < everything["count"] / 2
 
 
+@pytest.mark.slow
 def test_a_killed_broker_comes_back(rocketmq: RocketMQ, name_server: NameServer, broker: Broker) -> None:
     """SIGKILL leaves ``abort``; started again on its store, the broker gives back the same messages."""
     sent = rocketmq.workload("send", name_server, topics="Kill:2", count=500, mode="sync")
@@ -138,6 +142,7 @@ def test_a_killed_broker_comes_back(rocketmq: RocketMQ, name_server: NameServer,
     assert before["queues"] == after["queues"]
 
 
+@pytest.mark.slow
 def test_a_clean_stop_leaves_a_whole_store(rocketmq: RocketMQ, name_server: NameServer, broker: Broker) -> None:
     """SIGTERM leaves log, queues, index and checkpoint, and no ``abort``."""
     rocketmq.workload("send", name_server, topics="Stop:2", count=3000)

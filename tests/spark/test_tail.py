@@ -126,13 +126,14 @@ def test_a_second_run_adds_only_what_is_new(spark: SparkSession, tmp_path: Path)
     "lost",
     [
         "reput/spark-checkpoint",
-        "reput/progress",
         "consumequeue",
         "index",
-        "reput/progress/index.json",
-        "reput/progress/consumequeue.json",
-        "reput/progress/messages.json",
         "reput",
+        # More such are in test_any_restart.
+        pytest.param("reput/progress", marks=pytest.mark.slow),
+        pytest.param("reput/progress/index.json", marks=pytest.mark.slow),
+        pytest.param("reput/progress/consumequeue.json", marks=pytest.mark.slow),
+        pytest.param("reput/progress/messages.json", marks=pytest.mark.slow),
     ],
 )
 def test_whatever_is_lost_is_made_again(spark: SparkSession, broker_store: Unpack, tmp_path: Path, lost: str) -> None:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import Settings, consume_queue_files
 from record_writer import Message
@@ -37,6 +37,7 @@ from reput.source.errors import SinkError
 
 RESTART = None
 TYPES = [0x0, 0x4, 0x8, 0xC]
+FEWER = settings(max_examples=settings().max_examples // 2)  # an example takes 20 ms
 
 
 @st.composite
@@ -73,6 +74,7 @@ def cut_by(data: st.DataObject, allowed: Sequence[int]) -> list[int]:
 
 
 @given(logs(), st.data())
+@FEWER
 def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Settings], data: st.DataObject) -> None:
     """Whatever the queue offsets do and wherever runs restart, the files are the model's at the end of each batch."""
     messages, settings = log
@@ -91,6 +93,7 @@ def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Setti
 
 
 @given(logs(), st.data())
+@FEWER
 def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Settings], data: st.DataObject) -> None:
     """G1: any range given again, before or after its successors, by the same run or the next, has its effect once."""
     messages, settings = log

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import Settings, index_file_contents, java_hash
 from record_writer import Message, StoredRecord
@@ -24,6 +24,7 @@ from reput.sinks.index_service import IndexSink
 #: In TopicA and TopicB the hash of these is Integer.MIN_VALUE, whose absolute value is itself.
 MIN_VALUE_KEYS = {"TopicA": "wZwaha7", "TopicB": "SG8aWtj"}
 T = 1_700_000_000_000
+FEWER = settings(max_examples=settings().max_examples // 2)  # an example takes 20 ms
 
 
 @st.composite
@@ -57,6 +58,7 @@ def before(records: Sequence[StoredRecord], end: int) -> list[StoredRecord]:
 
 
 @given(logs(), st.data())
+@FEWER
 def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Settings], data: st.DataObject) -> None:
     """Whatever keys and times come and wherever runs restart, the files are the model's at the end of each batch."""
     messages, settings = log
@@ -74,6 +76,7 @@ def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Setti
 
 
 @given(logs(), st.data())
+@FEWER
 def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Settings], data: st.DataObject) -> None:
     """G1: any range given again, before or after its successors, by the same run or the next, has its effect once."""
     messages, settings = log
