@@ -182,7 +182,7 @@ def standard(given: argparse.Namespace) -> None:
     }
     block = "\n\n".join(parts)
     print(block)
-    directory = report.save(results, block, "standard", given.work, given.docs, PAGE)
+    directory = report.save(results, block, "standard", given.work, given.docs, PAGE, "Messages a second by case")
     plots.rates(summaries_of(runs), directory / "standard.png", "Reput of one log, messages a second")
 
 
@@ -201,7 +201,7 @@ def all_shapes(given: argparse.Namespace) -> None:
     head = f"{machine.sentence(found_on)}; medians of {given.rounds}; messages/s without start-up."
     block = f"{head}\n\n{report.markdown_table(SHAPE_COLUMNS, rows)}"
     print(block)
-    directory = report.save(results, block, "shapes", given.work, given.docs, PAGE)
+    directory = report.save(results, block, "shapes", given.work, given.docs, PAGE, "Messages a second by shape")
     plots.shapes(results["shapes"], directory / "shapes.png")
 
 

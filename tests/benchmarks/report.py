@@ -64,10 +64,18 @@ def with_block(page: str, name: str, block: str) -> str:
     return f"{head}{begin}\n{block.strip()}\n{end}{rest.split(end)[1]}"
 
 
-def save(results: Mapping[str, Any], block: str, name: str, work: Path, docs: Path | None, page: str) -> Path:
+def save(
+    results: Mapping[str, Any],
+    block: str,
+    name: str,
+    work: Path,
+    docs: Path | None,
+    page: str,
+    plot_title: str | None = None,
+) -> Path:
     """Write NAME.json and NAME.md below `work`, or with `docs` NAME.json there and the block into its page.
 
-    Returns the directory of the JSON file, where plots belong.
+    `plot_title` is of NAME.png, which the caller puts beside the JSON file; the page shows it. Returns that directory.
     """
     directory = work / "results" if docs is None else docs / "benchmarks"
     directory.mkdir(parents=True, exist_ok=True)
@@ -76,6 +84,8 @@ def save(results: Mapping[str, Any], block: str, name: str, work: Path, docs: Pa
     if docs is None:
         (directory / f"{name}.md").write_text(f"{block}\n", encoding="utf-8")
     else:
+        if plot_title is not None:
+            block = f"![{plot_title}](benchmarks/{name}.png)\n\n{block}"
         path = docs / page
         path.write_text(with_block(path.read_text(encoding="utf-8"), name, block), encoding="utf-8")
     return directory

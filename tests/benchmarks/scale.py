@@ -168,8 +168,10 @@ def main() -> None:
             record_bytes = results["record_bytes"] = STANDARD_RECORD_BYTES
             block += f"\n\n{estimate(one, two, record_bytes)}"
         print(block)
-        directory = report.save(results, block, f"scale-{name}", given.work, given.docs, PAGE)
-        if name in {"messages", "queues"}:
+        is_curve = name in {"messages", "queues"}
+        title = f"Messages a second by {name}" if is_curve else None
+        directory = report.save(results, block, f"scale-{name}", given.work, given.docs, PAGE, title)
+        if is_curve:
             plots.curves(points(found), directory / f"scale-{name}.png", f"Reput by {name}", (name, "messages/s"))
 
 
