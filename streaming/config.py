@@ -136,6 +136,14 @@ PIPELINE_OPTIONS = (
         "of reput rebuild: the log that is read at once, then placed and written; scratch files of two waves are about "
         "a fifth of it, and a wave lost to a crash is read again",
     ),
+    Option(
+        "rebuildMaxBytesPerPartition",
+        byte_count(1),
+        _BYTES,
+        256 * 1024 * 1024,
+        "of reput rebuild, without a table: a task's range; Spark's own work for a task is a tenth of a range of 64m, "
+        "and a wave should have several tasks for every core",
+    ),
     Option("sparkMaster", _text, "a Spark master URL", "local[*]", "all cores of this machine"),
     Option(
         "sparkDriverMemory",

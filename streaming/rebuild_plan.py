@@ -18,7 +18,8 @@ _log = logging.getLogger("reput")
 
 # Options that change no byte of the result.
 _FREE = {
-    *("sparkMaster", "sparkDriverMemory", "tailGuardMs", "logicTriggerMs", "tableTriggerMs", "rebuildMaxBytesPerWave"),
+    *("sparkMaster", "sparkDriverMemory", "tailGuardMs", "logicTriggerMs", "tableTriggerMs"),
+    *("rebuildMaxBytesPerWave", "rebuildMaxBytesPerPartition"),
     *("maxBytesPerPartition", "tableMaxBytesPerPartition", "maxBytesPerTrigger", "tableMaxBytesPerTrigger"),
 }
 

@@ -82,7 +82,7 @@ class Waves:
             self._log.queue(),
             (start, end),
             task,
-            bytes_a_range=self._config["tableMaxBytesPerPartition" if table else "maxBytesPerPartition"],
+            bytes_a_range=self._config["tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"],
             bytes_a_wave=self._config["rebuildMaxBytesPerWave"],
         )
         self._progress.add_seconds("read", time.monotonic() - began)

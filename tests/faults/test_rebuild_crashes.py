@@ -35,7 +35,7 @@ class Case:
 
     def __init__(self, root: Path, request: dict[str, Any]) -> None:
         write_log(root / "store" / "commitlog", messages_of(Random(3), 40))
-        self.config = config_of(root / "store", SMALL, "rebuildMaxBytesPerWave=2500", "maxBytesPerPartition=900")
+        self.config = config_of(root / "store", SMALL, "rebuildMaxBytesPerWave=2500", "rebuildMaxBytesPerPartition=900")
         self.request = request
         self.out, self.before = root / "out", root / "before"
         with no_fsync():

@@ -64,7 +64,7 @@ def test_tail_goes_on_behind_it(spark: SparkSession, tmp_path: Path) -> None:
             at = writer.records[-1].physical_offset + writer.records[-1].msg_size if writer.records else 0
             body = encode(Message(body=b"forged"), at + 88) + b"x" * 100
             writer.append(Message(body=body, properties={"KEYS": f"k{number}"}))
-        options = ("maxBytesPerPartition=300", "tableMaxBytesPerPartition=500", "rebuildMaxBytesPerWave=2000")
+        options = ("rebuildMaxBytesPerPartition=300", "tableMaxBytesPerPartition=500", "rebuildMaxBytesPerWave=2000")
         run_rebuild(spark, store, tmp_path / "out", *options, table=tmp_path / "table")
         for number in range(20, 50):
             writer.append(Message(properties={"KEYS": f"k{number}"}))
@@ -83,7 +83,7 @@ def test_killed_and_gone_on(broker_store: GetStore, tmp_path: Path) -> None:
     store, out = broker_store("v4-plain"), tmp_path / "out"
     command = [sys.executable, "-m", "reput.streaming.cli", "rebuild", "--store", str(store.root), "--json"]
     command += ["--broker-conf", str(store.broker_conf), "--output", str(out), "--master", "local[2]"]
-    command += ["-o", "rebuildMaxBytesPerWave=1m", "-o", "maxBytesPerPartition=300k"]
+    command += ["-o", "rebuildMaxBytesPerWave=1m", "-o", "rebuildMaxBytesPerPartition=300k"]
     progress = out / "reput" / "rebuild" / "reput" / "progress"
     records = [progress / "consumequeue.json", progress / "index.json"]  # the two are written side by side
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)

@@ -96,7 +96,7 @@ def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFac
             writer.append(message)
     config = config_for(
         root / "store",
-        f"maxBytesPerPartition={rng.randrange(50, 3000)}",
+        f"rebuildMaxBytesPerPartition={rng.randrange(50, 3000)}",
         f"rebuildMaxBytesPerWave={rng.randrange(50, 9000)}",
         f"enableConsumeQueueExt={rng.choice(['true', 'false', 'false'])}",
     )
@@ -119,7 +119,7 @@ STORES += [pytest.param("v4-sql92-rebuilt", marks=pytest.mark.slow)]
 def test_bytes_are_the_brokers(broker_store: GetStore, tmp_path: Path, name: str) -> None:
     """Every kind of queue, the index, DLedger's framing: files of real brokers."""
     store = broker_store(name)
-    more = ["tailGuardMs=0", "rebuildMaxBytesPerWave=700k", "maxBytesPerPartition=90k"]
+    more = ["tailGuardMs=0", "rebuildMaxBytesPerWave=700k", "rebuildMaxBytesPerPartition=90k"]
     config = load_config(store.root, broker_conf=store.broker_conf, overrides=more)
     report = rebuild(config, tmp_path / "out")
     assert differing_bytes(store.root, tmp_path / "out") == {}
@@ -142,7 +142,7 @@ def test_a_forged_record_in_a_body_is_read_as_a_body(tmp_path: Path) -> None:
     write_log(tmp_path / "store" / "commitlog", records, 1 << 16)
     for bytes_a_range in (100, 150, 260, 400, 1000):
         for bytes_a_wave in (1, 500, 1 << 20):
-            options = (f"maxBytesPerPartition={bytes_a_range}", f"rebuildMaxBytesPerWave={bytes_a_wave}")
+            options = (f"rebuildMaxBytesPerPartition={bytes_a_range}", f"rebuildMaxBytesPerWave={bytes_a_wave}")
             config = config_for(tmp_path / "store", *options)
             dispatch_store(config, tmp_path / "tail")
             assert rebuild(config, tmp_path / "out").messages == 12
@@ -154,7 +154,7 @@ def test_a_forged_record_in_a_body_is_read_as_a_body(tmp_path: Path) -> None:
 def test_a_damaged_record_stops_it(tmp_path: Path) -> None:
     """As `tail`: an error with file and offset; the output keeps what it had."""
     queue, records = write_log(tmp_path / "store" / "commitlog", messages_of(Random(1), 60), 2000)
-    config = config_for(tmp_path / "store", "maxBytesPerPartition=300")
+    config = config_for(tmp_path / "store", "rebuildMaxBytesPerPartition=300")
     rebuild(config, tmp_path / "out")
     before = others(tmp_path / "out")
     at = records[5].physical_offset
@@ -383,7 +383,7 @@ def run_until(config: PipelineConfig, output: Path, most: int) -> bool:
 
 def test_it_goes_on_after_the_last_wave(store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Stopped in any task: the output is as it was; the same command goes on and ends with the same bytes."""
-    config = config_for(store, "maxBytesPerPartition=500", "rebuildMaxBytesPerWave=2500")
+    config = config_for(store, "rebuildMaxBytesPerPartition=500", "rebuildMaxBytesPerWave=2500")
     dispatch_store(config, tmp_path / "expected")
     resumed = 0
     for most in range(0, 100, 3):
@@ -409,7 +409,7 @@ def test_a_sink_that_is_behind_catches_up(store: Path, tmp_path: Path, lost: str
     made = tmp_path / "out" / "reput" / "rebuild"
     shutil.rmtree(made / lost)
     (made / "reput" / "progress" / f"{lost}.json").unlink()
-    config = config_for(store, "rebuildMaxBytesPerWave=1700", "maxBytesPerPartition=900")
+    config = config_for(store, "rebuildMaxBytesPerWave=1700", "rebuildMaxBytesPerPartition=900")
     assert rebuild(config, tmp_path / "out").resumed_at == 0
     dispatch_store(config, tmp_path / "expected")
     check_equal(config, tmp_path / "out", tmp_path / "expected")
@@ -420,7 +420,7 @@ def test_another_command_begins_afresh(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, changed: str
 ) -> None:
     """Other options, another part of the log, another log: what the stopped one made is not used, and that is said."""
-    options = ["maxBytesPerPartition=500", "rebuildMaxBytesPerWave=1500"]
+    options = ["rebuildMaxBytesPerPartition=500", "rebuildMaxBytesPerWave=1500"]
     assert not run_until(config_for(store, *options), tmp_path / "out", 12)
     request: dict[str, Any] = {}
     if changed == "option":
@@ -440,7 +440,7 @@ def test_another_command_begins_afresh(
 
 def test_a_log_that_was_cut_meanwhile(store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The last record of a finished wave is another one now: afresh."""
-    config = config_for(store, "maxBytesPerPartition=500", "rebuildMaxBytesPerWave=1500")
+    config = config_for(store, "rebuildMaxBytesPerPartition=500", "rebuildMaxBytesPerWave=1500")
     assert not run_until(config, tmp_path / "out", 12)
     messages = messages_of(Random(7), 90)
     shutil.rmtree(store)
