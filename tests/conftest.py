@@ -1,4 +1,4 @@
-"""Fixtures of every test: the stores that real brokers left, and the one Spark session of a run."""
+"""Fixtures of every test: the stores that real brokers left, and the one Spark session of a process."""
 
 from __future__ import annotations
 
@@ -26,16 +26,6 @@ settings.register_profile(
 )
 settings.register_profile("nightly", max_examples=10_000, deadline=None, suppress_health_check=NO_CLOCK)
 settings.load_profile("default")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share something costly in one process (``--dist loadgroup``): the session, the brokers."""
-    for item in items:
-        for name in ("spark", "broker"):
-            if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group(name))
-                break
 
 
 @dataclass(frozen=True)
