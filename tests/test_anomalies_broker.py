@@ -23,7 +23,7 @@ from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.range_reader import DecodeOptions, read_windows
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.broker
 
 #: What the broker writes to its log, once a record (a queue, for the last).
 SAID = {

@@ -20,7 +20,7 @@ from sink_runner import dispatch_store
 
 from reput.streaming.config import load_config
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.broker
 
 MESSAGES = 3000
 # Files that roll. The names of index files are clocks: few enough of them that no two are made in a millisecond.

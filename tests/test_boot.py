@@ -23,7 +23,7 @@ from broker.boot_check import boot_check
 from broker.rocketmq import RocketMQ
 from reput_tail import reput_tail
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.broker
 
 GetRelease = Callable[[str], RocketMQ]
 DATA = Path(__file__).parent / "data"

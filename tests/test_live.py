@@ -8,7 +8,7 @@ import pytest
 from broker.rocketmq import RocketMQ
 from live_run import live_run
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.broker
 
 
 def test_a_live_store_is_followed_to_equal_files(rocketmq: RocketMQ, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from broker.rocketmq import RocketMQ
 from reput_tail import reput_tail
 from store_compare import differing_bytes, store_files
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.broker
 
 MESSAGES = int(os.environ.get("REPUT_TEST_MESSAGES", "1200"))
 SEEDS = range(1, 11)

@@ -18,7 +18,7 @@ from reput.sinks.bloom_filter import BloomFilter, bits
 from reput.sinks.sql92 import compile_expression
 from reput.sinks.sql92_expression import ExpressionEvaluationError, ExpressionSyntaxError
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.broker
 
 EXPRESSIONS = 12_000
 PROPERTY_SETS = 6

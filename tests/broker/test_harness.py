@@ -12,7 +12,7 @@ import pytest
 
 from broker.rocketmq import Broker, HarnessError, NameServer, RocketMQ
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.broker
 
 SMALL_FILES: dict[str, str | int | bool] = {
     "mappedFileSizeCommitLog": 1 << 20,

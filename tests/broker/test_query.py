@@ -13,7 +13,7 @@ from broker.rocketmq import RocketMQ
 from reput.streaming.query_output import plain_body
 from reput.streaming.store_lookup import MAX_MSGS_NUM_BATCH, Answer, StoreLookup
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.broker
 
 MESSAGES = 6000
 # Several index files, with chains of many hashes.

@@ -19,7 +19,7 @@ from reput.streaming.config import load_config
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.tail import Tail, TailPaths
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def test_anomalies_are_counted_through_the_pipeline(

@@ -19,7 +19,7 @@ from store_compare import differing_bytes
 from reput.source.errors import ReputError
 from reput.streaming import dispatch
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 #: What of an output and its table can be older, newer or gone on its own.
 PARTS = {

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from reput.sinks.delta_table import DataFile, DeltaTable, TransactionAlreadyCommittedError
 from reput.source.errors import OutputError, SinkError
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 Open = Callable[..., DeltaTable]
 APP = "store-1/table"

@@ -17,7 +17,7 @@ from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.message_table import MessageTable, TableBatch
 from reput.source.errors import DataLossError
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 QUEUES, TABLE = ["consumeQueueEnable=true"], ["consumeQueueEnable=false", "messageIndexEnable=false"]
 

@@ -10,7 +10,7 @@ from unit.test_message_file import LOGS, written
 
 from reput.sinks import message_file
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("vectorized", [True, False])

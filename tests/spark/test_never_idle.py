@@ -30,7 +30,7 @@ from reput.source.log_reader import LogReader
 from reput.streaming import dispatch, tail
 from reput.streaming.progress import ProgressReporter
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 LIMIT_SECONDS = 60
 MESSAGES = 40

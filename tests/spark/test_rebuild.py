@@ -25,7 +25,7 @@ from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild_request import RebuildRequest
 from reput.streaming.rebuild_tasks import SparkTasks
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 GetStore = Callable[[str], BrokerStore]
 

@@ -21,7 +21,7 @@ from reput.streaming.maintenance import expire_output, recover_output
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.tail import Tail, TailPaths
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 SIZES = ("tailGuardMs=20", "mappedFileSizeConsumeQueue=200", "maxHashSlotNum=50", "maxIndexNum=20")
 

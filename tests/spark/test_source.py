@@ -15,7 +15,7 @@ from record_writer import CommitLogWriter, Message
 
 from reput.source.data_source import NAME, CommitLogDataSource
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,7 +17,7 @@ from reput.streaming.progress import ProgressReporter
 from reput.streaming.sql import query, write_result
 from reput.streaming.tail import Tail, TailPaths
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from reput.streaming.config import load_config
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.tail import Tail, TailPaths
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 Unpack = Callable[[str], BrokerStore]
 

@@ -16,7 +16,7 @@ from reput.streaming.verify import Part, StoreVerification
 from reput.streaming.verify_table import verify_table
 from reput.streaming.verify_tasks import LocalRunner, SparkRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 Unpack = Callable[[str], BrokerStore]
 
