@@ -24,7 +24,7 @@ demo: $(READY)  ## tail a real broker's store, compare every file with the broke
 test: $(READY)  ## all tests but the slow ones, a real broker's among them
 	$(IN_MEMORY) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
-test-fast: $(READY)  ## the tests without Spark and without a broker: about three minutes
+test-fast: $(READY)  ## the tests without Spark and without a broker: a few minutes
 	$(IN_MEMORY) $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/unit tests/faults -m "not slow and not broker and not spark"
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
