@@ -9,6 +9,7 @@ import pyarrow as pa
 from reput.sinks.sink_progress import RecordFingerprint
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import RecordColumns
+from reput.source.byte_kernels import load_i32
 from reput.source.errors import SinkError
 from reput.source.message_format import BODY_CRC_AT
 
@@ -27,7 +28,7 @@ def last_record_of(columns: RecordColumns) -> list[int] | None:
     if not len(columns):
         return None
     at = int(columns.parts[-1, rk.AT])
-    crc = int(rk.load_i32(columns.data, at + BODY_CRC_AT))
+    crc = int(load_i32(columns.data, at + BODY_CRC_AT))
     return [columns.place + at, int(columns.msg_size[-1]), int(columns.store_timestamp[-1]), crc]
 
 

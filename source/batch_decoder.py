@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from reput.source import message_format as fmt
 from reput.source import property_kernels as pk
 from reput.source import record_kernels as rk
+from reput.source.byte_kernels import load_i32, load_i64
 from reput.source.java_string import decode_utf8
 from reput.source.kernel import kernel
 from reput.source.message_decoder import Message, Verdict, decode_message
@@ -53,10 +54,10 @@ def _dispatch_columns(
     """
     for row in range(first, parts.shape[0]):
         at = parts[row, rk.AT]
-        sys_flag = rk.load_i32(data, at + _SYS_FLAG_AT)
-        store_timestamp = rk.load_i64(data, at + _STORE_TIMESTAMP_AT + (_V6_EXTRA if sys_flag & _BORN_V6 else 0))
-        queue_ids[row] = rk.load_i32(data, at + _QUEUE_ID_AT)
-        queue_offsets[row] = rk.load_i64(data, at + _QUEUE_OFFSET_AT)
+        sys_flag = load_i32(data, at + _SYS_FLAG_AT)
+        store_timestamp = load_i64(data, at + _STORE_TIMESTAMP_AT + (_V6_EXTRA if sys_flag & _BORN_V6 else 0))
+        queue_ids[row] = load_i32(data, at + _QUEUE_ID_AT)
+        queue_offsets[row] = load_i64(data, at + _QUEUE_OFFSET_AT)
         sys_flags[row] = sys_flag
         store_timestamps[row] = store_timestamp
         pk.locate_properties(data, parts, row, spans)
@@ -90,15 +91,15 @@ def _other_fields(
 ) -> None:
     for row in range(count):
         at = parts[row, rk.AT]
-        sys_flag = rk.load_i32(data, at + _SYS_FLAG_AT)
+        sys_flag = load_i32(data, at + _SYS_FLAG_AT)
         shift = _V6_EXTRA if sys_flag & _BORN_V6 else 0
-        flags[row] = rk.load_i32(data, at + _FLAG_AT)
-        body_crcs[row] = rk.load_i32(data, at + _BODY_CRC_AT)
-        born_timestamps[row] = rk.load_i64(data, at + _BORN_TIMESTAMP_AT)
+        flags[row] = load_i32(data, at + _FLAG_AT)
+        body_crcs[row] = load_i32(data, at + _BODY_CRC_AT)
+        born_timestamps[row] = load_i64(data, at + _BORN_TIMESTAMP_AT)
         store_hosts[row] = at + _STORE_HOST_AT + shift
         shift += _V6_EXTRA if sys_flag & _STORE_V6 else 0
-        reconsume_times[row] = rk.load_i32(data, at + _RECONSUME_TIMES_AT + shift)
-        prepared_offsets[row] = rk.load_i64(data, at + _PREPARED_OFFSET_AT + shift)
+        reconsume_times[row] = load_i32(data, at + _RECONSUME_TIMES_AT + shift)
+        prepared_offsets[row] = load_i64(data, at + _PREPARED_OFFSET_AT + shift)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,14 @@ def store_i64(out: Any, row: int, at: int, value: int) -> None:
 
 
 @inlined
+def store_word(out: Any, to: int, word: int) -> None:
+    """Write the eight bytes of `word` to `out` (uint8[n]) from `to` on, the lowest first."""
+    first = np.uint64(to)
+    for i in range(np.uint64(WORD)):
+        out[first + i] = np.uint8(word >> (i << np.uint64(3)))
+
+
+@inlined
 def zero_bytes(word: int) -> int:
     """The high bit of each byte of `word` that is 0; above the lowest of them, bits that mean nothing."""
     return (word - np.uint64(_ONES)) & ~word & np.uint64(_HIGH_BITS)
@@ -113,6 +121,24 @@ def find_byte(data: Any, at: int, end: int, byte: int) -> int:
             return at + first_byte(found)
         at += WORD
     while at < end and data[at] != byte:
+        at += 1
+    return at
+
+
+@inlined
+def find_either(data: Any, at: int, end: int, byte: int, other: int) -> int:
+    """Where the first byte of `data[at:end]` is that is one of the two, or `end`; `at` may be at `end` already."""
+    wanted, or_this = np.uint64(byte) * np.uint64(_ONES), np.uint64(other) * np.uint64(_ONES)
+    while at < end and at + WORD <= data.size:
+        word = load_word(data, at)
+        # What a borrow adds stands above the first of each, and so above the first of both.
+        found = zero_bytes(word ^ wanted) | zero_bytes(word ^ or_this)
+        if end - at < WORD:
+            found |= np.uint64(0x80) << np.uint64(8 * (end - at))
+        if found:
+            return at + first_byte(found)
+        at += WORD
+    while at < end and data[at] != byte and data[at] != other:
         at += 1
     return at
 

@@ -16,6 +16,7 @@ from reput.source import message_format as fmt
 from reput.source import property_kernels as pk
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes, Int64s, RecordColumns
+from reput.source.byte_kernels import WORD
 from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange, message_schema
 from reput.source.java_string import decode_utf8, parse_int
 from reput.source.message_sys_flag import (
@@ -123,7 +124,7 @@ def _gathered(data: Bytes, starts: Any, sizes: Any) -> tuple[Any, Bytes]:
     # The kernels are compiled for one kind of array, whatever the columns are.
     starts, sizes = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(sizes, np.int64)
     total = int(sizes.sum())
-    ends, out = np.empty(len(starts) + 1, np.int32), np.empty(total + ck.WORD_SIZE, np.uint8)
+    ends, out = np.empty(len(starts) + 1, np.int32), np.empty(total + WORD, np.uint8)
     ck.gather(data, starts, sizes, ends, out)
     return ends, out[:total]
 
@@ -198,7 +199,7 @@ def _keys(columns: RecordColumns) -> pa.Array:
     spans = columns.spans[:, pk.KEYS].astype(np.int64)
     starts, sizes = np.ascontiguousarray(spans[:, 0]), np.ascontiguousarray(spans[:, 1])
     row_ends = np.empty(len(columns) + 1, np.int32)
-    ends, out = np.empty(int((sizes + 1).sum()) // 2 + 1, np.int32), np.empty(int(sizes.sum()) + ck.WORD_SIZE, np.uint8)
+    ends, out = np.empty(int((sizes + 1).sum()) // 2 + 1, np.int32), np.empty(int(sizes.sum()) + WORD, np.uint8)
     count = ck.list_keys(columns.data, starts, sizes, row_ends, ends, out)
     keys = _java_text(_utf8(ends[: count + 1], out[: ends[count]]))
     return pa.ListArray.from_arrays(_numbers(row_ends), keys, type=MESSAGE_SCHEMA.field("keys").type)

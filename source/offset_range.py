@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes
+from reput.source.byte_kernels import load_i32, load_i64
 from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import DataLossError, OptionError
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, read_head
@@ -173,5 +174,5 @@ def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
 
 
 def _store_timestamp(data: Bytes, at: int) -> int:
-    shift = HOST_V6_EXTRA if rk.load_i32(data, at + SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
-    return int(rk.load_i64(data, at + STORE_TIMESTAMP_AT + shift))
+    shift = HOST_V6_EXTRA if load_i32(data, at + SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
+    return int(load_i64(data, at + STORE_TIMESTAMP_AT + shift))

@@ -6,15 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from reput.source import byte_kernels
-from reput.source import java_hash as hashing
 from reput.source import message_properties as props
-from reput.source.byte_kernels import WORD, find_byte, load_bytes
+from reput.source.byte_kernels import WORD, find_byte, load_bytes, spans_equal
+from reput.source.java_hash import java_hash
 from reput.source.kernel import inlined, kernel
 from reput.source.record_kernels import PROPERTIES, PROPERTIES_SIZE, TOPIC, TOPIC_SIZE
-
-# By these names the kernels that lay out columns know them.
-spans_equal, java_hash = byte_kernels.spans_equal, hashing.java_hash
 
 # The properties that the store reads, in the order of the columns that `locate_properties` fills.
 LOCATED = (

@@ -10,16 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from reput.source import byte_kernels
 from reput.source import dledger_entry as dle
 from reput.source import message_format as fmt
+from reput.source.byte_kernels import load_i16, load_i32, load_i64
 from reput.source.crc_kernels import crc32
 from reput.source.kernel import kernel
 from reput.source.message_decoder import Verdict
 from reput.source.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
-
-# By these names the readers of single fields know them.
-load_i16, load_i32, load_i64 = byte_kernels.load_i16, byte_kernels.load_i32, byte_kernels.load_i64
 
 # numba freezes module globals into the compiled code; an IntEnum would cost a lookup.
 _MESSAGE, _BLANK, _EMPTY, _UNDERFLOW = (

@@ -9,6 +9,7 @@ import numpy as np
 
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes, Int64s, records_max
+from reput.source.byte_kernels import load_i32
 from reput.source.dledger_entry import ENTRY_SIZE_AT
 from reput.source.errors import DataLossError
 from reput.source.mapped_file_queue import MappedFile, read_fully
@@ -76,5 +77,5 @@ def _grown(buffer: Bytes, most: int, frame: int) -> int:
     """The size of the buffer that holds the record at its start whole; the record's size was checked."""
     size = BLANK_SIZE
     if len(buffer) >= BLANK_SIZE:
-        size = int(rk.load_i32(buffer, ENTRY_SIZE_AT if frame else TOTAL_SIZE_AT))
+        size = int(load_i32(buffer, ENTRY_SIZE_AT if frame else TOTAL_SIZE_AT))
     return min(max(size, 2 * len(buffer)), most)

@@ -28,6 +28,7 @@ from reput.source import dledger_entry as dle
 from reput.source import message_format as fmt
 from reput.source import record_kernels as rk
 from reput.source.batch_decoder import Bytes
+from reput.source.byte_kernels import load_i32
 from reput.source.damage import HEAD_BYTES, DamagedRange
 from reput.source.mapped_file_queue import MappedFile, read_fully
 from reput.source.message_decoder import Verdict
@@ -76,7 +77,7 @@ class OpenSegment:
         head = self._read(place, frame + LOOKED_AT)
         if find_own_place(head, 0, len(head), place, frame) != 0:
             return 0
-        size = frame + int(rk.load_i32(head, frame))
+        size = frame + int(load_i32(head, frame))
         if not self.smallest <= size <= self.file.end - place:
             return 0
         record, parts = self._read(place, size), np.empty((1, rk.PARTS), np.int64)

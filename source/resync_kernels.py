@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from reput.source import dledger_entry as dle
 from reput.source import message_format as fmt
-from reput.source.record_kernels import load_i32, load_i64
+from reput.source.byte_kernels import load_i32, load_i64
+from reput.source.kernel import kernel
 
 _MAGIC_AT, _PLACE_AT = fmt.MAGIC_AT, fmt.PHYSICAL_OFFSET_AT
 _MESSAGE_MAGIC, _MESSAGE_MAGIC_V2 = fmt.MESSAGE_MAGIC_CODE, fmt.MESSAGE_MAGIC_CODE_V2
@@ -21,7 +20,7 @@ LOOKED_AT = _PLACE_AT + 8
 NOT_FOUND = -1
 
 
-@njit(cache=True)
+@kernel
 def find_own_place(data: Any, at: int, limit: int, place: int, frame: int) -> int:
     """The first index from `at` where a record names its own place; NOT_FOUND without one.
 

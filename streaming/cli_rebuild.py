@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from reput.streaming.cli_app import BrokerConf, Json, Store, app, run_or_fail, set_up_logging
+from reput.streaming.cli_app import (
+    BrokerConf,
+    ConfigFile,
+    Json,
+    Overrides,
+    Store,
+    Verbose,
+    app,
+    run_or_fail,
+    set_up_logging,
+)
 
 
 @app.command(epilog="Example: reput rebuild --store /data/store --broker-conf /data/broker.conf --output /data/reput")
@@ -41,15 +51,10 @@ def rebuild(
     master: Annotated[
         str | None, typer.Option(help="The Spark master; same as -o sparkMaster=URL. [default: all cores]")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A file like conf/reput.toml; broker.conf and the command line beat it.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="name=value, any option of conf/reput.toml; may be repeated."),
-    ] = None,
+    config: ConfigFile = None,
+    option: Overrides = None,
     as_json: Json = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Make queues, index and table from a commitlog, in parallel; stopped, the same command goes on.
 

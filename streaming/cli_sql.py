@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from reput.source.errors import OptionError
-from reput.streaming.cli_app import app, run_or_fail
+from reput.streaming.cli_app import Verbose, app, run_or_fail
 
 
 @app.command(
@@ -21,7 +21,7 @@ def sql(
     statement: Annotated[str, typer.Argument(help="A query; the table is called messages.")],
     table: Annotated[Path, typer.Option(help="The Delta table that 'reput tail --table' keeps.")],
     output_format: Annotated[str, typer.Option("--format", help="table, csv or json (a line a row).")] = "table",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run one SQL query over the message table."""
     from reput.streaming import sql as queries  # noqa: PLC0415

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from reput.streaming.cli_app import app, errors, run_or_fail, set_up_logging
+from reput.streaming.cli_app import ConfigFile, Overrides, Verbose, app, errors, run_or_fail, set_up_logging
 
 
 @app.command(
@@ -30,14 +30,9 @@ def tail(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Spark's checkpoints. [default: OUTPUT/reput/spark-checkpoint]")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A file like conf/reput.toml; broker.conf and the command line beat it.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="name=value, any option of conf/reput.toml; may be repeated."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")] = False,
+    config: ConfigFile = None,
+    option: Overrides = None,
+    verbose: Verbose = False,
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
     from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from reput.streaming.cli_app import BrokerConf, Json, Store, app, run_or_fail, set_up_logging
+from reput.streaming.cli_app import BrokerConf, Json, Overrides, Store, app, run_or_fail, set_up_logging
 
 _DIFFERS = 1
 
@@ -31,10 +31,7 @@ def verify(
         Path | None, typer.Option(help="Write sizes and SHA-256 of all files to this file.")
     ] = None,
     as_json: Json = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="name=value, any option of conf/reput.toml; may be repeated."),
-    ] = None,
+    option: Overrides = None,
 ) -> None:
     """Prove that log, queues, index and table agree, writing nothing; exit code 1 when something differs."""
     from reput.streaming import verify_command, verify_report  # noqa: PLC0415
