@@ -25,7 +25,7 @@ _TYPE_MASK, _NOT_TYPE, _COMMIT_TYPE = TRANSACTION_MASK, TRANSACTION_NOT_TYPE, TR
 
 
 @inlined
-def _slot_of(data: Any, at: int, size: int, queue_id: int) -> int:
+def slot_of(data: Any, at: int, size: int, queue_id: int) -> int:
     """Where to look for a queue in a table of any size: all bytes of the topic and the id count."""
     factor = np.uint64(_MIXER)
     value = np.uint64(queue_id)
@@ -57,7 +57,7 @@ def group_by_queue(data: Any, parts: Any, queue_ids: Any, table: Any, groups: An
     count = 0
     for row in range(groups.size):
         topic, size = parts[row, TOPIC], parts[row, TOPIC_SIZE]
-        slot = _slot_of(data, topic, size, queue_ids[row]) & mask
+        slot = slot_of(data, topic, size, queue_ids[row]) & mask
         while True:
             group = table[slot]
             if group < 0:
@@ -82,6 +82,21 @@ def queued_records(sys_flags: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which records get an entry, bool[n]: prepared and rolled-back ones do not."""
     kinds = sys_flags & _TYPE_MASK
     return (kinds == _NOT_TYPE) | (kinds == _COMMIT_TYPE)
+
+
+@inlined
+def is_queued(sys_flag: int) -> bool:
+    """`queued_records` of one record."""
+    kind = sys_flag & _TYPE_MASK
+    return kind == _NOT_TYPE or kind == _COMMIT_TYPE  # noqa: PLR1714  a tuple is slower
+
+
+@inlined
+def put_entry(entries: Any, row: int, place: int, size: int, tags_code: int) -> None:
+    """Write the entry of the record at `place` to ``entries[row]`` (uint8[n, 20])."""
+    store_i64(entries, row, 0, place)
+    store_i32(entries, row, 8, size)
+    store_i64(entries, row, 12, tags_code)
 
 
 @kernel
@@ -114,9 +129,7 @@ def encode_entries(
             to = starts[groups[row]]
             starts[groups[row]] = to + 1
             rows[to], offsets[to] = row, queue_offsets[row]
-            store_i64(entries, to, 0, place + parts[row, AT])
-            store_i32(entries, to, 8, parts[row, SIZE])
-            store_i64(entries, to, 12, tags_codes[row])
+            put_entry(entries, to, place + parts[row, AT], parts[row, SIZE], tags_codes[row])
 
 
 @kernel

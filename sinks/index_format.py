@@ -120,34 +120,57 @@ def collect_keys(
     The first row whose keys may find no room, or the end, and how many keys there are before it.
     """
     for row in range(first, sys_flags.size):
-        if sys_flags[row] & _TYPE_MASK == _ROLLBACK_TYPE:
-            continue
-        uniq_size, keys_size = spans[row, UNIQ_KEY, 1], spans[row, KEYS, 1]
-        tags_size = spans[row, TAGS, 1] if with_tags else 0
-        if uniq_size == 0 and keys_size == 0 and tags_size == 0:
-            continue
-        if count + keys_most(keys_size) > hashes.size:
+        if count + keys_most(spans[row, KEYS, 1]) > hashes.size:
             return row, count
-        seed = java_hash(data, parts[row, TOPIC], parts[row, TOPIC_SIZE], 0) * _HASH_FACTOR + _TOPIC_KEY_SEPARATOR
         offset, timestamp = place + parts[row, AT], store_timestamps[row]
-        if uniq_size > 0:
-            at = spans[row, UNIQ_KEY, 0]
-            _put(data, at, uniq_size, seed, offset, timestamp, count, hashes, offsets, timestamps)
-            count += 1
-        at = np.int64(spans[row, KEYS, 0])
-        end = at + keys_size
-        while at < end:
-            stop = find_byte(data, at, end, _KEY_SEPARATOR)
-            if stop > at:
-                _put(data, at, stop - at, seed, offset, timestamp, count, hashes, offsets, timestamps)
-                count += 1
-            at = stop + 1
-        if tags_size > 0:
-            at = spans[row, TAGS, 0]
-            marked = seed * _HASH_FACTOR**2 + _TAGS_MARK_HASH
-            _put(data, at, tags_size, marked, offset, timestamp, count, hashes, offsets, timestamps)
-            count += 1
+        count = put_keys(
+            *(data, parts, row, spans, sys_flags[row], offset, timestamp, with_tags),
+            *(count, hashes, offsets, timestamps),
+        )
     return sys_flags.size, count
+
+
+@inlined
+def put_keys(
+    data: Any,
+    parts: Any,
+    row: int,
+    spans: Any,
+    sys_flag: int,
+    offset: int,
+    timestamp: int,
+    with_tags: bool,
+    count: int,
+    hashes: Any,
+    offsets: Any,
+    timestamps: Any,
+) -> int:
+    """Add the keys of one record, see `collect_keys`; returns how many keys there are then."""
+    if sys_flag & _TYPE_MASK == _ROLLBACK_TYPE:
+        return count
+    uniq_size, keys_size = spans[row, UNIQ_KEY, 1], spans[row, KEYS, 1]
+    tags_size = spans[row, TAGS, 1] if with_tags else 0
+    if uniq_size == 0 and keys_size == 0 and tags_size == 0:
+        return count
+    seed = java_hash(data, parts[row, TOPIC], parts[row, TOPIC_SIZE], 0) * _HASH_FACTOR + _TOPIC_KEY_SEPARATOR
+    if uniq_size > 0:
+        at = spans[row, UNIQ_KEY, 0]
+        _put(data, at, uniq_size, seed, offset, timestamp, count, hashes, offsets, timestamps)
+        count += 1
+    at = np.int64(spans[row, KEYS, 0])
+    end = at + keys_size
+    while at < end:
+        stop = find_byte(data, at, end, _KEY_SEPARATOR)
+        if stop > at:
+            _put(data, at, stop - at, seed, offset, timestamp, count, hashes, offsets, timestamps)
+            count += 1
+        at = stop + 1
+    if tags_size > 0:
+        at = spans[row, TAGS, 0]
+        marked = seed * _HASH_FACTOR**2 + _TAGS_MARK_HASH
+        _put(data, at, tags_size, marked, offset, timestamp, count, hashes, offsets, timestamps)
+        count += 1
+    return count
 
 
 @inlined

@@ -1,13 +1,13 @@
 """What a task of `reput rebuild` leaves of a piece of the log: entries by queue, keys in log order, in a scratch file.
 
-A range's windows (``logic_window``) are put together by its task, so that the driver sees a block a queue and piece
-and no entry at all. A piece ends with its range, or where the effects of its windows reach `PIECE_BYTES`: records full
-of keys have ten times their own size of them.
+A record's entry and keys are made as the walk comes by (``piece_kernels``), and nothing else of it is kept; the driver
+sees a block a queue and piece and no entry at all. A piece ends with its range, or where what it collected reaches
+`PIECE_BYTES`: records full of keys have ten times their own size of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from reput.sinks.array_file import Arrays, write_arrays
-from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, merge_blocks
-from reput.sinks.logic_batch import merge_store_times
-from reput.sinks.logic_window import COUNT, ID, OFFSET, LogicNeeds, encode_window
+from reput.sinks import piece_kernels as kernels
+from reput.sinks.array_file import write_arrays
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE
+from reput.sinks.index_format import keys_most
 from reput.sinks.queue_order import find_runs
 from reput.sinks.task_result import RESULT_FIELDS
-from reput.source.batch_decoder import Bytes, Int64s
-from reput.source.range_reader import Window
+from reput.source import property_kernels as pk
+from reput.source.batch_decoder import Int64s, decode_columns
+from reput.source.mapped_file_queue import MappedFile
+from reput.source.message_decoder import Verdict
+from reput.source.range_reader import corrupt_record
+from reput.source.record_scan import Scan
 
 PIECE_BYTES = 64 * 1024 * 1024
 
@@ -35,7 +39,11 @@ PIECE_SCHEMA = pa.schema(
     ]
 )
 
-_KEY_COLUMNS: dict[str, np.dtype[Any]] = {"key_hashes": ID, "key_offsets": OFFSET, "key_timestamps": OFFSET}
+_ENTRY_BYTES, _KEY_BYTES = CQ_STORE_UNIT_SIZE + 8 + 4, 4 + 8 + 8
+# Rows that a piece has room for at first.
+_ENTRIES, _KEYS, _QUEUES, _TOPIC_BYTES = 1 << 18, 1 << 19, 1 << 10, 1 << 16
+_TEXT_MAX = 2**15 - 1  # of a topic, of a property
+_NO_ROW = -1
 
 
 @dataclass(frozen=True)
@@ -57,72 +65,167 @@ class QueueFilter:
         return self == QueueFilter()
 
 
+@dataclass(frozen=True)
+class PieceNeeds:
+    """Which effects of a record are wanted; `index_tags` as in ``LogicNeeds``, `delays_ms` as in ``DecodeOptions``."""
+
+    consume_queue: bool
+    index: bool
+    index_tags: bool
+    delays_ms: tuple[int, ...]
+
+
 def write_pieces(
-    windows: Iterable[Window], needs: LogicNeeds, wanted: QueueFilter, directory: Path
-) -> Iterator[pa.RecordBatch]:
-    """Write the effects of consecutive windows to scratch files below `directory`; rows of `PIECE_SCHEMA`.
+    scans: Iterable[Scan], file: MappedFile, needs: PieceNeeds, wanted: QueueFilter, directory: Path
+) -> Iterator[dict[str, Any]]:
+    """Write the effects of consecutive records of `file` to scratch files below `directory`; rows of `PIECE_SCHEMA`.
 
-    `needs` are without ConsumeQueueExt units and batch topics. Memory: twice `PIECE_BYTES`, and one window's effects.
+    Memory: four times `PIECE_BYTES`, and one scan.
+
+    Raises
+    ------
+    CorruptRecordError
+        A property that must be a number is none.
     """
-    rows: list[pa.RecordBatch] = []
-    size = 0
-    for window in windows:
-        rows.append(encode_window(window, needs))
-        size += rows[-1].nbytes
-        if size >= PIECE_BYTES:
-            yield _write_piece(rows, wanted, directory)
-            rows, size = [], 0
-    if rows:
-        yield _write_piece(rows, wanted, directory)
+    piece = None
+    for scan in scans:
+        if piece is None:
+            piece = Piece(needs, scan.start)
+        piece.add(scan, file)
+        if piece.size_bytes >= PIECE_BYTES:
+            yield piece.write(wanted, directory)
+            piece = None
+    if piece is not None:
+        yield piece.write(wanted, directory)
 
 
-def _write_piece(rows: Sequence[pa.RecordBatch], wanted: QueueFilter, directory: Path) -> pa.RecordBatch:
-    arrays: Arrays = {**_queues(rows, wanted), **_keys(rows)}
-    table = pa.Table.from_batches(rows).select(["start", "end", "messages", "last_record", "store_times"])
-    first, backwards = merge_store_times(table)
-    last_records = [record for record in table["last_record"].to_pylist() if record is not None]
-    summary = {
-        "start": table["start"][0].as_py(),
-        "end": table["end"][-1].as_py(),
-        "messages": sum(table["messages"].to_pylist()),
-        "last_record": last_records[-1] if last_records else None,
-        "store_times": [] if first is None else [first, backwards],
-        "scratch": str(write_arrays(directory, arrays)),
-    }
-    return pa.RecordBatch.from_pylist([summary], PIECE_SCHEMA)
+class Piece:
+    """What was collected of consecutive records, from `start` on, and the arrays it is collected in."""
 
+    def __init__(self, needs: PieceNeeds, start: int) -> None:
+        self._needs = needs
+        self._start = self._end = start
+        self._delays = np.array(needs.delays_ms, np.int64)
+        self._spans = np.empty((1, len(pk.LOCATED), 2), np.int32)
+        self._state = np.zeros(kernels.STATE, np.int64)
+        self._queues = np.empty((_QUEUES, kernels.QUEUE), np.int64)
+        self._table = np.full(2 * _QUEUES, -1, np.int32)
+        self._topics = np.empty(_TOPIC_BYTES, np.uint8)
+        self._numbers, self._queue_offsets = np.empty(_ENTRIES, np.int32), np.empty(_ENTRIES, np.int64)
+        self._entries = np.empty((_ENTRIES, CQ_STORE_UNIT_SIZE), np.uint8)
+        self._hashes, self._offsets = np.empty(_KEYS, np.int32), np.empty(_KEYS, np.int64)
+        self._timestamps = np.empty(_KEYS, np.int64)
 
-def _queues(rows: Sequence[pa.RecordBatch], wanted: QueueFilter) -> dict[str, np.ndarray[Any, Any]]:
-    """The queues that have entries, each one's entries together, and whether they run on.
+    @property
+    def size_bytes(self) -> int:
+        """What was collected, in bytes."""
+        return _ENTRY_BYTES * self._count(kernels.ENTRIES) + _KEY_BYTES * self._count(kernels.KEYS)
 
-    `queue_offsets` is empty where every queue runs on: the runs tell them.
-    """
-    topics = pa.concat_arrays([row.column("topics").flatten() for row in rows])
-    queue_ids = np.concatenate([_values(row, "queue_ids", ID) for row in rows])
-    counts = [_values(row, "queue_counts", COUNT) for row in rows]
-    firsts, numbers = number_queues(topics, queue_ids)
-    totals = np.bincount(numbers, np.concatenate(counts), len(firsts)).astype(np.int64)
-    blocks = np.split(numbers, np.cumsum([len(part) for part in counts])[:-1])
-    entries = _regroup(rows, "entries", CQ_STORE_UNIT_SIZE, blocks, counts, totals)
-    queue_offsets = _regroup(rows, "queue_offsets", OFFSET.itemsize, blocks, counts, totals).view(OFFSET)[:, 0]
-    kept = totals > 0
-    if not wanted.takes_all:
-        names = zip(topics.take(pa.array(firsts)).to_pylist(), queue_ids[firsts].tolist(), strict=True)
+    def _count(self, which: int) -> int:
+        return int(self._state[which])
+
+    def add(self, scan: Scan, file: MappedFile) -> None:
+        """Collect the effects of the records of a scan, which begins where the one before ended."""
+        row, known_row, known_code = 0, _NO_ROW, 0
+        while True:
+            row, cause = self._add(scan, row, known_row, known_code)
+            if row == len(scan):
+                break
+            if cause == kernels.NO_ROOM:
+                self._grow()
+                continue
+            one, verdict = decode_columns(scan.data, scan.start, scan.parts[row : row + 1], self._delays)
+            if verdict is not Verdict.MESSAGE:
+                raise corrupt_record(file, scan.place_of(row), verdict)
+            known_row, known_code = row, int(one.tags_code[0])
+        self._end = scan.stop
+
+    def _add(self, scan: Scan, first: int, known_row: int, known_code: int) -> tuple[int, int]:
+        row, cause = kernels.add_records(
+            *(scan.data, scan.parts, first, scan.start, self._delays, known_row, known_code, self._spans, self._state),
+            *(self._needs.consume_queue, self._table, self._queues, self._topics),
+            *(self._numbers, self._entries, self._queue_offsets),
+            *(self._needs.index, self._needs.index_tags, self._hashes, self._offsets, self._timestamps),
+        )
+        return int(row), int(cause)
+
+    def _grow(self) -> None:
+        """Double what is full, or has no room for the longest topic or for the keys of any record."""
+        state = self._state
+        if state[kernels.ENTRIES] == len(self._numbers):
+            self._numbers, self._entries = _doubled(self._numbers), _doubled(self._entries)
+            self._queue_offsets = _doubled(self._queue_offsets)
+        if state[kernels.QUEUES] == len(self._queues):
+            self._queues = _doubled(self._queues)
+            self._table = np.full(2 * len(self._table), -1, np.int32)
+            kernels.fill_table(self._table, self._queues, self._count(kernels.QUEUES))
+        if len(self._topics) - state[kernels.TOPIC_BYTES] < _TEXT_MAX:
+            self._topics = _doubled(self._topics)
+        if len(self._hashes) - state[kernels.KEYS] < keys_most(_TEXT_MAX):
+            self._hashes, self._offsets = _doubled(self._hashes), _doubled(self._offsets)
+            self._timestamps = _doubled(self._timestamps)
+
+    def write(self, wanted: QueueFilter, directory: Path) -> dict[str, Any]:
+        """Write the entries of the queues that are `wanted`, and the keys; a row of `PIECE_SCHEMA`."""
+        state = self._state.tolist()
+        keys = state[kernels.KEYS]
+        path = write_arrays(
+            directory,
+            {
+                **self.grouped(wanted),
+                "key_hashes": self._hashes[:keys],
+                "key_offsets": self._offsets[:keys],
+                "key_timestamps": self._timestamps[:keys],
+            },
+        )
+        messages = state[kernels.MESSAGES]
+        last = (kernels.LAST_OFFSET, kernels.LAST_SIZE, kernels.LAST_TIME, kernels.LAST_CRC)
+        return {
+            "start": self._start,
+            "end": self._end,
+            "messages": messages,
+            "last_record": [state[field] for field in last] if messages else None,
+            "store_times": [state[kernels.FIRST_TIME], state[kernels.BACKWARDS]] if messages else [],
+            "scratch": str(path),
+        }
+
+    def grouped(self, wanted: QueueFilter) -> dict[str, np.ndarray[Any, Any]]:
+        """The queues that are wanted, each one's entries together, and whether they run on.
+
+        `queue_offsets` is empty where every queue runs on: the runs tell them.
+        """
+        queues = self._queues[: self._count(kernels.QUEUES)]
+        topics = [
+            self._topics[at : at + size].tobytes()
+            for at, size in queues[:, [kernels.TOPIC_AT, kernels.TOPIC_SIZE]].tolist()
+        ]
+        names = zip(topics, queues[:, kernels.QUEUE_ID].tolist(), strict=True)
+        # A queue was given a number before there was room for its entry.
+        kept = queues[:, kernels.COUNT] > 0
         kept &= np.array([wanted.takes(*name) for name in names], bool)
-        rows_kept = np.repeat(kept, totals)
-        entries, queue_offsets = entries[rows_kept], queue_offsets[rows_kept]
-    firsts, totals = firsts[kept], totals[kept]
-    runs = find_runs(entries, queue_offsets, totals)
-    names = topics.take(pa.array(firsts)).to_pylist()
-    return {
-        "topics": np.frombuffer(b"".join(names), np.uint8),
-        "topic_sizes": np.array([len(name) for name in names], np.int64),
-        "queue_ids": queue_ids[firsts].astype(np.int32),
-        "counts": totals,
-        "runs": runs,
-        "entries": entries,
-        "queue_offsets": queue_offsets[:0] if runs["runs_on"].all() else queue_offsets,
-    }
+        counts = np.where(kept, queues[:, kernels.COUNT], 0)
+        total = int(counts.sum())
+        starts = np.where(kept, np.cumsum(counts) - counts, -1)
+        entries, queue_offsets = np.empty((total, CQ_STORE_UNIT_SIZE), np.uint8), np.empty(total, np.int64)
+        numbers = self._numbers[: self._count(kernels.ENTRIES)]
+        kernels.group_rows(numbers, starts, self._entries, self._queue_offsets, entries, queue_offsets)
+        runs = find_runs(entries, queue_offsets, counts[kept])
+        topics = [topic for topic, is_kept in zip(topics, kept.tolist(), strict=True) if is_kept]
+        return {
+            "topics": np.frombuffer(b"".join(topics), np.uint8),
+            "topic_sizes": np.array([len(topic) for topic in topics], np.int64),
+            "queue_ids": queues[kept, kernels.QUEUE_ID].astype(np.int32),
+            "counts": counts[kept],
+            "runs": runs,
+            "entries": entries,
+            "queue_offsets": queue_offsets[:0] if runs["runs_on"].all() else queue_offsets,
+        }
+
+
+def _doubled(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    grown = np.empty((2 * len(values), *values.shape[1:]), values.dtype)
+    grown[: len(values)] = values
+    return grown
 
 
 def number_queues(topics: pa.Array, queue_ids: Any) -> tuple[Int64s, Int64s]:
@@ -130,28 +233,3 @@ def number_queues(topics: pa.Array, queue_ids: Any) -> tuple[Int64s, Int64s]:
     codes = topics.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     _, firsts, numbers = np.unique(codes << 32 | queue_ids.astype(np.uint32), return_index=True, return_inverse=True)
     return firsts, numbers
-
-
-def _regroup(
-    rows: Sequence[pa.RecordBatch],
-    name: str,
-    width: int,
-    blocks: Sequence[Int64s],
-    counts: Sequence[Int64s],
-    totals: Int64s,
-) -> Bytes:
-    """A column's rows of `width` bytes, each queue's together, as uint8[n, width]."""
-    target = np.empty(int(totals.sum()) * width, np.uint8)
-    starts = (np.cumsum(totals) - totals) * width
-    for row, numbers, sizes in zip(rows, blocks, counts, strict=True):
-        merge_blocks(numbers, sizes * width, starts, _values(row, name, np.dtype(np.uint8)), target)
-    return target.reshape(-1, width)
-
-
-def _keys(rows: Sequence[pa.RecordBatch]) -> dict[str, list[np.ndarray[Any, Any]]]:
-    return {name: [_values(row, name, dtype) for row in rows] for name, dtype in _KEY_COLUMNS.items()}
-
-
-def _values(row: pa.RecordBatch, name: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """A window's binary value as an array."""
-    return np.frombuffer(row.column(name)[0].as_buffer(), dtype)

@@ -124,6 +124,29 @@ def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict)
     return segment.damaged_range(place, file.end if end is None else end, verdict.name)
 
 
+def read_scans(
+    file: MappedFile, start: int, end: int, *, check_crc: bool, window_bytes: int = WINDOW_BYTES
+) -> Iterator[Scan]:
+    """The records of `[start, end)` of one segment, not decoded; both are places where a record or the blank begins.
+
+    The scans follow each other without a gap; the last ends behind the blank if the range ends with the file. Memory:
+    one window. Damage ends it, whatever ``onDamage`` says.
+
+    Raises
+    ------
+    CorruptRecordError
+        A record of the range fails its checks.
+    DataLossError
+        The segment has gone, or is shorter than it was.
+    """
+    with _opened(file, start, end) as descriptor:
+        for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
+            is_damaged = scan.stop < end and (scan.verdict not in (Verdict.UNDERFLOW, Verdict.MESSAGE) or not len(scan))
+            if is_damaged and not (scan.verdict is Verdict.BLANK and end == file.end):
+                raise corrupt_record(file, scan.stop, scan.verdict)
+            yield replace(scan, stop=end) if is_damaged else scan
+
+
 def read_windows(
     file: MappedFile, start: int, end: int, options: DecodeOptions, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Window]:

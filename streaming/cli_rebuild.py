@@ -49,7 +49,11 @@ def rebuild(
         int | None, typer.Option("--to", min=0, help="Physical offset to stop at (exclusive). [default: all]")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(help="The Spark master; same as -o sparkMaster=URL. [default: all cores]")
+        str | None,
+        typer.Option(
+            help="local[N]: N processes of this machine. Else a Spark cluster's URL, which sees store and output too. "
+            "Same as -o sparkMaster=URL. [default: local[*], all cores]"
+        ),
     ] = None,
     config: ConfigFile = None,
     option: Overrides = None,
@@ -61,12 +65,11 @@ def rebuild(
     The output keeps what it has until all is made. 'reput tail' goes on where the rebuild ended.
     """
     began = time.monotonic()
-    from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
+    from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for the modules
     from reput.streaming.rebuild import Rebuild  # noqa: PLC0415
     from reput.streaming.rebuild_report import RebuildProgress  # noqa: PLC0415
     from reput.streaming.rebuild_request import RebuildRequest  # noqa: PLC0415
-    from reput.streaming.rebuild_tasks import SparkTasks  # noqa: PLC0415
-    from reput.streaming.session import TAIL_SETTINGS, start_session  # noqa: PLC0415
+    from reput.streaming.rebuild_session import rebuild_session  # noqa: PLC0415
 
     set_up_logging()
 
@@ -75,20 +78,9 @@ def rebuild(
         settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
         request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end)
         with Rebuild(settings, request, RebuildProgress(began)) as job:
-            spark = start_session(
-                "reput rebuild",
-                master=settings["sparkMaster"],
-                driver_memory=settings["sparkDriverMemory"],
-                log_file=None if verbose else job.spark_log,
-                settings=TAIL_SETTINGS,
-                with_delta=request.makes_table,
-            )
-            try:
-                tasks = SparkTasks(spark)
-                tasks.start_workers()
-                report = job.run(tasks, spark)
-            finally:
-                spark.stop()
+            spark_log = None if verbose else job.spark_log
+            with rebuild_session(settings, needs_spark=request.makes_table, spark_log=spark_log) as session:
+                report = job.run(session.tasks, session.spark)
         typer.echo(report.to_json() if as_json else report.text())
 
     run_or_fail(run)

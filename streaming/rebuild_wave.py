@@ -12,15 +12,18 @@ import pyarrow as pa
 
 from reput.sinks.logic_window import WINDOW_SCHEMA, LogicNeeds, encode_window
 from reput.sinks.message_file import PART_SCHEMA, PartWriter
-from reput.sinks.range_entries import PIECE_SCHEMA, QueueFilter, write_pieces
+from reput.sinks.range_entries import PIECE_SCHEMA, PieceNeeds, QueueFilter, write_pieces
 from reput.sinks.scratch import hand_over
 from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.offset_range import limit, split
 from reput.source.range_cut import RangeCut, cut_ranges
-from reput.source.range_reader import DecodeOptions, read_windows
+from reput.source.range_reader import DecodeOptions, read_scans, read_windows
 from reput.streaming.rebuild_tasks import Tasks
+
+# A window's records are walked, then taken: they stay in the processor's second cache meanwhile.
+_WINDOW_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,15 @@ class RangeTask:
     def _pieces(self, span: OffsetRange) -> Iterator[dict[str, Any]]:
         if self.needs is None or span.start == span.end:
             return
-        windows = read_windows(span.file, span.start, span.end, self.decode)
+        file, needs, decode = span.file, self.needs, self.decode
         if self.by_window:
-            needs = self.needs
+            windows = read_windows(file, span.start, span.end, decode)
             handed = hand_over(self.scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
             yield {"scratch": handed["path"][0].as_py()}
             return
-        for piece in write_pieces(windows, self.needs, self.wanted, self.scratch):
-            yield from piece.to_pylist()
+        scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
+        plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, decode.delays_ms)
+        yield from write_pieces(scans, file, plain, self.wanted, self.scratch)
 
 
 @dataclass(frozen=True)

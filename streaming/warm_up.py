@@ -7,13 +7,18 @@ import struct
 import numpy as np
 import pyarrow as pa
 
+from reput.sinks import piece_kernels
 from reput.sinks.index_format import ENTRY_SIZE, put_entries
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.logic_window import LogicNeeds, encode_window
+from reput.sinks.range_entries import Piece, PieceNeeds, QueueFilter
 from reput.source.batch_decoder import decode_records
+from reput.source.mapped_file_queue import MappedFile
 from reput.source.message_columns import encoded_batch
+from reput.source.message_decoder import Verdict
 from reput.source.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
 from reput.source.range_reader import Window
+from reput.source.record_scan import Scan
 from reput.source.resync_kernels import find_own_place
 
 
@@ -28,6 +33,11 @@ def compile_kernels() -> None:
     assert len(decoded.columns) == 1
     encoded_batch(decoded.columns)
     find_own_place(data, 0, size, 0, 0)
+    scan = Scan(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
+    piece = Piece(PieceNeeds(consume_queue=True, index=True, index_tags=False, delays_ms=(0,)), 0)
+    piece.add(scan, MappedFile(0, size, ""))
+    piece.grouped(QueueFilter())
+    piece_kernels.fill_table(np.full(2, -1, np.int32), np.zeros((1, piece_kernels.QUEUE), np.int64), 1)
     window = encode_window(Window(0, size, decoded.columns), LogicNeeds())
     batch = LogicBatch.merge(pa.Table.from_batches([window]))
     keys, slots = batch.keys, np.zeros(1, np.int32)

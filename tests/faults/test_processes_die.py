@@ -71,11 +71,11 @@ def test_a_python_worker_dies(which: str, tmp_path: Path, proof: Proof) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 @pytest.mark.parametrize("full", ["out", "table"])
 def test_the_disk_is_full(full: str, tmp_path: Path, proof: Proof) -> None:
-    """On a small disk of its own: it ends with an error, and with room it goes on by itself at the next start."""
+    """On a disk of its own: it ends with an error, and with room it goes on by itself at the next start."""
     mounted = tmp_path / full
     mounted.mkdir()
-    size = {"out": "12m", "table": "400k"}[full]
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mounted)], check=False).returncode:
+    # Room for what is written before it is filled, however slow the start is.
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mounted)], check=False).returncode:
         pytest.skip("no mounts here")
     try:
         filler = mounted / "filler"

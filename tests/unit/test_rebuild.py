@@ -103,6 +103,8 @@ def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFac
     dispatch_store(config, root / "tail")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(range_entries, "PIECE_BYTES", rng.choice([1, 1 << 20]))
+        for name in ("_ENTRIES", "_KEYS", "_QUEUES", "_TOPIC_BYTES"):
+            patch.setattr(range_entries, name, rng.choice([1, 1 << 12]))
         patch.setattr(wave_entries, "_KEYS_AT_ONCE", rng.choice([1, 7, 1 << 20]))
         report = rebuild(config, root / "out")
     assert report.messages == len(messages)

@@ -1,0 +1,94 @@
+"""Running pieces of a rebuild side by side in processes of this machine: no JVM to start, no job to schedule."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from types import TracebackType
+
+from pyspark import cloudpickle
+
+from reput.source.errors import EnvironmentSetupError
+
+_LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
+_PARENT_LOOKED_FOR_S = 1.0
+
+
+def processes_of(master: str) -> int | None:
+    """How many processes ``local``, ``local[N]`` or ``local[*]`` means; None for a master that is elsewhere."""
+    found = _LOCAL_MASTER.fullmatch(master)
+    if found is None:
+        return None
+    if found[1] == "*":
+        return len(os.sched_getaffinity(0))
+    return max(1, int(found[1] or 1))
+
+
+class ProcessTasks:
+    """`Tasks` in processes that are forks of this one, with its modules and kernels; they end with it.
+
+    To be made before other threads are, and before Spark is started.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self.parallelism = processes
+        # What is loaded before the fork would else be copied by the first collection in each process.
+        gc.collect()
+        gc.freeze()
+        self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _begin, (os.getpid(),))
+        self._pool.submit(os.getpid).result()  # forks all of them
+
+    def __enter__(self) -> ProcessTasks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+        """See `Tasks`; `work` is pickled.
+
+        Raises
+        ------
+        EnvironmentSetupError
+            One of the processes died.
+        """
+        pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+        pieces = [self._pool.submit(_call, pickled, number) for number in range(count)]
+        try:
+            return [piece.result() for piece in pieces]
+        except BrokenProcessPool as error:
+            msg = (
+                "a process of the rebuild died: it was killed, or the machine ran out of memory "
+                "(rebuildMaxBytesPerPartition, or fewer processes with --master local[N]); the same command goes on"
+            )
+            raise EnvironmentSetupError(msg) from error
+        finally:
+            for piece in pieces:
+                piece.cancel()
+
+
+def _call(pickled: bytes, number: int) -> str:
+    work: Callable[[int], str] = cloudpickle.loads(pickled)
+    return work(number)
+
+
+def _begin(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end when it is gone: a fork of a killed process would wait for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_LOOKED_FOR_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

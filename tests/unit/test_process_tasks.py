@@ -1,0 +1,117 @@
+"""Pieces of work in processes of this machine: results, errors, and processes that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reput.source.errors import CorruptRecordError, EnvironmentSetupError
+from reput.streaming.process_tasks import ProcessTasks, processes_of
+
+_GONE_WITHIN_S = 10.0
+
+
+@pytest.mark.parametrize(
+    ("master", "processes"),
+    [
+        ("local", 1),
+        ("local[1]", 1),
+        ("local[3]", 3),
+        ("local[2,4]", 2),
+        ("local[*]", len(os.sched_getaffinity(0))),
+        ("local[*, 3]", len(os.sched_getaffinity(0))),
+        ("local-cluster[2,1,1024]", None),
+        ("spark://host:7077", None),
+    ],
+)
+def test_what_a_master_means(master: str, processes: int | None) -> None:
+    """Spark's names for this machine; all others are a cluster."""
+    assert processes_of(master) == processes
+
+
+def test_results_are_in_order_whatever_the_work_closes_over() -> None:
+    """Functions made on the spot are work, too; all processes take part."""
+    factor = 7
+    with ProcessTasks(2) as tasks:
+        assert tasks.parallelism == 2
+        assert tasks.run(lambda number: str(factor * number), 50) == [str(7 * number) for number in range(50)]
+        assert tasks.run(str, 0) == []
+
+        def slowly(_: int) -> str:
+            time.sleep(0.05)
+            return str(os.getpid())
+
+        assert len({os.getpid(), *map(int, tasks.run(slowly, 20))}) == 3
+
+
+def test_an_error_arrives_as_it_was_and_nothing_goes_on() -> None:
+    """With its class and message; pieces that had not begun are not begun."""
+
+    def fail(number: int) -> str:
+        if number == 3:
+            msg = "at offset 5"
+            raise CorruptRecordError(msg)
+        time.sleep(0.01)
+        return ""
+
+    with ProcessTasks(2) as tasks:
+        with pytest.raises(CorruptRecordError, match=r"^at offset 5$"):
+            tasks.run(fail, 10_000)
+        began = time.monotonic()
+        assert tasks.run(str, 2) == ["0", "1"]
+        assert time.monotonic() - began < 5
+
+
+def test_a_process_that_dies_is_told() -> None:
+    """Killed, or out of memory: no waiting, and what to do."""
+
+    def die(number: int) -> str:
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    with (
+        ProcessTasks(2) as tasks,
+        pytest.raises(EnvironmentSetupError, match=r"a process of the rebuild died: .*the same command goes on"),
+    ):
+        tasks.run(die, 10)
+
+
+_PARENT = """
+import os, sys, time
+from reput.streaming.process_tasks import ProcessTasks
+
+def pid(number):
+    time.sleep(0.1)
+    return str(os.getpid())
+
+tasks = ProcessTasks(3)
+print(*set(tasks.run(pid, 12)), flush=True)
+time.sleep(60)
+"""
+
+
+def test_they_end_with_a_parent_that_is_killed() -> None:
+    """Nobody else would end them."""
+    with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = [int(word) for word in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(workers) == 3
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    while any(_is_alive(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
