@@ -36,9 +36,10 @@ def _shape(values: Sequence[np.ndarray[Any, Any]]) -> list[int]:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a file that `write_arrays` wrote, read-only and mapped: only what is used is read."""
+    """The arrays of a file that `write_arrays` wrote, mapped: only what is used is read; changes stay in memory."""
     with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        # Of read-only arrays, numba would compile every kernel once more.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     at = _HEADER_SIZE_BYTES + int.from_bytes(data[:_HEADER_SIZE_BYTES], "little")
     arrays = {}
     for name, fields, shape in json.loads(data[_HEADER_SIZE_BYTES:at]):

@@ -26,6 +26,8 @@ from reput.source.errors import SinkError
 
 # Keys looked up together: their slots stay in the processor's nearest cache.
 _BLOCK = 128
+# Entries written together: they go to the system from the processor's cache.
+_ENTRIES_A_WRITE = 32 * 1024
 
 
 class IndexFile:
@@ -42,6 +44,8 @@ class IndexFile:
         self._entries_at = HEADER_SIZE + SLOT_SIZE * max_hash_slot_num
         self._size = index_file_size(max_hash_slot_num, max_index_num)
         self._slots: Int32s = np.zeros(max_hash_slot_num, np.int32)
+        # By page: slots that are not on disk as they are in memory.
+        self._touched = np.zeros(max_hash_slot_num // SLOTS_A_PAGE + 1, bool)
 
     def create(self) -> None:
         """Create the file on disk with the header it inherits."""
@@ -89,24 +93,31 @@ class IndexFile:
         """Whether the next message makes a new file."""
         return self.room <= 0
 
-    def put(self, keys: KeyEntries) -> None:
+    def put(self, keys: KeyEntries, *, slots_later: bool = False) -> None:
         """Add `keys`, at least one and at most `room`: entries, then slots, then the header.
 
-        The caller syncs; what a crash between leaves is mended by `recover`.
+        The caller syncs; what a crash between leaves is mended by `recover`. With `slots_later` the slots stay in
+        memory until `write_slots`: keys hit slots all over the file, which is a write of all of them.
         """
         count, first = len(keys.hashes), self.header.next_entry
         assert 0 < count <= self.room
         header = self.header
-        first_begin = header.begin_timestamp
+        begin = header.begin_timestamp
         if first == 1:
             # The first key is measured against the begin that the file inherited, the others against its own.
             header = replace(header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0]))
-        entries = np.empty((count, ENTRY_SIZE), np.uint8)
-        touched = np.zeros(len(self._slots) // SLOTS_A_PAGE + 1, bool)
-        fresh = put_entries(
-            *(self._slots, touched, np.empty(_BLOCK, np.int64), first, header.begin_timestamp, first_begin),
-            *(keys.hashes, keys.offsets, keys.timestamps, entries),
-        )
+        entries = np.empty((min(count, _ENTRIES_A_WRITE), ENTRY_SIZE), np.uint8)
+        block = np.empty(_BLOCK, np.int64)
+        fresh = 0
+        for done in range(0, count, _ENTRIES_A_WRITE):
+            part = slice(done, min(count, done + _ENTRIES_A_WRITE))
+            made = entries[: part.stop - done]
+            fresh += put_entries(
+                *(self._slots, self._touched, block, first + done, header.begin_timestamp, begin),
+                *(keys.hashes[part], keys.offsets[part], keys.timestamps[part], made),
+            )
+            self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * (first + done), data=made.data)
+            begin = header.begin_timestamp
         self.header = replace(
             header,
             end_timestamp=int(keys.timestamps[-1]),
@@ -114,11 +125,16 @@ class IndexFile:
             hash_slot_count=header.hash_slot_count + fresh,
             index_count=first + count,
         )
-        self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * first, data=entries.data)
-        self._write_slots(np.flatnonzero(touched))
+        if not slots_later:
+            self.write_slots()
         self._write_header()
 
-    def _write_slots(self, pages: Int64s) -> None:
+    def write_slots(self) -> None:
+        """Write the slots that changed; the caller syncs."""
+        pages: Int64s = np.flatnonzero(self._touched)
+        self._touched[:] = False
+        if not len(pages):
+            return
         breaks = np.flatnonzero(np.diff(pages) > 1) + 1
         for run in np.split(pages, breaks):
             first = int(run[0]) * SLOTS_A_PAGE

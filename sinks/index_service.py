@@ -120,6 +120,8 @@ class IndexSink:
     def write_wave(self, batch: LogicBatch, keys: Iterable[KeyEntries]) -> None:
         """See ``Sink.write``; the batch's keys are given in parts, in log order.
 
+        Slots of the last file are not written until `finish`; `recover` makes them again where that was not reached.
+
         Raises
         ------
         SinkError
@@ -130,12 +132,18 @@ class IndexSink:
         if batch.start != self.end_offset:
             msg = f"{self.name} ends at {self.end_offset}, a wave begins at {batch.start}: it was cut for another end"
             raise SinkError(msg)
-        self._write(batch, keys)
+        self._write(batch, keys, slots_later=True)
 
-    def _write(self, batch: LogicBatch, parts: Iterable[KeyEntries]) -> None:
+    def finish(self) -> None:
+        """Complete what `write_wave` left for later, durably."""
+        if self._file is not None:
+            self._file.write_slots()
+            self._files.sync()
+
+    def _write(self, batch: LogicBatch, parts: Iterable[KeyEntries], *, slots_later: bool = False) -> None:
         last_key = -1
         for keys in parts:
-            self._put(keys)
+            self._put(keys, slots_later=slots_later)
             last_key = int(keys.offsets[-1]) if len(keys.offsets) else last_key
         # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
         last = batch.last_record.offset if batch.last_record is not None else -1
@@ -157,12 +165,13 @@ class IndexSink:
         self._record.store(progress)
         self._progress = progress
 
-    def _put(self, keys: KeyEntries) -> None:
+    def _put(self, keys: KeyEntries, *, slots_later: bool) -> None:
         done = 0
         while done < len(keys.hashes):
             file = self._file if self._file is not None and not self._file.is_full else self._roll()
             until = done + min(file.room, len(keys.hashes) - done)
-            file.put(KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until]))
+            part = KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until])
+            file.put(part, slots_later=slots_later)
             done = until
 
     def _roll(self) -> IndexFile:
@@ -170,6 +179,7 @@ class IndexSink:
         last = self._file
         header = IndexHeader(index_count=self._count_of_empty)
         if last is not None:
+            last.write_slots()
             timestamp, offset = max(0, last.header.end_timestamp), max(0, last.header.end_phy_offset)
             header = replace(
                 header,

@@ -15,9 +15,6 @@ from reput.sinks.queue_order import Run
 from reput.sinks.range_entries import number_queues
 from reput.source.batch_decoder import Bytes, Int64s
 
-# So many keys are put into the index at once: enough that its slots are written back a few times a wave only.
-_KEYS_AT_ONCE = 4_000_000
-
 
 class WaveEntries:
     """Entries and keys of consecutive pieces, given in log order.
@@ -75,17 +72,9 @@ class WaveEntries:
         return QueueEntries(*self.queues[queue], np.concatenate(self.entries(queue)), self._queue_offsets(queue))
 
     def keys(self) -> Iterator[KeyEntries]:
-        """The keys in log order, some millions at a time."""
-        waiting: list[dict[str, Any]] = []
-        count = 0
+        """The keys in log order, those of a piece at a time."""
         for piece in self._pieces:
-            waiting.append(piece)
-            count += len(piece["key_hashes"])
-            if count >= _KEYS_AT_ONCE:
-                yield _keys(waiting)
-                waiting, count = [], 0
-        if count:
-            yield _keys(waiting)
+            yield KeyEntries(piece["key_hashes"], piece["key_offsets"], piece["key_timestamps"])
 
     @property
     def key_count(self) -> int:
@@ -112,11 +101,6 @@ class WaveEntries:
 
 def _begins(counts: Int64s) -> Int64s:
     return np.cumsum(counts) - counts
-
-
-def _keys(pieces: Sequence[dict[str, Any]]) -> KeyEntries:
-    names = ("key_hashes", "key_offsets", "key_timestamps")
-    return KeyEntries(*(np.concatenate([piece[name] for piece in pieces]) for name in names))
 
 
 def _topics(pieces: Sequence[dict[str, Any]]) -> pa.Array:

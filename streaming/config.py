@@ -140,9 +140,9 @@ PIPELINE_OPTIONS = (
         "rebuildMaxBytesPerPartition",
         byte_count(1),
         _BYTES,
-        256 * 1024 * 1024,
-        "of reput rebuild, without a table: a task's range; Spark's own work for a task is a tenth of a range of 64m, "
-        "and a wave should have several tasks for every core",
+        128 * 1024 * 1024,
+        "of reput rebuild, without a table: a task's range; a wave should have several for every core, since it waits "
+        "for its last one; on a cluster, Spark's own work for a task is a tenth of a range of 64m",
     ),
     Option("sparkMaster", _text, "a Spark master URL", "local[*]", "all cores of this machine"),
     Option(

@@ -69,6 +69,8 @@ class Waves:
                 writing = pool.submit(self._write, wave, pool)
             if writing is not None:
                 writing.result()
+        for writer in self._writers:
+            writer.finish()
 
     def _read(self, start: int, end: int) -> Wave:
         began = time.monotonic()

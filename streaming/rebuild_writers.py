@@ -56,6 +56,9 @@ class WaveWriter(Protocol):
     def write(self, effects: WaveEffects) -> AnomalyCounts:
         """Add a wave's effects, durably, once; see ``Sink.write``."""
 
+    def finish(self) -> None:
+        """Complete what was left for the end, durably."""
+
 
 class QueueWriter:
     """ConsumeQueue and what belongs to it."""
@@ -77,6 +80,9 @@ class QueueWriter:
                 anomalies += sink.write_wave(batch, entries, lambda placed: self._write(entries, placed))
         return anomalies
 
+    def finish(self) -> None:
+        """See `WaveWriter`."""
+
 
 class IndexWriter:
     """IndexFile."""
@@ -95,6 +101,11 @@ class IndexWriter:
                 sink.write_wave(batch, entries.keys())
         return NO_ANOMALIES
 
+    def finish(self) -> None:
+        """See `WaveWriter`."""
+        for sink in self.sinks:
+            sink.finish()
+
 
 class TableWriter:
     """The message table: its files are written by the tasks that read the log."""
@@ -108,6 +119,9 @@ class TableWriter:
         if effects.parts is not None:
             self.table.commit(TableBatch.merge(effects.parts))
         return NO_ANOMALIES
+
+    def finish(self) -> None:
+        """See `WaveWriter`."""
 
 
 class PlacedQueueTasks:

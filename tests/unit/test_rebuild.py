@@ -23,7 +23,7 @@ from store_compare import differing_bytes
 from unit.logs import end_of, put_bytes, write_log
 from unit.outputs import config_of, messages_of
 
-from reput.sinks import range_entries, swap, wave_entries
+from reput.sinks import index_file, range_entries, swap
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, StoreLockedError
@@ -105,7 +105,7 @@ def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFac
         patch.setattr(range_entries, "PIECE_BYTES", rng.choice([1, 1 << 20]))
         for name in ("_ENTRIES", "_KEYS", "_QUEUES", "_TOPIC_BYTES"):
             patch.setattr(range_entries, name, rng.choice([1, 1 << 12]))
-        patch.setattr(wave_entries, "_KEYS_AT_ONCE", rng.choice([1, 7, 1 << 20]))
+        patch.setattr(index_file, "_ENTRIES_A_WRITE", rng.choice([1, 7, 1 << 20]))
         report = rebuild(config, root / "out")
     assert report.messages == len(messages)
     check_equal(config, root / "out", root / "tail")

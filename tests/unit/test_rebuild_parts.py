@@ -22,20 +22,23 @@ MB = 1 << 20
 
 
 def test_arrays_come_back(tmp_path: Path) -> None:
-    """Any dtype and shape, empty ones, several as one; read-only."""
+    """Any dtype and shape, empty ones, several as one; a change stays in memory."""
     arrays = {
         "bytes": np.arange(60, dtype=np.uint8).reshape(3, 20),
         "none": np.empty((0, 20), np.uint8),
         "runs": np.array([(1, 2, 3, 4, True)], RUN),
         "parts": [np.array([1, -2], np.int64), np.empty(0, np.int64), np.array([2**62], np.int64)],
     }
-    found = read_arrays(write_arrays(tmp_path, arrays))
+    path = write_arrays(tmp_path, arrays)
+    found = read_arrays(path)
+    written = path.read_bytes()
     assert list(found) == list(arrays)
     for name, values in arrays.items():
         expected = np.concatenate(values) if isinstance(values, list) else values
         assert found[name].dtype == expected.dtype
         np.testing.assert_array_equal(found[name], expected)
-        assert not found[name].flags.writeable
+        found[name].view(np.uint8)[...] = 7
+    assert path.read_bytes() == written
 
 
 def test_runs_are_found_as_one_by_one() -> None:
