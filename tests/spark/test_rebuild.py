@@ -1,13 +1,7 @@
-"""`reput rebuild` on Spark: the brokers' bytes and a table; killed and gone on; `tail` behind it."""
+"""`reput rebuild` on Spark: the brokers' bytes and a table; `tail` behind it."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,30 +70,3 @@ def test_tail_goes_on_behind_it(spark: SparkSession, tmp_path: Path) -> None:
     run_rebuild(spark, store, tmp_path / "only", only="table", table=tmp_path / "table2")
     assert rows(spark, tmp_path / "table2") == 50
     assert {path.name for path in (tmp_path / "only").iterdir()} == {"lock", "reput"}
-
-
-def test_killed_and_gone_on(broker_store: GetStore, tmp_path: Path) -> None:
-    """Kill -9 after a wave: the same command ends with the broker's bytes, from behind that wave."""
-    store, out = broker_store("v4-plain"), tmp_path / "out"
-    command = [sys.executable, "-m", "reput.streaming.cli", "rebuild", "--store", str(store.root), "--json"]
-    command += ["--broker-conf", str(store.broker_conf), "--output", str(out), "--master", "local[2]"]
-    command += ["-o", "rebuildMaxBytesPerWave=1m", "-o", "rebuildMaxBytesPerPartition=300k"]
-    progress = out / "reput" / "rebuild" / "reput" / "progress"
-    records = [progress / "consumequeue.json", progress / "index.json"]  # the two are written side by side
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        deadline = time.monotonic() + 240
-        while not all(record.exists() and json.loads(record.read_text())["end_offset"] for record in records):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert {path.name for path in out.iterdir()} == {"lock", "reput"}
-    done = subprocess.run(
-        [*command, "-o", "sparkDriverMemory=1g"], capture_output=True, text=True, timeout=400, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout)["resumed_at"] > 0
-    assert differing_bytes(store.root, out) == {}
