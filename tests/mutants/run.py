@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,19 +21,34 @@ sys.path.insert(0, str(ROOT / "tests"))
 from mutants.catalogue import MUTANTS, Mutant  # noqa: E402  found by the line before
 
 FAILED = 1  # pytest's code for tests that failed; others say that none ran
+# A mistake that lets a run stand still does so in its test, too.
+LIMIT_SECONDS = 400
 #: Not __pycache__: compiled kernels are taken along.
 SKIPPED = shutil.ignore_patterns(".git", ".venv", ".work", ".*_cache", ".hypothesis", "*.egg-info")
 
 
-def run_tests(copy: Path, tests: Sequence[str], *, numba_cache: Path | None = None) -> int:
-    """Give pytest's exit code for these tests of the copy."""
+def run_tests(
+    copy: Path, tests: Sequence[str], *, numba_cache: Path | None = None, limit_seconds: float | None = None
+) -> int:
+    """Give pytest's exit code for these tests of the copy; tests that stand still have failed."""
     words = [word if word.startswith("-") else f"tests/{word}" for word in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *words]
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     if numba_cache is not None:
         environment["NUMBA_CACHE_DIR"] = str(numba_cache)
-    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False)
-    return done.returncode
+    with subprocess.Popen(
+        command,
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.wait(limit_seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return FAILED
 
 
 def is_noticed(mutant: Mutant, copy: Path) -> bool:
@@ -48,7 +64,7 @@ def is_noticed(mutant: Mutant, copy: Path) -> bool:
         with tempfile.TemporaryDirectory() as fresh:
             # A compiled kernel holds those of other modules, and numba looks only at its own file's time.
             cache = Path(fresh) if "numba" in sound else None
-            return run_tests(copy, mutant.tests, numba_cache=cache) == FAILED
+            return run_tests(copy, mutant.tests, numba_cache=cache, limit_seconds=LIMIT_SECONDS) == FAILED
     finally:
         path.write_text(sound, encoding="utf-8")
         os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
