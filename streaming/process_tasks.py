@@ -1,4 +1,4 @@
-"""Running pieces of a rebuild side by side in processes of this machine: no JVM to start, no job to schedule."""
+"""Running pieces of work side by side in processes of this machine: no JVM to start, no job to schedule."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ class ProcessTasks:
             return [piece.result() for piece in pieces]
         except BrokenProcessPool as error:
             msg = (
-                "a process of the rebuild died: it was killed, or the machine ran out of memory "
-                "(rebuildMaxBytesPerPartition, or fewer processes with --master local[N]); the same command goes on"
+                "a process of reput died: it was killed, or the machine ran out of memory (less is needed with smaller "
+                "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
+                "sparkMaster=local[N]); run the same command again, a rebuild goes on where it was"
             )
             raise EnvironmentSetupError(msg) from error
         finally:

@@ -78,7 +78,7 @@ def test_a_process_that_dies_is_told() -> None:
 
     with (
         ProcessTasks(2) as tasks,
-        pytest.raises(EnvironmentSetupError, match=r"a process of the rebuild died: .*the same command goes on"),
+        pytest.raises(EnvironmentSetupError, match=r"a process of reput died: .*; run the same command again"),
     ):
         tasks.run(die, 10)
 
