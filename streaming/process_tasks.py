@@ -43,8 +43,10 @@ class ProcessTasks:
         # What is loaded before the fork would else be copied by the first collection in each process.
         gc.collect()
         gc.freeze()
+        others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _begin, (os.getpid(),))
         self._pool.submit(os.getpid).result()  # forks all of them
+        self._processes = [child for child in multiprocessing.active_children() if child not in others]
 
     def __enter__(self) -> ProcessTasks:
         return self
@@ -52,6 +54,9 @@ class ProcessTasks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            for process in self._processes:  # Ctrl-C does not wait for pieces under way
+                process.terminate()
         self._pool.shutdown(cancel_futures=True)
 
     def run(self, work: Callable[[int], str], count: int) -> list[str]:

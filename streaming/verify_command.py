@@ -28,8 +28,8 @@ from reput.streaming.tasks import Tasks
 from reput.streaming.verify import Part, StoreVerification, VerifyReport
 from reput.streaming.verify_tasks import verify_items
 
-# Processes take half a second to start: one core has done this much by then.
-_PROCESSES_FROM_BYTES = 1 << 27
+# Processes take half a second to start: of a smaller log one core has checked as much by then as they would save.
+_PROCESSES_FROM_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)

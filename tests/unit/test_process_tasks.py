@@ -110,6 +110,31 @@ def test_they_end_with_a_parent_that_is_killed() -> None:
         time.sleep(0.1)
 
 
+_INTERRUPTED = """
+import time
+from reput.streaming.process_tasks import ProcessTasks
+
+with ProcessTasks(2) as tasks:
+    print("begun", flush=True)
+    tasks.run(lambda number: time.sleep(600), 8)
+"""
+
+
+def test_ctrl_c_waits_for_no_piece() -> None:
+    """A piece may be minutes of work."""
+    code = [sys.executable, "-c", _INTERRUPTED]
+    with subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "begun\n"
+        time.sleep(0.3)
+        parent.send_signal(signal.SIGINT)
+        try:
+            _, told = parent.communicate(timeout=60)
+        finally:
+            parent.kill()
+    assert told.rstrip().endswith("KeyboardInterrupt")
+
+
 def _is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
