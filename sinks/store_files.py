@@ -102,10 +102,15 @@ def _digest(file: StoreFile, size: int, begin: int, end: int) -> FileDigest:
     whole, stable = hashlib.sha256(), hashlib.sha256()
     with open_for_reading(str(file.path)) as descriptor:
         for at, data in _blocks(descriptor, size):
-            whole.update(data)
-            low, high = max(begin, at), min(end, at + len(data))
-            if low < high:
-                stable.update(data[low - at : high - at])
+            low, high = (min(max(place - at, 0), len(data)) for place in (begin, end))
+            if begin:
+                whole.update(data)
+                stable.update(data[low:high])
+                continue
+            whole.update(data[:high])
+            if at + high == end:  # what is stable begins the file: hashed once for both
+                stable = whole.copy()
+            whole.update(data[high:])
     return FileDigest(file.name, size, whole.hexdigest(), begin, end, stable.hexdigest())
 
 

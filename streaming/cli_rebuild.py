@@ -20,6 +20,9 @@ from reput.streaming.cli_app import (
     set_up_logging,
 )
 
+# Where reput's own processes read the log, Spark only commits what they wrote to the table.
+_COMMITTER = "local[1]"
+
 
 @app.command(epilog="Example: reput rebuild --store /data/store --broker-conf /data/broker.conf --output /data/reput")
 def rebuild(
@@ -69,7 +72,7 @@ def rebuild(
     from reput.streaming.rebuild import Rebuild  # noqa: PLC0415
     from reput.streaming.rebuild_report import RebuildProgress  # noqa: PLC0415
     from reput.streaming.rebuild_request import RebuildRequest  # noqa: PLC0415
-    from reput.streaming.rebuild_session import rebuild_session  # noqa: PLC0415
+    from reput.streaming.task_session import task_session  # noqa: PLC0415
 
     set_up_logging()
 
@@ -79,7 +82,8 @@ def rebuild(
         request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end)
         with Rebuild(settings, request, RebuildProgress(began)) as job:
             spark_log = None if verbose else job.spark_log
-            with rebuild_session(settings, needs_spark=request.makes_table, spark_log=spark_log) as session:
+            committer = _COMMITTER if request.makes_table else None
+            with task_session(settings, "reput rebuild", table_master=committer, spark_log=spark_log) as session:
                 report = job.run(session.tasks, session.spark)
         typer.echo(report.to_json() if as_json else report.text())
 

@@ -1,4 +1,4 @@
-"""Running pieces of a rebuild side by side in processes of this machine: no JVM to start, no job to schedule."""
+"""Running pieces of work side by side in processes of this machine: no JVM to start, no job to schedule."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ class ProcessTasks:
         # What is loaded before the fork would else be copied by the first collection in each process.
         gc.collect()
         gc.freeze()
+        others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _begin, (os.getpid(),))
         self._pool.submit(os.getpid).result()  # forks all of them
+        self._processes = [child for child in multiprocessing.active_children() if child not in others]
 
     def __enter__(self) -> ProcessTasks:
         return self
@@ -52,6 +54,9 @@ class ProcessTasks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            for process in self._processes:  # Ctrl-C does not wait for pieces under way
+                process.terminate()
         self._pool.shutdown(cancel_futures=True)
 
     def run(self, work: Callable[[int], str], count: int) -> list[str]:
@@ -68,8 +73,9 @@ class ProcessTasks:
             return [piece.result() for piece in pieces]
         except BrokenProcessPool as error:
             msg = (
-                "a process of the rebuild died: it was killed, or the machine ran out of memory "
-                "(rebuildMaxBytesPerPartition, or fewer processes with --master local[N]); the same command goes on"
+                "a process of reput died: it was killed, or the machine ran out of memory (less is needed with smaller "
+                "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
+                "sparkMaster=local[N]); run the same command again, a rebuild goes on where it was"
             )
             raise EnvironmentSetupError(msg) from error
         finally:

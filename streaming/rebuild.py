@@ -27,11 +27,11 @@ from reput.streaming.rebuild_output import OutputChange
 from reput.streaming.rebuild_plan import RebuildPlan
 from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild_request import RebuildRequest, only_index, only_queues
-from reput.streaming.rebuild_tasks import Tasks
 from reput.streaming.rebuild_waves import Waves
 from reput.streaming.rebuild_writers import IndexWriter, PlacedQueueTasks, QueueWriter, TableWriter, WaveWriter
 from reput.streaming.recovery import aligned, recover_sinks
 from reput.streaming.tail import TailPaths, check_paths
+from reput.streaming.tasks import Tasks
 
 _log = logging.getLogger("reput")
 _SPARK_LOG = "spark.log"

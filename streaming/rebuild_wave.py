@@ -20,7 +20,7 @@ from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.offset_range import limit, split
 from reput.source.range_cut import RangeCut, cut_ranges
 from reput.source.range_reader import DecodeOptions, read_scans, read_windows
-from reput.streaming.rebuild_tasks import Tasks
+from reput.streaming.tasks import Tasks
 
 # A window's records are walked, then taken: they stay in the processor's second cache meanwhile.
 _WINDOW_BYTES = 512 * 1024

@@ -21,9 +21,9 @@ from reput.streaming.config import PipelineConfig
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.rebuild_report import RebuildProgress
 from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.rebuild_tasks import Tasks
 from reput.streaming.rebuild_wave import RangeTask, Wave, read_wave
 from reput.streaming.rebuild_writers import TableWriter, WaveEffects, WaveWriter
+from reput.streaming.tasks import Tasks
 
 
 class Waves:

@@ -17,7 +17,7 @@ from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.message_table import MessageTable, TableBatch
 from reput.sinks.sink import Sink
 from reput.sinks.wave_entries import WaveEntries
-from reput.streaming.rebuild_tasks import Tasks
+from reput.streaming.tasks import Tasks
 
 # Below so many entries and queues, writing them here takes less than a Spark job (0.2 s), and the tasks that read the
 # next wave keep their cores.

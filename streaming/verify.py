@@ -47,7 +47,8 @@ from reput.source.options import SourceOptions
 from reput.source.range_reader import read_windows
 from reput.streaming.broker_settings import logic_needs
 from reput.streaming.config import PipelineConfig
-from reput.streaming.verify_tasks import RangeResult, Runner, VerifySettings, read_batch
+from reput.streaming.tasks import Tasks
+from reput.streaming.verify_tasks import RangeResult, VerifySettings, read_batch, verify_items, verify_ranges
 
 _ONE_RECORD_BYTES = 64 * 1024
 
@@ -119,9 +120,10 @@ class StoreVerification:
         self.settings = VerifySettings(self._queues, index, needs, self.log.decode_options, limits, sums)
         self.results: list[RangeResult] = []
 
-    def run(self, runner: Runner) -> list[Part]:
+    def run(self, tasks: Tasks) -> list[Part]:
         """Compare, and check the files; the parts are ``log``, ``queues``, ``index``, ``checkpoint``."""
-        self.results = runner.over_ranges(self.settings)
+        limits = self.settings.log
+        self.results = verify_ranges(tasks, self.settings, list(self.log.split(limits.least, limits.limit)))
         log = Part("log", {"messages": sum(result.messages for result in self.results)})
         log.findings.note("not_dispatched_yet", self.log_end - self.limit)
         queues, index = Part("queues"), Part("index")
@@ -136,7 +138,7 @@ class StoreVerification:
             self._take_notes(queues.findings)
         elif not queues.findings.differences:
             queues.findings.note("queues_walked", len(tallies.out_of_order))
-        self._check_files(runner, tallies, made_early, (queues, index))
+        self._check_files(tasks, tallies, made_early, (queues, index))
         queues.compared = {
             "queues": len(tallies.queues),
             "entries": sum(tally.entries for tally in tallies.queues.values()),
@@ -239,7 +241,7 @@ class StoreVerification:
 
     def _check_files(
         self,
-        runner: Runner,
+        tasks: Tasks,
         tallies: QueueTallies,
         made_early: Mapping[tuple[str, bytes, int], int],
         parts: tuple[Part, Part],
@@ -256,7 +258,7 @@ class StoreVerification:
                 name = topic.decode("utf-8", "surrogateescape")
                 items.append(["queue", top, name, queue_id, first, end, made_early.get(key)])
         queues, index = parts
-        for item, result in zip(items, runner.over_items(self.settings, items), strict=True):
+        for item, result in zip(items, verify_items(tasks, self.settings, items), strict=True):
             (index if item[0] == "index" else queues).findings.add(Findings.from_dict(result))
 
 

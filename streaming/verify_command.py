@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.store_comparison import compare_pair, pair_files
 from reput.sinks.store_files import (
@@ -23,12 +21,15 @@ from reput.sinks.store_files import (
 from reput.source.errors import OptionError
 from reput.source.store_layout import COMMIT_LOG, with_dledger
 from reput.streaming.config import PipelineConfig
+from reput.streaming.session import temporary_log_file
 from reput.streaming.tail import TailPaths, check_paths
+from reput.streaming.task_session import TaskSession, task_session
+from reput.streaming.tasks import Tasks
 from reput.streaming.verify import Part, StoreVerification, VerifyReport
-from reput.streaming.verify_tasks import LocalRunner, Runner, SparkRunner
+from reput.streaming.verify_tasks import verify_items
 
-# Spark needs ten seconds to start: one core has read this much by then.
-_SPARK_FROM_BYTES = 1 << 30
+# Processes take half a second to start: of a smaller log one core has checked as much by then as they would save.
+_PROCESSES_FROM_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,17 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
     _check_manifest_path(config, request.write_manifest)
     verification = StoreVerification(config, request.output, sums=request.table is not None)
     log_bytes = verification.log_end - verification.log_start
-    with _spark(config, is_wanted=request.table is not None or log_bytes >= _SPARK_FROM_BYTES) as spark:
-        runner: Runner = LocalRunner(verification.log) if spark is None else SparkRunner(spark, config)
-        parts = verification.run(runner)
-        if spark is not None and request.table is not None:
+    with _session(config, request, log_bytes) as session:
+        parts = verification.run(session.tasks)
+        if request.table is not None:
             from reput.streaming.verify_table import verify_table  # noqa: PLC0415  Delta's modules
 
-            parts.append(verify_table(spark, request.table, config["broker"], verification))
+            assert session.spark is not None
+            parts.append(verify_table(session.spark, request.table, config["broker"], verification))
         files = store_files(request.output, config.commit_log)
         if request.against is not None:
             parts.append(_compare_stores(config, files, request.against))
-        digests = _digests(runner, verification, config, files) if request.needs_digests else []
+        digests = _digests(session.tasks, verification, config, files) if request.needs_digests else []
     if known is not None:
         part = Part("manifest", {"files": len(known)})
         compare_manifest(known, files, digests, part.findings)
@@ -103,11 +104,11 @@ def _check_manifest_path(config: PipelineConfig, target: Path | None) -> None:
 
 
 def _digests(
-    runner: Runner, verification: StoreVerification, config: PipelineConfig, files: list[StoreFile]
+    tasks: Tasks, verification: StoreVerification, config: PipelineConfig, files: list[StoreFile]
 ) -> list[FileDigest]:
     sizes = config["maxHashSlotNum"], config["maxIndexNum"]
     items: list[list[Any]] = [["digest", file.name, str(file.path), *sizes] for file in files]
-    return [FileDigest(**values) for values in runner.over_items(verification.settings, items)]
+    return [FileDigest(**values) for values in verify_items(tasks, verification.settings, items)]
 
 
 def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Path) -> Part:
@@ -133,22 +134,18 @@ def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:
 
 
 @contextmanager
-def _spark(config: PipelineConfig, *, is_wanted: bool) -> Iterator[SparkSession | None]:
-    if not is_wanted:
-        yield None
-        return
-    from reput.streaming.session import TAIL_SETTINGS, start_session, temporary_log_file  # noqa: PLC0415
-
+def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> Iterator[TaskSession]:
+    """Spark's messages go to a file that is gone afterwards: nothing is written into the output."""
+    table_master = config["sparkMaster"] if request.table is not None else None
     log_file = temporary_log_file()
-    spark = start_session(
-        "reput verify",
-        master=config["sparkMaster"],
-        driver_memory=config["sparkDriverMemory"],
-        log_file=log_file,
-        settings=TAIL_SETTINGS,
-    )
     try:
-        yield spark
+        with task_session(
+            config,
+            "reput verify",
+            table_master=table_master,
+            spark_log=log_file,
+            alone=log_bytes < _PROCESSES_FROM_BYTES,
+        ) as session:
+            yield session
     finally:
-        spark.stop()
         log_file.unlink(missing_ok=True)

@@ -1,16 +1,14 @@
-"""What `reput verify` does in parallel, over ranges of the log and over files: functions that give plain values."""
+"""What `reput verify` does side by side, over ranges of the log and over files."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from reput.sinks.finding import Findings
 from reput.sinks.index_row import IndexRow
@@ -23,15 +21,11 @@ from reput.sinks.verify_index_file import IndexFileCheck
 from reput.sinks.verify_queue import QueueSettings, QueueTally, compare_queues
 from reput.sinks.verify_queue_files import LogLimits, check_queue_files
 from reput.source.batch_decoder import Int64s
-from reput.source.dispatch_request import OffsetRange, ranges_of
+from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import DataLossError
-from reput.source.log_reader import LogReader
 from reput.source.range_reader import DecodeOptions, read_windows
-from reput.streaming.config import PipelineConfig
-from reput.streaming.dispatch import run_job
+from reput.streaming.tasks import Tasks, run_over
 
-_RESULT_DDL = "place bigint, result string"
-_PARTITIONS_MAX = 64
 # A broker that puts a key meanwhile changes entry, slot and header one after the other.
 _LOOKS = 3
 
@@ -144,76 +138,12 @@ def _expiry_told() -> Iterator[None]:
         raise DataLossError(msg) from error
 
 
-class Runner(Protocol):
-    """Where tasks run."""
-
-    def over_ranges(self, settings: VerifySettings) -> list[RangeResult]:
-        """`verify_range` over all of ``settings.log``, in log order."""
-
-    def over_items(self, settings: VerifySettings, items: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-        """`verify_item` over the items, in their order."""
+def verify_ranges(tasks: Tasks, settings: VerifySettings, spans: Sequence[OffsetRange]) -> list[RangeResult]:
+    """`verify_range` of each, in their order."""
+    results = run_over(tasks, lambda span: asdict(verify_range(settings, span)), spans)
+    return [RangeResult(**result) for result in results]
 
 
-class LocalRunner:
-    """In this process: for stores that are read before Spark would have started."""
-
-    def __init__(self, log: LogReader) -> None:
-        self._log = log
-
-    def over_ranges(self, settings: VerifySettings) -> list[RangeResult]:
-        """See `Runner`."""
-        spans = self._log.split(settings.log.least, settings.log.limit)
-        return [verify_range(settings, span) for span in spans]
-
-    def over_items(self, settings: VerifySettings, items: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-        """See `Runner`."""
-        return [verify_item(settings, item) for item in items]
-
-
-class SparkRunner:
-    """Ranges side by side, files side by side."""
-
-    def __init__(self, spark: SparkSession, config: PipelineConfig) -> None:
-        self._spark = spark
-        self._config = config
-
-    def over_ranges(self, settings: VerifySettings) -> list[RangeResult]:
-        """See `Runner`."""
-        from reput.source.data_source import NAME, CommitLogDataSource  # noqa: PLC0415
-
-        if settings.log.least >= settings.log.limit:
-            return []
-        options = self._config.source_options(
-            rows="ranges",
-            startingOffset=settings.log.least,
-            endingOffset=settings.log.limit,
-            maxBytesPerPartition=self._config["maxBytesPerPartition"],
-        )
-        self._spark.dataSource.register(CommitLogDataSource)
-        ranges = self._spark.read.format(NAME).options(**options).load()
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for span in ranges_of(batches):
-                yield _result(span.start, asdict(verify_range(settings, span)))
-
-        results = run_job(ranges, task, _RESULT_DDL).sort_by("place")
-        return [RangeResult(**json.loads(text)) for text in results["result"].to_pylist()]
-
-    def over_items(self, settings: VerifySettings, items: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-        """See `Runner`."""
-        if not items:
-            return []
-        numbers: Any = self._spark.range(0, len(items), 1, min(len(items), _PARTITIONS_MAX))
-        check: Callable[[VerifySettings, Sequence[Any]], dict[str, Any]] = verify_item
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield _result(number, check(settings, items[number]))
-
-        results = run_job(numbers, task, _RESULT_DDL).sort_by("place")
-        return [json.loads(text) for text in results["result"].to_pylist()]
-
-
-def _result(place: int, values: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"place": [place], "result": [json.dumps(values)]})
+def verify_items(tasks: Tasks, settings: VerifySettings, items: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """`verify_item` of each, in their order."""
+    return run_over(tasks, lambda item: verify_item(settings, item), items)

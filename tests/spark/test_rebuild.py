@@ -17,7 +17,7 @@ from reput.streaming.config import load_config
 from reput.streaming.rebuild import Rebuild
 from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.rebuild_tasks import SparkTasks
+from reput.streaming.tasks import SparkTasks
 
 pytestmark = pytest.mark.spark
 

@@ -12,9 +12,9 @@ from sink_runner import dispatch_store, no_fsync
 from spark.test_tail import run_tail
 
 from reput.streaming.config import PipelineConfig, load_config
+from reput.streaming.tasks import SerialTasks, SparkTasks
 from reput.streaming.verify import Part, StoreVerification
 from reput.streaming.verify_table import verify_table
-from reput.streaming.verify_tasks import LocalRunner, SparkRunner
 
 pytestmark = pytest.mark.spark
 
@@ -42,9 +42,9 @@ def test_as_in_one_process(spark: SparkSession, broker_store: Unpack, tmp_path: 
         data[7] ^= 1
         file.write_bytes(data)
     local, remote = (StoreVerification(config, tmp_path, sums=True) for _ in range(2))
-    expected = local.run(LocalRunner(local.log))
+    expected = local.run(SerialTasks())
     assert sum(part.findings.differences for part in expected) == 2
-    assert seen(remote.run(SparkRunner(spark, config))) == seen(expected)
+    assert seen(remote.run(SparkTasks(spark))) == seen(expected)
     assert remote.results == local.results
     assert len(remote.results) > 3
 
@@ -56,7 +56,7 @@ def test_the_table(spark: SparkSession, broker_store: Unpack, tmp_path: Path) ->
     run_tail(spark, store.root, tmp_path / "out", *only_table, table=table, conf=store.broker_conf)
     config = config_of(store)
     verification = StoreVerification(config, store.root, sums=True)
-    verification.run(LocalRunner(verification.log))
+    verification.run(SerialTasks())
     part = verify_table(spark, table, config["broker"], verification)
     assert part.findings.as_dict() == {"counts": {}, "differences": [], "notes": {}}
     assert part.compared == {"rows": store.facts["totalMessages"]}

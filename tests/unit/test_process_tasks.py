@@ -78,7 +78,7 @@ def test_a_process_that_dies_is_told() -> None:
 
     with (
         ProcessTasks(2) as tasks,
-        pytest.raises(EnvironmentSetupError, match=r"a process of the rebuild died: .*the same command goes on"),
+        pytest.raises(EnvironmentSetupError, match=r"a process of reput died: .*; run the same command again"),
     ):
         tasks.run(die, 10)
 
@@ -108,6 +108,31 @@ def test_they_end_with_a_parent_that_is_killed() -> None:
     while any(_is_alive(worker) for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+_INTERRUPTED = """
+import time
+from reput.streaming.process_tasks import ProcessTasks
+
+with ProcessTasks(2) as tasks:
+    print("begun", flush=True)
+    tasks.run(lambda number: time.sleep(600), 8)
+"""
+
+
+def test_ctrl_c_waits_for_no_piece() -> None:
+    """A piece may be minutes of work."""
+    code = [sys.executable, "-c", _INTERRUPTED]
+    with subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "begun\n"
+        time.sleep(0.3)
+        parent.send_signal(signal.SIGINT)
+        try:
+            _, told = parent.communicate(timeout=60)
+        finally:
+            parent.kill()
+    assert told.rstrip().endswith("KeyboardInterrupt")
 
 
 def _is_alive(pid: int) -> bool:

@@ -21,8 +21,8 @@ from reput.sinks.consume_queue_format import ENTRY
 from reput.sinks.finding import FIRST_MAX, Difference
 from reput.sinks.index_format import ENTRY as INDEX_ENTRY
 from reput.streaming.config import PipelineConfig, load_config
+from reput.streaming.tasks import SerialTasks
 from reput.streaming.verify import Part, StoreVerification
-from reput.streaming.verify_tasks import LocalRunner
 
 ENTRIES_AT = 40 + 4 * SETTINGS.max_hash_slot_num
 STORES = ["golden-a", "golden-b", "v4-plain", "v4-tx-delay-retry", "v4-killed", "v4-killed-rebuilt", "v4-expired"]
@@ -36,8 +36,7 @@ NOTES = {
 
 
 def verify(config: PipelineConfig, output: Path) -> list[Part]:
-    verification = StoreVerification(config, output)
-    return verification.run(LocalRunner(verification.log))
+    return StoreVerification(config, output).run(SerialTasks())
 
 
 def found_in(parts: list[Part]) -> dict[str, int]:

@@ -18,7 +18,9 @@ from reput.sinks.finding import Findings
 from reput.sinks.record_digest import COMPARED, STRETCH_BYTES, StretchSums
 from reput.sinks.store_comparison import Pair, compare_pair
 from reput.sinks.verify_rows import compare_rows
+from reput.streaming import verify_command
 from reput.streaming.cli import app
+from reput.streaming.process_tasks import ProcessTasks
 
 SIZES = [
     *("-o", f"mappedFileSizeConsumeQueue={SETTINGS.mapped_file_size_consume_queue}", "-o", "tailGuardMs=0"),
@@ -66,6 +68,36 @@ def test_the_report_as_json(output: Output) -> None:
     assert set(report["parts"]) == {"log", "queues", "index", "checkpoint"}
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in report["sha256"].values())
     assert {name.split("/")[0] for name in report["sha256"]} == {"commitlog", "consumequeue", "index", "checkpoint"}
+
+
+def test_in_processes_as_alone(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ranges, a planted fault: the same report, byte for byte; nothing is written."""
+    overwrite(index_of(output), ENTRIES_AT + 20 * 2 + 19, b"\x01")
+    path, at = queue_of(output).file(3)
+    overwrite(path, at + 11, b"\x07")
+    before = state_of(output.root)
+    small = ["-o", "maxBytesPerPartition=600", "-o", "sparkMaster=local[2]"]
+    alone = run(output, "--json", *small)
+    monkeypatch.setattr(verify_command, "_PROCESSES_FROM_BYTES", 0)
+    made: list[int] = []
+    start = ProcessTasks.__init__
+    monkeypatch.setattr(ProcessTasks, "__init__", lambda self, count: (made.append(count), start(self, count))[1])
+    side_by_side = run(output, "--json", *small)
+    assert made == [2]
+    assert (side_by_side.exit_code, side_by_side.output) == (alone.exit_code, alone.output)
+    assert json.loads(alone.output)["differences"] == 2
+    assert state_of(output.root) == before
+
+
+@pytest.mark.parametrize("from_bytes", [0, 1 << 40])
+def test_an_error_of_a_task_is_one_line(from_bytes: int, output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record in the middle of the log that is none: where, and what was found; wherever the task ran."""
+    monkeypatch.setattr(verify_command, "_PROCESSES_FROM_BYTES", from_bytes)
+    segment = sorted(output.log.iterdir())[1]
+    overwrite(segment, 4, b"\0\0\0\0")
+    result = run(output, "-o", "sparkMaster=local[2]")
+    assert result.exit_code == 1
+    assert re.fullmatch(rf"reput: .*offset {int(segment.name)}\b.*BAD_MAGIC.*\n", result.stderr)
 
 
 @pytest.mark.parametrize(

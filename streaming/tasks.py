@@ -1,9 +1,10 @@
-"""Running pieces of a rebuild side by side, as Spark's tasks."""
+"""Running pieces of work side by side: here one after the other, or as Spark's tasks; see also ``process_tasks``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -12,6 +13,11 @@ from reput.streaming.dispatch import run_job
 
 _DDL = "number bigint, result string"
 _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.string())])
+# Each piece carries all of the work's description, so hundreds of thousands of things must not be as many pieces.
+_PIECES = 64
+_PIECES_A_CORE = 4
+
+Thing = TypeVar("Thing")
 
 
 class Tasks(Protocol):
@@ -21,6 +27,28 @@ class Tasks(Protocol):
 
     def run(self, work: Callable[[int], str], count: int) -> list[str]:
         """The results of `work(0)` to `work(count - 1)`; a piece may run more than once."""
+
+
+def run_over(tasks: Tasks, work: Callable[[Thing], Any], things: Sequence[Thing]) -> list[Any]:
+    """What `work` gives for each of the things, in their order: plain values, as JSON leaves them."""
+    if not things:
+        return []
+    count = min(len(things), max(_PIECES, _PIECES_A_CORE * tasks.parallelism))
+    pieces = tasks.run(lambda number: json.dumps([work(thing) for thing in things[number::count]]), count)
+    results: list[Any] = [None] * len(things)
+    for number, piece in enumerate(pieces):
+        results[number::count] = json.loads(piece)
+    return results
+
+
+class SerialTasks:
+    """In this process, one after the other: for what is done before processes or Spark would have started."""
+
+    parallelism = 1
+
+    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+        """See `Tasks`."""
+        return [work(number) for number in range(count)]
 
 
 class SparkTasks:

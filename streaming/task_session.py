@@ -1,4 +1,4 @@
-"""What a rebuild runs on: processes of this machine, or a Spark cluster; and Spark for the table."""
+"""What `rebuild` and `verify` run on: processes of this machine, or a Spark cluster; and Spark for the table."""
 
 from __future__ import annotations
 
@@ -11,52 +11,60 @@ from pyspark.sql import SparkSession
 
 from reput.streaming.config import PipelineConfig
 from reput.streaming.process_tasks import ProcessTasks, processes_of
-from reput.streaming.rebuild_tasks import SparkTasks, Tasks
 from reput.streaming.session import TAIL_SETTINGS, prepare_kernels, start_session
-
-# Where reput's own processes read the log, Spark only commits what they wrote to the table.
-_COMMITTER = "local[1]"
+from reput.streaming.tasks import SerialTasks, SparkTasks, Tasks
 
 
 @dataclass(frozen=True)
-class RebuildSession:
-    """Where the pieces of a rebuild run; `spark` is None unless they run there or a table is made."""
+class TaskSession:
+    """Where pieces of work run; `spark` is None unless they run there or a table is touched."""
 
     tasks: Tasks
     spark: SparkSession | None
 
 
 @contextmanager
-def rebuild_session(config: PipelineConfig, *, needs_spark: bool, spark_log: Path | None) -> Iterator[RebuildSession]:
+def task_session(
+    config: PipelineConfig, name: str, *, table_master: str | None, spark_log: Path | None, alone: bool = False
+) -> Iterator[TaskSession]:
     """Start what ``sparkMaster`` says: processes of this machine for ``local[N]``, else tasks of that cluster.
 
-    Spark itself is started for a cluster, or if it is needed; its own messages go to `spark_log` (None: the terminal).
+    Parameters
+    ----------
+    table_master
+        The master of the Spark for the table, where reput's own processes do the rest; None if no table is touched.
+    spark_log
+        Where Spark's own messages go; None for the terminal.
+    alone
+        Do without further processes of this machine; a cluster is used all the same.
 
     Raises
     ------
     EnvironmentSetupError
         Java is missing or too old, or Spark does not start.
     """
-    master: str = config["sparkMaster"]
-    processes = processes_of(master)
+    processes = processes_of(config["sparkMaster"])
     with ExitStack() as cleanup:
         tasks: Tasks | None = None
-        if processes is not None:
+        if processes is not None and alone:
+            tasks = SerialTasks()
+        elif processes is not None:
             prepare_kernels()
             tasks = cleanup.enter_context(ProcessTasks(processes))
         spark = None
-        if tasks is None or needs_spark:
+        master = config["sparkMaster"] if tasks is None else table_master
+        if master is not None:
             spark = start_session(
-                "reput rebuild",
-                master=master if tasks is None else _COMMITTER,
+                name,
+                master=master,
                 driver_memory=config["sparkDriverMemory"],
                 log_file=spark_log,
                 settings=TAIL_SETTINGS,
-                with_delta=needs_spark,
+                with_delta=table_master is not None,
             )
             cleanup.callback(spark.stop)
         if tasks is None:
             assert spark is not None
             tasks = SparkTasks(spark)
             tasks.start_workers()
-        yield RebuildSession(tasks, spark)
+        yield TaskSession(tasks, spark)
