@@ -177,8 +177,7 @@ def read_wave(
         last = max(number for number, cut in enumerate(cuts) if cut.file == cuts[bad].file)
         stop = cuts[last].end
         if not cuts[last].is_end_proven:
-            # Behind a damaged range that is longer, the limit is the segment's end.
-            stop = min(cuts[last].stop, limit(queue, begin, cuts[last].stop, max(1, stop - begin), None))
+            stop = limit(queue, begin, cuts[last].stop, max(1, stop - begin), None)
         walked = [_proven(each) for each in split(queue, begin, stop, bytes_a_range)]
         results[bad : last + 1] = _read(tasks, task, walked)
         cuts[bad : last + 1] = walked

@@ -8,16 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from record_writer import CommitLogWriter, Message, encode
+from sink_runner import write_log
 from spark.test_tail import rows, run_tail
 from store_compare import differing_bytes
+from unit.logs import put_bytes
 
+from reput.sinks.quarantine import QuarantinedRange, load_quarantine
+from reput.sinks.quarantine_table import QuarantineTable
 from reput.streaming import rebuild_writers
 from reput.streaming.config import load_config
 from reput.streaming.rebuild import Rebuild
@@ -76,6 +80,50 @@ def test_tail_goes_on_behind_it(spark: SparkSession, tmp_path: Path) -> None:
     run_rebuild(spark, store, tmp_path / "only", only="table", table=tmp_path / "table2")
     assert rows(spark, tmp_path / "table2") == 50
     assert {path.name for path in (tmp_path / "only").iterdir()} == {"lock", "reput"}
+
+
+def test_behind_damage_with_a_table(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files, rows and ranges left out are those of `tail`; a row that a run did not come to write is written later."""
+    store = tmp_path / "store"
+    records = write_log(store / "commitlog", [Message("../x" if n == 4 else "T", queue_offset=n) for n in range(90)])
+    for number in (9, 40, 41, 70):
+        segment, at = divmod(records[number].physical_offset, 2000)
+        put_bytes(store / "commitlog" / f"{segment * 2000:020d}", at + 4, b"\x55")
+    options = ("onDamage=quarantine", "rebuildMaxBytesPerWave=5000", "tableMaxBytesPerPartition=700")
+    run_tail(spark, store, tmp_path / "tail", *options[:1], table=tmp_path / "theirs")
+    with monkeypatch.context() as patch:
+        patch.setattr(QuarantineTable, "write", die_with_lines)
+        with pytest.raises(StoppedError):
+            run_rebuild(spark, store, tmp_path / "out", *options, table=tmp_path / "ours")
+    for _ in range(2):
+        report = run_rebuild(spark, store, tmp_path / "out", *options, table=tmp_path / "ours")
+        assert differing_bytes(tmp_path / "tail", tmp_path / "out") == {}
+        assert what_is_left_out(spark, tmp_path / "out", tmp_path / "ours") == what_is_left_out(
+            spark, tmp_path / "tail", tmp_path / "theirs"
+        )
+        tables = [spark.read.format("delta").load(str(tmp_path / name)) for name in ("ours", "theirs")]
+        ours, theirs = (table.orderBy("physical_offset").collect() for table in tables)
+        assert len(ours) == 86
+        assert ours == theirs
+    assert report.quarantined == {"BAD_MAGIC": 3, "HOSTILE_TOPIC": 1}  # two that follow each other are one range
+
+
+class StoppedError(Exception):
+    """The process dies."""
+
+
+def die_with_lines(_: QuarantineTable, __: int, lines: Sequence[QuarantinedRange]) -> None:
+    if lines:
+        raise StoppedError
+
+
+def what_is_left_out(spark: SparkSession, output: Path, table: Path) -> list[dict[str, object]]:
+    """The lines of an output, which are the rows of its table, but for when they were found."""
+    rows = spark.read.format("delta").load(f"{table}-quarantine").orderBy("physical_offset").collect()
+    lines = sorted(load_quarantine(output), key=lambda line: line.physical_offset)
+    found = [{**line, "found_at": ""} for line in map(vars, lines)]
+    assert [{**row.asDict(), "found_at": ""} for row in rows] == found
+    return found
 
 
 def test_killed_and_gone_on(broker_store: GetStore, tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ HARM = [flip, spoil_header, zero, overwrite, duplicate, cut_out, first_or_last, 
 
 def damaged_log(root: Path, seed: int) -> DamagedLog:
     rng = Random(seed)
-    log = write_log(root, rng, odd_messages(rng, rng.randrange(1, 45)), dledger=seed % 6 == 5)
+    log = write_log(root, rng, odd_messages(rng, rng.randrange(1, 33)), dledger=seed % 6 == 5)
     for _ in range(rng.choice([0, 1, 1, 2, 3, 4])):
         rng.choice(HARM)(log)
     if rng.random() < 0.08:
@@ -372,19 +372,19 @@ def check_seeds(seeds: Iterable[int], proof: Proof) -> None:
 
 def test_files_and_ranges_are_those_of_tail(proof: Proof) -> None:
     """Flips, zeros, noise, forged records, lost segments; any ranges, waves, pieces; every third one is stopped."""
-    check_seeds(range(310), proof)
+    check_seeds(range(306), proof)
 
 
 @pytest.mark.slow
 def test_more_files_and_ranges_are_those_of_tail(proof: Proof) -> None:
     """The same for more logs."""
-    check_seeds(range(310, 20_000), proof)
+    check_seeds(range(306, 20_000), proof)
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_table_leaves_out_the_same(part: int, tmp_path: Path, proof: Proof) -> None:
     """Only the table's files are made: the records that a read behind damage gives, and the same ranges."""
-    for seed in range(part, 40, 4):
+    for seed in range(part, 24, 4):
         root = tmp_path / str(seed)
         log = damaged_log(root, seed)
         policy = ("quarantine", "broker")[seed % 2]
@@ -499,6 +499,17 @@ def test_an_index_for_files_of_nobody(damaged: DamagedLog, tmp_path: Path) -> No
     rebuild(config_for(damaged), tmp_path / "out", only="index")
     assert causes(tmp_path / "out") == ["BAD_MAGIC"]
     assert state_of(tmp_path / "out", "quarantine")["end_offset"] == state_of(tmp_path / "out", "index")["end_offset"]
+
+
+def test_a_place_inside_a_damaged_range_is_refused(damaged: DamagedLog, tmp_path: Path) -> None:
+    """As one inside a record: the message names both ends."""
+    at, _, size = damaged.records[30]
+    with pytest.raises(
+        OptionError, match=f"--from {at + 9} is inside the record at {at};.* at {at} and at {at + size}$"
+    ):
+        rebuild(config_for(damaged), tmp_path / "out", start=at + 9)
+    report = rebuild(config_for(damaged), tmp_path / "out", start=at, end=at + size)
+    assert (report.messages, report.quarantined) == (0, {"BAD_MAGIC": 1})
 
 
 def test_topics_left_out_are_not_refused(damaged: DamagedLog, tmp_path: Path) -> None:
