@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
+from rebuild_runner import LocalTasks
 from record_writer import CommitLogWriter, Message, encode
 from sink_runner import write_log
 from spark.test_tail import rows, run_tail
@@ -27,7 +28,7 @@ from reput.streaming.config import load_config
 from reput.streaming.rebuild import Rebuild
 from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.rebuild_tasks import SparkTasks
+from reput.streaming.rebuild_tasks import SparkTasks, Tasks
 
 pytestmark = pytest.mark.spark
 
@@ -35,12 +36,18 @@ GetStore = Callable[[str], BrokerStore]
 
 
 def run_rebuild(
-    spark: SparkSession, store: Path, output: Path, *options: str, conf: Path | None = None, **request: object
+    spark: SparkSession,
+    store: Path,
+    output: Path,
+    *options: str,
+    conf: Path | None = None,
+    tasks: Tasks | None = None,
+    **request: object,
 ) -> RebuildReport:
-    """Run `reput rebuild` in this process."""
+    """Run `reput rebuild` in this process, its tasks on Spark unless `tasks` are given."""
     config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
     with Rebuild(config, RebuildRequest(output, **request), RebuildProgress()) as job:  # type: ignore[arg-type]
-        return job.run(SparkTasks(spark), spark)
+        return job.run(tasks or SparkTasks(spark), spark)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +101,9 @@ def test_behind_damage_with_a_table(spark: SparkSession, tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(QuarantineTable, "write", die_with_lines)
         with pytest.raises(StoppedError):
-            run_rebuild(spark, store, tmp_path / "out", *options, table=tmp_path / "ours")
+            run_rebuild(spark, store, tmp_path / "out", *options, tasks=LocalTasks(), table=tmp_path / "ours")
     for _ in range(2):
-        report = run_rebuild(spark, store, tmp_path / "out", *options, table=tmp_path / "ours")
+        report = run_rebuild(spark, store, tmp_path / "out", *options, tasks=LocalTasks(), table=tmp_path / "ours")
         assert differing_bytes(tmp_path / "tail", tmp_path / "out") == {}
         assert what_is_left_out(spark, tmp_path / "out", tmp_path / "ours") == what_is_left_out(
             spark, tmp_path / "tail", tmp_path / "theirs"
