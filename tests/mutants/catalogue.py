@@ -282,11 +282,11 @@ MUTANTS = (
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
     ),
     _mutant(
-        "a rebuild that goes on writes down again what it left out",
+        "what was left out is written down again when it comes again",
         "sinks/quarantine.py",
         "if each.start >= self.end_offset and each.start not in self._known)",
         "if each.start not in self._known)",
-        f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
+        "unit/test_quarantine.py::test_a_replay_with_other_cuts_adds_nothing",
     ),
     _mutant(
         "what a rebuild of one kind of files has written down is written down again",
