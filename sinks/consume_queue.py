@@ -8,7 +8,7 @@ record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -215,12 +215,16 @@ class ConsumeQueueSink(QueueSink):
         return super()._append(incoming)
 
     def write_wave(
-        self, batch: LogicBatch, wave: WaveEntries, write: Callable[[list[PlacedQueue]], None]
+        self,
+        batch: LogicBatch,
+        wave: WaveEntries,
+        refused: Mapping[int, int],
+        write: Callable[[list[PlacedQueue]], None],
     ) -> AnomalyCounts:
         """See ``Sink.write``; the batch's entries are in `wave`, and have no ConsumeQueueExt units.
 
         `write` does ``write_placed_queues`` for all that run on, and returns when they are durable; the others are
-        written here, by the rules for each record.
+        written here, by the rules for each record. `refused` are ``QueueAdmission.refused_of_wave``'s counts.
 
         Raises
         ------
@@ -237,7 +241,9 @@ class ConsumeQueueSink(QueueSink):
         for number, (key, run) in enumerate(zip(wave.queues, wave.runs(), strict=True)):
             queue = self._queues.get(key) or self._new_queue(*key)
             assert isinstance(queue, ConsumeQueue)
-            extent = queue.extend(run, self._files.file_size) if run is not None else None
+            extent = None
+            if run is not None and number not in refused:
+                extent = queue.extend(run, self._files.file_size)
             if extent is None:
                 others.append(number)
                 continue
@@ -247,7 +253,9 @@ class ConsumeQueueSink(QueueSink):
             met.note(*key, extent.anomalies, extent.first_out_of_order)
         write(placed)
         for number in others:
-            incoming = wave.queue_entries(number)
+            incoming = wave.queue_entries(number).without_first(refused.get(number, 0))
+            if not len(incoming.entries):
+                continue
             placement = self._append(incoming)
             met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
         self._commit(batch)

@@ -59,6 +59,11 @@ class QueueEntries:
     queue_offsets: Int64s
     ext: ExtUnits | None = None
 
+    def without_first(self, count: int) -> QueueEntries:
+        """The entries behind the first `count`."""
+        ext = self.ext.select(np.arange(len(self.entries)) >= count) if self.ext else None
+        return replace(self, entries=self.entries[count:], queue_offsets=self.queue_offsets[count:], ext=ext)
+
 
 @dataclass(frozen=True)
 class KeyEntries:

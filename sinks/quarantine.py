@@ -71,6 +71,8 @@ class Quarantine:
         self._clock = clock
         self._record = ProgressFile(files, self.name)
         self._progress = SinkProgress(0, 0)
+        # Ranges behind `end_offset` that have their line: a rebuild of one kind of files found them.
+        self._known: frozenset[int] = frozenset()
 
     @property
     def end_offset(self) -> int:
@@ -104,14 +106,16 @@ class Quarantine:
         self._files.replace(*quarantine_file(), data=data)
         self._progress = replace(record, state={"bytes": len(data)})
         self._record.store(self._progress)
+        places = (_parsed(path, line).physical_offset for line in data.splitlines(keepends=True))
+        self._known = frozenset(place for place in places if place >= self.end_offset)
 
     def write(self, end: int, found: Sequence[DamagedRange]) -> tuple[QuarantinedRange, ...]:
         """Add what was found in a batch that ends at `end`, durably, once; returns what is new."""
         if end <= self.end_offset:
             return ()
-        new = (damaged for damaged in found if damaged.start >= self.end_offset)
+        new = (each for each in found if each.start >= self.end_offset and each.start not in self._known)
         lines = tuple(self._line(damaged) for damaged in sorted(new, key=lambda damaged: damaged.start))
-        data = b"".join(json.dumps(asdict(line)).encode() + b"\n" for line in lines)
+        data = b"".join(map(_encoded, lines))
         size = self._progress.state["bytes"]
         if data:
             self._files.write(*quarantine_file(), offset=size, data=data)
@@ -157,6 +161,28 @@ def load_quarantine(output: Path) -> list[QuarantinedRange]:
     except FileNotFoundError:
         return []
     return [_parsed(path, line) for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def merge_quarantines(files: DurableFiles, first: DurableFiles, second: DurableFiles, sink_ends: Sequence[int]) -> None:
+    """Write below `files` the lines of two other outputs, each range once, the `first`'s where both have it.
+
+    The progress record ends where the first of theirs and of `sink_ends` does, so that what sinks which are behind will
+    not get is found when they go on. `second` has a record.
+    """
+    lines = load_quarantine(first.root)
+    known = {line.physical_offset for line in lines}
+    lines += (line for line in load_quarantine(second.root) if line.physical_offset not in known)
+    data = b"".join(map(_encoded, lines))
+    files.replace(*quarantine_file(), data=data)
+    found = (ProgressFile(each, Quarantine.name).load() for each in (first, second))
+    records = [record for record in found if record is not None]
+    start = min(record.start_offset for record in records)
+    end = min([*sink_ends, *(record.end_offset for record in records)])
+    ProgressFile(files, Quarantine.name).store(SinkProgress(min(start, end), end, None, {"bytes": len(data)}))
+
+
+def _encoded(line: QuarantinedRange) -> bytes:
+    return json.dumps(asdict(line)).encode() + b"\n"
 
 
 def _parsed(path: Path, line: bytes) -> QuarantinedRange:

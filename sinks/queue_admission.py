@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
 from reput.sinks.queue_order import LOGIC_OFFSET_MAX
 from reput.sinks.store_path import consume_queue_directory
+from reput.sinks.wave_entries import WaveEntries
 from reput.source.batch_decoder import Int64s
 from reput.source.errors import SinkError
 
@@ -64,11 +65,10 @@ class QueueAdmission:
             kept = []
             for queue in queues:
                 count, cause = self._refused_count(queue, is_begun, has_begin=has_begin)
-                for unit in _units(queue)[:count]:
-                    record = RefusedRecord(int(unit["physical_offset"]), int(unit["msg_size"]), cause)
+                for record in _refused(queue, count, cause):
                     refused.setdefault(record.physical_offset, record)
                 if count < len(queue.entries):
-                    kept.append(_from(queue, count) if count else queue)
+                    kept.append(queue.without_first(count) if count else queue)
             return tuple(kept)
 
         sifted = replace(
@@ -79,30 +79,52 @@ class QueueAdmission:
         )
         return sifted, tuple(refused[offset] for offset in sorted(refused))
 
+    def refused_of_wave(
+        self, wave: WaveEntries, is_begun: Callable[[bytes, int], bool]
+    ) -> tuple[dict[int, int], tuple[RefusedRecord, ...]]:
+        """The same for a wave of a rebuild: by a queue's number, how many entries from the first it does not take.
+
+        Only queues that refuse some are named.
+        """
+        counts: dict[int, int] = {}
+        refused: list[RefusedRecord] = []
+        begins = self.begins(wave.first_queue_offsets)
+        for number, (topic, queue_id) in enumerate(wave.queues):
+            # What queues have begun is not looked at: it may be long.
+            if is_begun(topic, queue_id) or (begins[number] and not _cause_of_name(topic, queue_id)):
+                continue
+            queue = wave.queue_entries(number)
+            count, cause = self._refused_count(queue, is_begun, has_begin=True)
+            refused += _refused(queue, count, cause)
+            counts[number] = count
+        return counts, tuple(sorted(refused, key=lambda record: record.physical_offset))
+
     def _refused_count(
         self, queue: QueueEntries, is_begun: Callable[[bytes, int], bool], *, has_begin: bool
     ) -> tuple[int, str]:
         """How many entries from the first the queue does not take, and why."""
-        if queue.queue_id < 0:
-            return len(queue.entries), NEGATIVE_QUEUE_ID
-        try:
-            consume_queue_directory(queue.topic, queue.queue_id)
-        except SinkError:
-            return len(queue.entries), HOSTILE_TOPIC
+        if cause := _cause_of_name(queue.topic, queue.queue_id):
+            return len(queue.entries), cause
         if not has_begin or is_begun(queue.topic, queue.queue_id):
             return 0, ""
         good = self.begins(queue.queue_offsets)
         return (int(np.argmax(good)) if good.any() else len(good)), BAD_QUEUE_OFFSET
 
 
-def _units(queue: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """The entries' first two fields, which every kind of queue has."""
+def _cause_of_name(topic: bytes, queue_id: int) -> str:
+    """Why topic and queue id make no directory; empty where they do."""
+    if queue_id < 0:
+        return NEGATIVE_QUEUE_ID
+    try:
+        consume_queue_directory(topic, queue_id)
+    except SinkError:
+        return HOSTILE_TOPIC
+    return ""
+
+
+def _refused(queue: QueueEntries, count: int, cause: str) -> Iterator[RefusedRecord]:
+    """The records of the first `count` entries, by the two fields that every kind of queue begins with."""
     head = ENTRY["physical_offset"].itemsize + ENTRY["msg_size"].itemsize
     fields = np.dtype([(name, ENTRY[name]) for name in ("physical_offset", "msg_size")])
-    return np.ascontiguousarray(queue.entries[:, :head]).view(fields)[:, 0]
-
-
-def _from(queue: QueueEntries, first: int) -> QueueEntries:
-    keep = np.arange(len(queue.entries)) >= first
-    ext = queue.ext.select(keep) if queue.ext else None
-    return replace(queue, entries=queue.entries[keep], queue_offsets=queue.queue_offsets[keep], ext=ext)
+    for unit in np.ascontiguousarray(queue.entries[:count, :head]).view(fields)[:, 0]:
+        yield RefusedRecord(int(unit["physical_offset"]), int(unit["msg_size"]), cause)

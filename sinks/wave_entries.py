@@ -48,6 +48,14 @@ class WaveEntries:
         self._first_block = np.searchsorted(numbers[order], np.arange(len(firsts) + 1))
         self.counts: Int64s = np.bincount(numbers, counts, len(firsts)).astype(np.int64)
 
+    @property
+    def first_queue_offsets(self) -> Int64s:
+        """int64[queues], the queue offset of each queue's first entry."""
+        if self._runs is None:
+            return np.empty(0, np.int64)
+        offsets: Int64s = self._runs["first_offset"][self._first_block[:-1]]
+        return offsets
+
     def runs(self) -> Iterator[Run | None]:
         """Each queue's entries as one run; None for a queue whose entries are none."""
         if self._runs is None or not self.queues:

@@ -101,8 +101,8 @@ class LogReader:
         return offset_range.align_down(file, max(start, file.file_from_offset), offset, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
-        """See ``offset_range.limit``; never behind `end`."""
-        return min(end, offset_range.limit(self.queue(), start, end, bytes_max, messages_max, self._boundaries))
+        """See ``offset_range.limit``."""
+        return offset_range.limit(self.queue(), start, end, bytes_max, messages_max, self._boundaries)
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
         """See ``offset_range.split``."""

@@ -84,9 +84,10 @@ def align_down(file: MappedFile, start: int, offset: int, known: Boundaries | No
 
 
 def _after_first(file: MappedFile, start: int) -> int:
-    """The place behind the record at `start`, or behind the file's blank."""
+    """The place behind the record or the damaged range at `start`, or behind the file's blank."""
     for scan in scan_windows(file, start, file.end, check_crc=False, window_bytes=rk.PARTS):
-        return scan.stop if scan.stop > start else file.end
+        if scan.stop > start:
+            return scan.stop
     return file.end
 
 
@@ -100,7 +101,7 @@ def limit(
 ) -> int:
     """The place up to `end` where at most so many bytes or messages from `start` end; always past one record."""
     if bytes_max is not None and start + bytes_max < end:
-        end = _limit_bytes(queue, start, start + bytes_max, known)
+        end = min(end, _limit_bytes(queue, start, start + bytes_max, known))
     if messages_max is not None:
         end = _limit_messages(queue, start, end, messages_max)
     return end

@@ -132,7 +132,7 @@ def read_scans(
     """The records of `[start, end)` of one segment, not decoded; both are places where a record or the blank begins.
 
     The scans follow each other without a gap; the last ends behind the blank if the range ends with the file. Memory:
-    one window. Damage ends it, whatever ``onDamage`` says.
+    one window. Damage ends it, whatever ``onDamage`` says; what that counts as damage does.
 
     Raises
     ------
@@ -144,9 +144,14 @@ def read_scans(
     with _opened(file, start, end) as descriptor:
         for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
             is_damaged = scan.stop < end and (scan.verdict not in (Verdict.UNDERFLOW, Verdict.MESSAGE) or not len(scan))
-            if is_damaged and not (scan.verdict is Verdict.BLANK and end == file.end):
+            if is_damaged and not _ends_segment(descriptor, file, scan.stop, scan.verdict, end):
                 raise corrupt_record(file, scan.stop, scan.verdict)
             yield replace(scan, stop=end) if is_damaged else scan
+
+
+def _ends_segment(descriptor: int, file: MappedFile, place: int, verdict: Verdict, end: int) -> bool:
+    """Whether the range rightly ends behind the blank at `place`: by ``file.on_damage`` that may be damage, too."""
+    return verdict is Verdict.BLANK and end == file.end and find_damage(descriptor, file, place, verdict) is None
 
 
 def read_windows(
@@ -159,18 +164,19 @@ def read_windows(
     Raises
     ------
     CorruptRecordError
-        A record of the range fails its checks, and `options.on_damage` is ``stop``.
+        A record of the range fails its checks, and `options.on_damage` is ``stop``; with that, what ``file.on_damage``
+        counts as damage is an error.
     DataLossError
         The segment has gone, or is shorter than it was.
     """
-    file = replace(file, on_damage=options.on_damage)
+    walked = replace(file, on_damage=options.on_damage)
     delays = np.array(options.delays_ms, np.int64)
     with _opened(file, start, end) as descriptor:
         while start < end:
             for window, verdict in _decoded(descriptor, file, start, end, options.check_crc, delays, window_bytes):
                 if verdict is not None:
-                    damaged = find_damage(descriptor, file, window.end, verdict)
-                    if damaged is None and not (verdict is Verdict.BLANK and end == file.end):
+                    damaged = find_damage(descriptor, walked, window.end, verdict)
+                    if damaged is None and not _ends_segment(descriptor, file, window.end, verdict, end):
                         raise corrupt_record(file, window.end, verdict)
                 if window.start < window.end:
                     yield window

@@ -13,31 +13,27 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from reput.sinks.arrival import ArrivalListener
-from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.logic_window import WINDOW_SCHEMA, encode_window
 from reput.sinks.message_file import PART_DDL, PartWriter
 from reput.sinks.message_table import MessageTable, TableBatch
 from reput.sinks.quarantine import (
-    Quarantine,
     QuarantinedRange,
     count_causes,
     damage_of,
     with_damage,
     with_damage_schema,
 )
-from reput.sinks.quarantine_table import QuarantineTable
 from reput.sinks.scratch import SCRATCH_DDL, Scratch, hand_over
 from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
-from reput.source.damage import HEAD_BYTES, DamagedRange
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
-from reput.source.log_reader import LogReader
 from reput.source.range_reader import DecodeOptions, read_windows
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import BatchReport
+from reput.streaming.quarantine_step import QuarantineStep
 
 Report = Callable[[BatchReport], None]
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -73,48 +69,6 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
                 raise
             _log.warning("a Spark job failed and is run again: %s", str(error).splitlines()[0])
     raise AssertionError
-
-
-class QuarantineStep:
-    """What a batch of the `logic` query does before its sinks: write down what they will not get."""
-
-    def __init__(
-        self, quarantine: Quarantine, log: LogReader, queues: ConsumeQueueSink | None, table: QuarantineTable | None
-    ) -> None:
-        """`queues` say which records they cannot take; `table` gets the same rows, once they are in the output."""
-        self._quarantine = quarantine
-        self._log = log
-        self._queues = queues
-        self._table = table
-
-    @property
-    def end_offset(self) -> int:
-        """What was left out before this place is on disk."""
-        return self._quarantine.end_offset
-
-    def __call__(
-        self, batch: LogicBatch, damaged: tuple[DamagedRange, ...]
-    ) -> tuple[LogicBatch, tuple[QuarantinedRange, ...]]:
-        """The batch without what the queues cannot take, and what is in the quarantine now that was not before."""
-        if self._queues is not None:
-            end_offset = self._queues.end_offset
-            batch, refused = self._queues.admission.sift(batch, end_offset, self._queues.is_begun)
-            for record in refused:
-                if record.physical_offset >= self.end_offset:
-                    begin, end = record.physical_offset, record.physical_offset + record.msg_size
-                    damaged += (DamagedRange(begin, end, record.cause, *self._log.look_at(begin, HEAD_BYTES)),)
-        lines = self._quarantine.write(batch.end, damaged)
-        for line in lines:
-            _log.warning(
-                "left out of the log at %d: %d bytes, %s, in %s",
-                line.physical_offset,
-                line.length,
-                line.cause,
-                line.file,
-            )
-        if self._table is not None and lines:
-            self._table.write(batch.end, lines)
-        return batch, lines
 
 
 class LogicDispatch:

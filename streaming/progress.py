@@ -47,7 +47,7 @@ class _Total:
     quarantined: Counter[str] = field(default_factory=Counter)
 
 
-def _findings(anomalies: AnomalyCounts, quarantined: Counter[str]) -> str:
+def findings(anomalies: AnomalyCounts, quarantined: Counter[str]) -> str:
     """What is added to a line about a batch or a query; empty where all was in order."""
     causes = ", ".join(f"{count} {cause}" for cause, count in sorted(quarantined.items()))
     return (f", anomalies: {anomalies}" if anomalies else "") + (f", quarantined: {causes}" if causes else "")
@@ -96,7 +96,7 @@ class ProgressReporter:
             report.messages / max(report.seconds, 1e-9),
             (report.end - report.start) / max(report.seconds, 1e-9) / _MB,
             "?" if behind is None else behind,
-            _findings(report.anomalies, report.quarantined),
+            findings(report.anomalies, report.quarantined),
         )
 
     def on_latest(self, query: str, latest_offset: int, at_end: AnomalyCounts = NO_ANOMALIES) -> None:
@@ -118,7 +118,7 @@ class ProgressReporter:
                 f"{name}: {total.messages} messages in {total.batches} batches, {total.seconds:.2f} s, "
                 f"{total.messages / max(total.seconds, 1e-9):.0f} messages/s, "
                 f"{total.size_bytes / max(total.seconds, 1e-9) / _MB:.1f} MB/s, end offset {total.end}"
-                f"{_findings(total.anomalies + total.at_end, total.quarantined)}"
+                f"{findings(total.anomalies + total.at_end, total.quarantined)}"
                 for name, total in sorted(self._totals.items())
                 if total.batches
             ]

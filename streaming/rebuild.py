@@ -13,16 +13,20 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.message_table import MessageTable
+from reput.sinks.quarantine import Quarantine
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import REBUILD_ROOT, REPUT
 from reput.sinks.swap import finish_swap, swap
+from reput.source.damage import STOP
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.logic_sinks import LogicSinks
+from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.rebuild_output import OutputChange
 from reput.streaming.rebuild_plan import RebuildPlan
 from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
@@ -100,10 +104,11 @@ class Rebuild:
                     self._files, self._config, self._request, self._log, self._change.end(self._log)
                 )
                 writers = self._open(tasks, spark, cleanup)
-            start = min(sink.end_offset for writer in writers for sink in writer.sinks)
-            start = max(self._plan.start, aligned(self._log, start))
+            quarantine = self._open_quarantine(writers, spark, cleanup)
+            ends = _ends(writers) if quarantine is None else [*_ends(writers), quarantine.end_offset]
+            start = max(self._plan.start, aligned(self._log, min(ends)))
             self._progress.begin(self._plan.start, start, self._plan.end)
-            Waves(tasks, self._config, self._request, self._log, self._root, writers, self._progress).run(
+            Waves(tasks, self._config, self._request, self._log, self._root, writers, quarantine, self._progress).run(
                 start, self._plan.end
             )
         began = time.monotonic()
@@ -136,6 +141,25 @@ class Rebuild:
             writers.append(TableWriter(table))
         return writers
 
+    def _open_quarantine(
+        self, writers: list[WaveWriter], spark: SparkSession | None, cleanup: ExitStack
+    ) -> QuarantineStep | None:
+        """What keeps that which is left out; None where damage ends the rebuild."""
+        policy = self._config["onDamage"]
+        if policy == STOP:
+            return None
+        quarantine = Quarantine(self._own_files(cleanup), self._config["broker"], policy)
+        ends = _ends(writers)
+        quarantine.recover(max(self._plan.start, min(ends)), max(ends))
+        table = None
+        if self._request.makes_table:
+            assert spark is not None
+            assert self._request.table is not None
+            broker = self._config["broker"]
+            table = open_quarantine_table(spark, self._request.table, broker, quarantine, self._root)
+        queues = (sink for writer in writers for sink in writer.sinks if isinstance(sink, ConsumeQueueSink))
+        return QuarantineStep(quarantine, self._log, next(queues, None), table)
+
     def _own_files(self, cleanup: ExitStack) -> DurableFiles:
         files = DurableFiles(self._root)
         cleanup.callback(files.close)
@@ -143,3 +167,7 @@ class Rebuild:
 
     def _log_from_start(self) -> LogReader:
         return LogReader(SourceOptions.parse(self._config.source_options(startingOffset=self._plan.start)))
+
+
+def _ends(writers: list[WaveWriter]) -> list[int]:
+    return [sink.end_offset for writer in writers for sink in writer.sinks]

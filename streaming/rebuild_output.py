@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from reput.sinks.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
+from reput.sinks.quarantine import Quarantine, merge_quarantines
 from reput.sinks.queue_sink import QueueSink
 from reput.sinks.sink_progress import ProgressFile
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
@@ -22,6 +24,7 @@ from reput.sinks.store_path import (
     consume_queue_directory,
     consume_queue_ext_directory,
     progress_file,
+    quarantine_file,
 )
 from reput.sinks.swap import Parts
 from reput.source.errors import OptionError, OutputError
@@ -35,6 +38,7 @@ from reput.streaming.rebuild_request import RebuildRequest, only_queues
 _QUEUE_SINKS = (ConsumeQueueSink.name, BatchConsumeQueueSink.name)
 _QUEUE_FOLDERS = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)
 _QUEUE_DIRECTORIES = (consume_queue_directory, consume_queue_ext_directory, batch_consume_queue_directory)
+_QUARANTINE = (quarantine_file(), progress_file(Quarantine.name))
 _MERGED = "merged"
 
 
@@ -85,7 +89,7 @@ class OutputChange:
         self.counts = self._count()
         try:
             if queues and self._request.topic is not None:
-                return self._one_topic(self._request.topic.encode())
+                return [*self._one_topic(self._request.topic.encode()), *self._quarantine()]
             places: list[Parts] = []
             if queues:
                 places += [*((folder,) for folder in _QUEUE_FOLDERS), *map(progress_file, _QUEUE_SINKS)]
@@ -95,7 +99,9 @@ class OutputChange:
                 # Spark's checkpoint knows nothing of what was made; without it, `tail` begins where the sinks end.
                 places.append(SPARK_CHECKPOINT_OF_LOGIC)
                 places += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues=queues, index=index) else []
-            return [(place, place) for place in places]
+                if self._request.is_whole:
+                    return [(place, place) for place in (*places, *_QUARANTINE)]
+            return [*((place, place) for place in places), *self._quarantine()]
         finally:
             self._made.close()
 
@@ -121,6 +127,22 @@ class OutputChange:
         merged.close()
         self._files.sync()
         return moves
+
+    def _quarantine(self) -> list[tuple[Parts, Parts]]:
+        """What was left out of some of the files, put to what the output knows of the others; nothing without one."""
+        if ProgressFile(self._made, Quarantine.name).load() is None:
+            return []
+        merged = DurableFiles(self._made.root / _MERGED)
+        merge_quarantines(merged, self._files, self._made, list(self._sink_ends()))
+        merged.close()
+        return [((_MERGED, *place), place) for place in _QUARANTINE]
+
+    def _sink_ends(self) -> Iterator[int]:
+        """Where queues and index will end, by their progress records."""
+        for name in (*_QUEUE_SINKS, IndexSink.name):
+            record = ProgressFile(self._made, name).load() or ProgressFile(self._files, name).load()
+            if record is not None:
+                yield record.end_offset
 
     def _write_checkpoint(self, *, queues: bool, index: bool) -> bool:
         """The store's checkpoint that fits what was made; False where no record was dispatched."""

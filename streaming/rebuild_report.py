@@ -6,9 +6,11 @@ import json
 import logging
 import threading
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.streaming.progress import findings
 from reput.streaming.rebuild_output import OutputCounts
 
 _log = logging.getLogger("reput")
@@ -33,6 +35,8 @@ class RebuildReport:
         What was put in place.
     anomalies
         By cause (docs/anomalies.md), those above 0.
+    quarantined
+        How many ranges each cause left out, of those that this run has put down.
     seconds
         By phase: `start_up` (until the log was read), `read` and `write` (side by side), `swap`; `all` is wall time.
     messages_per_second, messages_per_second_in_all
@@ -49,6 +53,7 @@ class RebuildReport:
     queue_files: int
     index_files: int
     anomalies: dict[str, int]
+    quarantined: dict[str, int]
     seconds: dict[str, float]
     messages_per_second: float
     messages_per_second_in_all: float
@@ -65,8 +70,9 @@ class RebuildReport:
             f"{made} in {self.seconds['all']:.1f} s, {self.messages_per_second:.0f} messages/s without the start-up",
             f"{self.queues} queues in {self.queue_files} files, {self.index_files} index files; {phases}",
         ]
-        if self.anomalies:
-            lines.append("anomalies: " + ", ".join(f"{count} {name}" for name, count in self.anomalies.items()))
+        for what, counts in (("anomalies", self.anomalies), ("quarantined", self.quarantined)):
+            if counts:
+                lines.append(f"{what}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
         return "\n".join(lines)
 
 
@@ -80,6 +86,7 @@ class RebuildProgress:
         self._messages = self._keys = 0
         self._place = 0
         self._anomalies = NO_ANOMALIES
+        self._quarantined: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -94,13 +101,14 @@ class RebuildProgress:
         with self._lock:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
 
-    def on_wave(self, end: int, messages: int, keys: int, anomalies: AnomalyCounts) -> None:
-        """A wave that ends at `end` is durable."""
+    def on_wave(self, end: int, messages: int, keys: int, anomalies: AnomalyCounts, quarantined: Counter[str]) -> None:
+        """A wave that ends at `end` is durable; `quarantined` counts the ranges that it put down, by cause."""
         seconds = max(time.monotonic() - self._reading_since, 1e-9)
         self._messages += messages
         self._keys += keys
         self._place = end
         self._anomalies += anomalies
+        self._quarantined += quarantined
         start, resumed_at, stop = self._range
         rate = (end - resumed_at) / seconds
         _log.info(
@@ -110,7 +118,7 @@ class RebuildProgress:
             self._messages / seconds,
             rate / _MB,
             (stop - end) / max(rate, 1e-9),
-            f", anomalies: {anomalies}" if anomalies else "",
+            findings(anomalies, quarantined),
         )
 
     def report(self, counts: OutputCounts) -> RebuildReport:
@@ -129,6 +137,7 @@ class RebuildProgress:
             counts.queue_files,
             counts.index_files,
             {name: count for name, count in vars(self._anomalies).items() if count},
+            dict(sorted(self._quarantined.items())),
             {name: round(value, 3) for name, value in seconds.items()},
             round(self._messages / max(now - self._reading_since, 1e-9), 1),
             round(self._messages / max(now - self._began, 1e-9), 1),

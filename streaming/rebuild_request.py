@@ -7,7 +7,6 @@ from pathlib import Path
 
 from reput.sinks.range_entries import QueueFilter
 from reput.sinks.store_path import consume_queue_directory
-from reput.source.damage import STOP
 from reput.source.errors import OptionError
 from reput.streaming.config import PipelineConfig
 
@@ -43,12 +42,6 @@ class RebuildRequest:
             raise OptionError(msg)
         if self.topic is not None:
             self._check_topic(self.topic)
-        if config["onDamage"] != STOP:
-            msg = (
-                f"onDamage={config['onDamage']}: a rebuild stops at a damaged record; 'reput tail --available-now' "
-                "into an empty output goes on behind it"
-            )
-            raise OptionError(msg)
         if not (self.makes_queues(config) or self.makes_index(config) or self.makes_table):
             msg = "nothing to make: consumeQueueEnable and messageIndexEnable are off, or --only asks for one of them"
             raise OptionError(msg)
@@ -69,6 +62,11 @@ class RebuildRequest:
     def makes_index(self, config: PipelineConfig) -> bool:
         """Whether the index is made."""
         return self.only in (None, "index") and self.topic is None and bool(config["messageIndexEnable"])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that the configuration asks for is made anew, and with it what was left out."""
+        return self.only is None and self.topic is None
 
     @property
     def makes_table(self) -> bool:

@@ -1,10 +1,14 @@
-"""One wave of a rebuild: a Spark job reads its ranges of the log side by side, and their ends are proven."""
+"""One wave of a rebuild: its ranges of the log are read side by side, and their ends are proven.
+
+A range is read as if nothing were damaged. One that fails is read again, by ``onDamage``, once its ends are proven: by
+a walk that follows the records and passes over what is damaged, so that they are never inside of that.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +18,15 @@ from reput.sinks.logic_window import WINDOW_SCHEMA, LogicNeeds, encode_window
 from reput.sinks.message_file import PART_SCHEMA, PartWriter
 from reput.sinks.range_entries import PIECE_SCHEMA, PieceNeeds, QueueFilter, write_pieces
 from reput.sinks.scratch import hand_over
+from reput.source.damage import STOP, DamagedRange
 from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.message_decoder import Verdict
 from reput.source.offset_range import limit, split
 from reput.source.range_cut import RangeCut, cut_ranges
-from reput.source.range_reader import DecodeOptions, read_scans, read_windows
+from reput.source.range_reader import DecodeOptions, Window, read_scans, read_windows
+from reput.source.record_scan import Scan
 from reput.streaming.tasks import Tasks
 
 # A window's records are walked, then taken: they stay in the processor's second cache meanwhile.
@@ -30,7 +37,8 @@ _WINDOW_BYTES = 512 * 1024
 class RangeResult:
     """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
 
-    `pieces` are rows of ``PIECE_SCHEMA`` (only paths if by window), `parts` of ``PART_SCHEMA``.
+    `pieces` are rows of ``PIECE_SCHEMA`` (only paths if by window), `parts` of ``PART_SCHEMA``; `damaged` are ranges
+    without a record, as ``DamagedRange`` says them, their bytes hexadecimal.
     """
 
     start: int
@@ -38,6 +46,7 @@ class RangeResult:
     is_whole: bool
     pieces: list[dict[str, Any]] = field(default_factory=list)
     parts: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -65,36 +74,67 @@ class RangeTask:
         """Read a range; a failure at an end that is not proven is told, since it may be the end that is wrong."""
         span = cut.settle()
         try:
-            pieces = list(self._pieces(span))
-            parts = self.part_writer.write(span).to_pylist() if self.part_writer else []
+            return self._read(span, replace(self.decode, on_damage=STOP))
         except CorruptRecordError:
-            if cut.is_start_proven and cut.is_end_proven:
+            if not (cut.is_start_proven and cut.is_end_proven):
+                return RangeResult(span.start, span.end, is_whole=False)
+            if self.decode.on_damage == STOP:
                 raise
-            return RangeResult(span.start, span.end, is_whole=False)
-        return RangeResult(span.start, span.end, is_whole=True, pieces=pieces, parts=parts)
+        return self._read(span, self.decode)
 
-    def _pieces(self, span: OffsetRange) -> Iterator[dict[str, Any]]:
-        if self.needs is None or span.start == span.end:
+    def _read(self, span: OffsetRange, decode: DecodeOptions) -> RangeResult:
+        damaged: list[DamagedRange] = []
+        pieces = list(self._pieces(span, decode, damaged)) if span.start < span.end else []
+        parts = replace(self.part_writer, decode=decode).write(span).to_pylist() if self.part_writer else []
+        told = [{**asdict(each), "head": each.head.hex()} for each in damaged]
+        return RangeResult(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, damaged=told)
+
+    def _pieces(
+        self, span: OffsetRange, decode: DecodeOptions, damaged: list[DamagedRange]
+    ) -> Iterator[dict[str, Any]]:
+        """What the range makes; appends to `damaged` what was passed over."""
+        file, needs = span.file, self.needs
+        windows = _noting(read_windows(file, span.start, span.end, decode), damaged)
+        if needs is None:
+            if decode.on_damage != STOP:
+                for _ in windows:
+                    pass
             return
-        file, needs, decode = span.file, self.needs, self.decode
         if self.by_window:
-            windows = read_windows(file, span.start, span.end, decode)
             handed = hand_over(self.scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
             yield {"scratch": handed["path"][0].as_py()}
             return
-        scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
+        scans: Iterable[Scan] = (_scan(window, file.frame) for window in windows)
+        if decode.on_damage == STOP:
+            scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
         plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, decode.delays_ms)
         yield from write_pieces(scans, file, plain, self.wanted, self.scratch)
 
 
+def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[Window]:
+    for window in windows:
+        if window.damaged is not None:
+            damaged.append(window.damaged)
+        yield window
+
+
+def _scan(window: Window, frame: int) -> Scan:
+    columns = window.columns
+    return Scan(columns.data, columns.place, columns.parts, window.end, Verdict.MESSAGE, frame)
+
+
 @dataclass(frozen=True)
 class Wave:
-    """`[start, end)` of the log, both proven: the pieces (``PIECE_SCHEMA``; only paths if by window), the parts."""
+    """`[start, end)` of the log, both proven: the pieces (``PIECE_SCHEMA``; only paths if by window), the parts.
+
+    `damaged` is what was passed over, in log order.
+    """
 
     start: int
     end: int
     pieces: tuple[dict[str, Any], ...]
     parts: tuple[dict[str, Any], ...]
+    damaged: tuple[DamagedRange, ...]
 
     @property
     def scratch(self) -> list[Path]:
@@ -124,7 +164,8 @@ def read_wave(
     Raises
     ------
     CorruptRecordError
-        A record in the middle of the log fails its checks (as the text of Spark's exception).
+        A record in the middle of the log fails its checks, and ``onDamage`` is ``stop`` (as the text of Spark's
+        exception).
     """
     start, end = span
     cuts = cut_ranges(queue, start, end, bytes_a_range, bytes_a_wave)
@@ -146,7 +187,10 @@ def read_wave(
             raise SinkError(msg)
     pieces = tuple(piece for result in results for piece in result.pieces)
     parts = tuple(part for result in results for part in result.parts)
-    return Wave(start, results[-1].end, pieces, parts)
+    damaged = (
+        DamagedRange(**{**row, "head": bytes.fromhex(row["head"])}) for result in results for row in result.damaged
+    )
+    return Wave(start, results[-1].end, pieces, parts, tuple(damaged))
 
 
 def _proven(span: OffsetRange) -> RangeCut:

@@ -13,16 +13,19 @@ from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.message_file import PartWriter
 from reput.sinks.message_table import MessageTable
+from reput.sinks.quarantine import count_causes
 from reput.sinks.scratch import Scratch
 from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.wave_entries import WaveEntries
 from reput.source.log_reader import LogReader
 from reput.streaming.config import PipelineConfig
 from reput.streaming.logic_sinks import LogicSinks
+from reput.streaming.quarantine_step import Lines, QuarantineStep
 from reput.streaming.rebuild_report import RebuildProgress
 from reput.streaming.rebuild_request import RebuildRequest
 from reput.streaming.rebuild_wave import RangeTask, Wave, read_wave
 from reput.streaming.rebuild_writers import TableWriter, WaveEffects, WaveWriter
+from reput.streaming.recovery import aligned
 from reput.streaming.tasks import Tasks
 
 
@@ -37,13 +40,15 @@ class Waves:
         log: LogReader,
         root: Path,
         writers: Sequence[WaveWriter],
+        quarantine: QuarantineStep | None,
         progress: RebuildProgress,
     ) -> None:
-        """The writers' sinks are recovered; `root` is where the rebuild works."""
+        """The writers' sinks are recovered; `root` is where the rebuild works; no `quarantine`: damage ends it."""
         self._tasks = tasks
         self._config = config
         self._log = log
         self._writers = writers
+        self._quarantine = quarantine
         self._progress = progress
         self._wanted = request.queue_filter
         needs = LogicSinks.open(config, DurableFiles(root)).needs
@@ -57,8 +62,9 @@ class Waves:
 
     def run(self, start: int, end: int) -> None:
         """Do all waves of `[start, end)`, both places where records begin or end."""
-        # A wave ends where a sink does that is ahead of the others: a sink takes a wave whole or not at all.
-        ends = {sink.end_offset for writer in self._writers for sink in writer.sinks}
+        # A wave ends where a sink does that is ahead of the others: queues and index take a wave whole or not at all.
+        # A table may end inside what is damaged by now, or is one damaged range under this onDamage.
+        ends = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks}
         with ThreadPoolExecutor(len(self._writers) + 1) as pool:
             writing: Future[None] | None = None
             while start < end:
@@ -96,12 +102,12 @@ class Waves:
 
     def _write(self, wave: Wave, pool: ThreadPoolExecutor) -> None:
         began = time.monotonic()
-        effects = self._effects(wave)
+        effects, quarantined = self._left_out(wave, self._effects(wave))
         written = [pool.submit(writer.write, effects) for writer in self._writers]
         anomalies = sum((future.result() for future in written), NO_ANOMALIES) + self._record_anomalies(effects.batch)
         self._scratch.remove(wave.scratch)
         self._progress.add_seconds("write", time.monotonic() - began)
-        self._progress.on_wave(wave.end, *_counts(wave, effects), anomalies)
+        self._progress.on_wave(wave.end, *_counts(wave, effects), anomalies, count_causes(quarantined))
 
     def _effects(self, wave: Wave) -> WaveEffects:
         parts = wave.part_table() if wave.parts else None
@@ -111,6 +117,19 @@ class Waves:
             batch = LogicBatch.merge(self._scratch.take(map(str, wave.scratch))).only(self._wanted.takes)
             return WaveEffects(batch, None, parts)
         return WaveEffects(LogicBatch.without_effects(wave.piece_table()), WaveEntries(wave.scratch), parts)
+
+    def _left_out(self, wave: Wave, effects: WaveEffects) -> tuple[WaveEffects, Lines]:
+        """The effects without what queues cannot take, and what was written down: before any sink writes."""
+        quarantine, batch = self._quarantine, effects.batch
+        if quarantine is None:
+            return effects, ()
+        if batch is None:
+            return effects, quarantine.write(wave.end, wave.damaged)
+        if effects.entries is None:
+            batch, lines = quarantine(batch, wave.damaged)
+            return replace(effects, batch=batch), lines
+        refused, lines = quarantine.take_wave(wave.end, effects.entries, wave.damaged)
+        return replace(effects, refused=refused), lines
 
     def _record_anomalies(self, batch: LogicBatch | None) -> AnomalyCounts:
         if batch is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,11 +39,14 @@ class WaveEffects:
         Entries and keys.
     parts
         The table's files (``PART_SCHEMA``), None without a table.
+    refused
+        What queues do not take of `entries`; see ``QueueAdmission.refused_of_wave``.
     """
 
     batch: LogicBatch | None
     entries: WaveEntries | None
     parts: pa.Table | None
+    refused: Mapping[int, int] = field(default_factory=dict)
 
 
 class WaveWriter(Protocol):
@@ -77,7 +80,8 @@ class QueueWriter:
                 anomalies += sink.write(batch)
             else:
                 assert isinstance(sink, ConsumeQueueSink)
-                anomalies += sink.write_wave(batch, entries, lambda placed: self._write(entries, placed))
+                refused = effects.refused
+                anomalies += sink.write_wave(batch, entries, refused, lambda placed: self._write(entries, placed))
         return anomalies
 
     def finish(self) -> None:

@@ -18,8 +18,8 @@ from reput.sinks.arrival import ArrivalListener
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.message_table import MessageTable
-from reput.sinks.quarantine import Quarantine, expired_range, load_quarantine
-from reput.sinks.quarantine_table import QuarantineTable, quarantine_table_path
+from reput.sinks.quarantine import Quarantine, expired_range
+from reput.sinks.quarantine_table import quarantine_table_path
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.swap import finish_swap
@@ -30,9 +30,10 @@ from reput.source.log_reader import LogReader
 from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
-from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, QuarantineStep, TableDispatch
+from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
+from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.recovery import aligned, catch_up, check_taken_over, recover_sinks
 
 _POLL_SECONDS = 0.2
@@ -152,9 +153,8 @@ class Tail:
     def _quarantine_step(self, spark: SparkSession, quarantine: Quarantine) -> QuarantineStep:
         table = None
         if self._paths.table is not None:
-            table = QuarantineTable(spark, self._paths.table, self._config["broker"])
-            # What a run that died had written down, but not committed to the table.
-            table.write(quarantine.end_offset, load_quarantine(self._paths.output))
+            broker, output = self._config["broker"], self._paths.output
+            table = open_quarantine_table(spark, self._paths.table, broker, quarantine, output)
         queues = [sink for sink in self._logic.sinks if isinstance(sink, ConsumeQueueSink)]
         return QuarantineStep(quarantine, self._log, queues[0] if queues else None, table)
 

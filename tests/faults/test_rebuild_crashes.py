@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -16,9 +16,11 @@ from faults.crash_shapes import NothingKept
 from faults.fault_files import Disk, Stopped, fail_at, stop_at, system
 from rebuild_runner import rebuild
 from sink_runner import MEMORY, SMALL, dispatch_store, files_below, no_fsync, write_log
+from unit.logs import put_bytes
 from unit.outputs import config_of, messages_of
 
 from reput.sinks.durable_file import DurableFiles
+from reput.sinks.quarantine import load_quarantine
 from reput.sinks.swap import finish_swap
 from reput.source.errors import OutputError
 
@@ -27,15 +29,19 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "whole": {},
     "index": {"only": "index"},
     "queue": {"topic": "A", "queue_id": 0},
+    "behind damage": {},
 }
 
 
 class Case:
     """An output of a shorter log with other sizes, and what a rebuild makes of it."""
 
-    def __init__(self, root: Path, request: dict[str, Any]) -> None:
-        write_log(root / "store" / "commitlog", messages_of(Random(3), 40))
-        self.config = config_of(root / "store", SMALL, "rebuildMaxBytesPerWave=2500", "rebuildMaxBytesPerPartition=900")
+    def __init__(self, root: Path, request: dict[str, Any], damaged: Sequence[int] = ()) -> None:
+        """`damaged` are records that are no good ones any more when the output is rebuilt."""
+        records = write_log(root / "store" / "commitlog", messages_of(Random(3), 40))
+        options = ["rebuildMaxBytesPerWave=2500", "rebuildMaxBytesPerPartition=900"]
+        options += ["onDamage=quarantine"] if damaged else []
+        self.config = config_of(root / "store", SMALL, *options)
         self.request = request
         self.out, self.before = root / "out", root / "before"
         with no_fsync():
@@ -48,7 +54,10 @@ class Case:
             (self.before / "reput" / "spark-checkpoint" / "logic").mkdir(parents=True)
             (self.before / "reput" / "spark-checkpoint" / "logic" / "metadata").write_bytes(b"{}")
             shutil.copytree(self.before, self.out)
+            for segment, at in (divmod(records[number].physical_offset, 2000) for number in damaged):
+                put_bytes(root / "store" / "commitlog" / f"{segment * 2000:020d}", at + 4, b"\x55")
             rebuild(self.config, self.out, **request)
+        assert len(load_quarantine(self.out)) == len(damaged)
         self.old, self.new = tree(self.before), tree(self.out)
         assert self.old != self.new
 
@@ -74,21 +83,24 @@ class Case:
 
 
 def tree(root: Path) -> Tree:
-    """All files, index files by number: their names are a clock's; nothing of a rebuild that was stopped."""
+    """All files, but for what a clock says (index files by number); nothing of a rebuild that was stopped."""
     stopped = ("reput/rebuild/", "reput/.rebuild.removed/")
     files = {path: data for path, data in files_below(root).items() if not path.startswith(stopped)}
     names = [path for path in files if path.startswith("index/")]
     for number, name in enumerate(names):
         files[f"index/{number}"] = files.pop(name)
+    lines = files.pop("reput/quarantine.jsonl", b"")
+    found = [{**json.loads(line), "found_at": ""} for line in lines.splitlines()]
     record = json.loads(files.pop("reput/progress/index.json"))
     assert record["state"].pop("file") in {Path(name).name for name in names}
-    return {**files, "index record": json.dumps(record).encode()}
+    return {**files, "index record": json.dumps(record).encode(), "left out": json.dumps(found).encode()}
 
 
 @pytest.fixture(scope="module", params=REQUESTS)
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     with TemporaryDirectory(dir=MEMORY) as directory:
-        yield Case(Path(directory), REQUESTS[request.param])
+        damaged = (9, 25) if request.param == "behind damage" else ()
+        yield Case(Path(directory), REQUESTS[request.param], damaged)
 
 
 def stop_at_calls(case: Case, loss: str, numbers: Iterator[int]) -> int:

@@ -28,6 +28,7 @@ POWER_LOST = tuple(f"{CRASHES}::test_power_failure_at_every_call[middle-{seed}]"
 DURABLE = "unit/test_durable_file.py"
 QUEUES = "unit/test_consume_queue.py"
 ENDS = "unit/test_reput_end_offset.py"
+REBUILD_DAMAGE = "unit/test_rebuild_damage.py"
 
 MUTANTS = (
     # --- what is durable when (G6, G7)
@@ -264,6 +265,35 @@ MUTANTS = (
         "    if not (is_topic or is_light) or name.encode() != topic:\n",
         "    if name.encode() != topic:\n",
         "unit/test_store_path.py::test_hostile_topic_is_refused",
+    ),
+    # --- a rebuild behind damage (G5)
+    _mutant(
+        "a blank of a wrong size ends a segment of a rebuild",
+        "source/range_reader.py",
+        " and end == file.end and find_damage(descriptor, file, place, verdict) is None\n",
+        " and end == file.end\n",
+        f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
+    ),
+    _mutant(
+        "damage is passed over in a range whose ends are not proven",
+        "streaming/rebuild_wave.py",
+        "            return self._read(span, replace(self.decode, on_damage=STOP))\n",
+        "            return self._read(span, self.decode)\n",
+        f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
+    ),
+    _mutant(
+        "what was left out is written down again when it comes again",
+        "sinks/quarantine.py",
+        "if each.start >= self.end_offset and each.start not in self._known)",
+        "if each.start not in self._known)",
+        "unit/test_quarantine.py::test_a_replay_with_other_cuts_adds_nothing",
+    ),
+    _mutant(
+        "what a rebuild of one kind of files has written down is written down again",
+        "sinks/quarantine.py",
+        "if each.start >= self.end_offset and each.start not in self._known)",
+        "if each.start >= self.end_offset)",
+        f"{REBUILD_DAMAGE}::test_a_part_of_an_output_keeps_what_was_left_out",
     ),
     # --- whatever the clock says (G14)
     _mutant(

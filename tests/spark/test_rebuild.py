@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
+from rebuild_runner import LocalTasks
 from record_writer import CommitLogWriter, Message, encode
+from sink_runner import write_log
 from spark.test_tail import rows, run_tail
 from store_compare import differing_bytes
+from unit.logs import put_bytes
+from unit.test_rebuild_damage import lines_of, tail_store
 
+from reput.sinks.quarantine import QuarantinedRange, load_quarantine
+from reput.sinks.quarantine_table import QuarantineTable
 from reput.streaming import rebuild_writers
 from reput.streaming.config import load_config
 from reput.streaming.rebuild import Rebuild
 from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.tasks import SparkTasks
+from reput.streaming.tasks import SparkTasks, Tasks
 
 pytestmark = pytest.mark.spark
 
@@ -25,12 +32,18 @@ GetStore = Callable[[str], BrokerStore]
 
 
 def run_rebuild(
-    spark: SparkSession, store: Path, output: Path, *options: str, conf: Path | None = None, **request: object
+    spark: SparkSession,
+    store: Path,
+    output: Path,
+    *options: str,
+    conf: Path | None = None,
+    tasks: Tasks | None = None,
+    **request: object,
 ) -> RebuildReport:
-    """Run `reput rebuild` in this process."""
+    """Run `reput rebuild` in this process, its tasks on Spark unless `tasks` are given."""
     config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
     with Rebuild(config, RebuildRequest(output, **request), RebuildProgress()) as job:  # type: ignore[arg-type]
-        return job.run(SparkTasks(spark), spark)
+        return job.run(tasks or SparkTasks(spark), spark)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +83,37 @@ def test_tail_goes_on_behind_it(spark: SparkSession, tmp_path: Path) -> None:
     run_rebuild(spark, store, tmp_path / "only", only="table", table=tmp_path / "table2")
     assert rows(spark, tmp_path / "table2") == 50
     assert {path.name for path in (tmp_path / "only").iterdir()} == {"lock", "reput"}
+
+
+def test_behind_damage_with_a_table(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out is what `tail` leaves out, a row each, once, though the process dies before the first one."""
+    store, output, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
+    records = write_log(store / "commitlog", [Message("../x" if n == 4 else "T", queue_offset=n) for n in range(90)])
+    damaged = (9, 40, 70)
+    for number in damaged:
+        segment, at = divmod(records[number].physical_offset, 2000)
+        put_bytes(store / "commitlog" / f"{segment * 2000:020d}", at + 4, b"\x55")
+    options = ("onDamage=quarantine", "rebuildMaxBytesPerWave=5000", "tableMaxBytesPerPartition=700")
+    with monkeypatch.context() as patch:
+        patch.setattr(QuarantineTable, "write", die_with_lines)
+        with pytest.raises(StoppedError):
+            run_rebuild(spark, store, output, *options, tasks=LocalTasks(), table=table)
+    report = run_rebuild(spark, store, output, *options, tasks=LocalTasks(), table=table)
+    assert report.quarantined == {"BAD_MAGIC": 3, "HOSTILE_TOPIC": 1}
+    tail_store(load_config(store, overrides=("tailGuardMs=20", *options)), tmp_path / "tail", Random(1))
+    assert differing_bytes(tmp_path / "tail", output) == {}
+    assert lines_of(output) == lines_of(tmp_path / "tail")
+    left_out = spark.read.format("delta").load(f"{table}-quarantine").orderBy("physical_offset").collect()
+    assert [row.asDict() for row in left_out] == list(map(vars, load_quarantine(output)))
+    found = spark.read.format("delta").load(str(table)).select("physical_offset").collect()
+    expected = [record.physical_offset for number, record in enumerate(records) if number not in damaged]
+    assert sorted(row.physical_offset for row in found) == expected
+
+
+class StoppedError(Exception):
+    """The process dies."""
+
+
+def die_with_lines(_: QuarantineTable, __: int, lines: Sequence[QuarantinedRange]) -> None:
+    if lines:
+        raise StoppedError

@@ -137,6 +137,20 @@ def test_ranges_of_rows(log: Log) -> None:
     assert isinstance(spans[0], OffsetRange)
 
 
+@pytest.mark.parametrize("bytes_max", [1, 100, 700])
+def test_behind_a_damaged_range_that_is_larger(bytes_max: int, tmp_path: Path) -> None:
+    """The limit is where the log goes on, and never behind the end, though more of the segment is there."""
+    queue, records = write_log(tmp_path, varied_messages(12), SIZE)
+    places = begins(records)
+    put_bytes(queue.files[0].path, places[2], bytes(places[7] - places[2]))
+    file = replace(queue.files[0], on_damage="quarantine")
+    walked = replace(queue, files=(file, *queue.files[1:]))
+    assert limit(walked, places[2], places[9], bytes_max, None) == places[7]
+    assert [span.end for span in split(walked, places[1], places[7], 1)] == [places[2], places[7]]
+    put_bytes(file.path, places[7] + 4, b"\x55")
+    assert limit(walked, places[7], places[8] - 1, 1, None) == places[8] - 1
+
+
 # --- align_down and limit --------------------------------------------------------------------------------
 
 
