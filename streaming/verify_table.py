@@ -19,6 +19,7 @@ from reput.sinks.message_table import MessageTable
 from reput.sinks.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, table_fields
 from reput.sinks.sink_progress import ProgressFile
 from reput.sinks.verify_rows import compare_rows
+from reput.source.batch_decoder import Int64s
 from reput.source.dispatch_request import spark_schema
 from reput.source.errors import OutputError
 from reput.streaming.dispatch import run_job
@@ -105,10 +106,19 @@ def _compare_stretch(
     inside = (there[0] >= low) & (there[0] < high)
     findings.note("expired_rows", int(np.count_nonzero(there[0] < low)))
     findings.note("rows_behind_the_end", int(np.count_nonzero(there[0] >= high)))
+    compare_rows(records_between(verification, limits, low, high), [column[inside] for column in there], findings)
+
+
+def records_between(verification: StoreVerification, limits: tuple[int, int], low: int, high: int) -> list[Int64s]:
+    """The compared columns of the records whose own places are in `[low, high)`, any bytes inside of `limits`."""
     log, here = verification.log, []
-    for span in log.split(log.align_down(limits[0], low), high) if low < high else ():
-        for fields in fields_of_range(verification.settings, span):
-            keep = (fields[0] >= low) & (fields[0] < high)
-            here.append([column[keep] for column in fields])
-    records = [np.concatenate(column) for column in zip(*here, strict=True)] or [np.empty(0, np.int64)] * len(COMPARED)
-    compare_rows(records, [column[inside] for column in there], findings)
+    if low < high:
+        start = log.align_down(limits[0], low)
+        stop = log.align_down(start, high)
+        if stop < high:  # the last record begins here and ends behind
+            stop = log.limit(stop, limits[1], 1, None)
+        for span in log.split(start, stop):
+            for fields in fields_of_range(verification.settings, span):
+                keep = (fields[0] >= low) & (fields[0] < high)
+                here.append([column[keep] for column in fields])
+    return [np.concatenate(column) for column in zip(*here, strict=True)] or [np.empty(0, np.int64)] * len(COMPARED)

@@ -21,6 +21,8 @@ from reput.sinks.verify_rows import compare_rows
 from reput.streaming import verify_command
 from reput.streaming.cli import app
 from reput.streaming.process_tasks import ProcessTasks
+from reput.streaming.verify import StoreVerification
+from reput.streaming.verify_table import records_between
 
 SIZES = [
     *("-o", f"mappedFileSizeConsumeQueue={SETTINGS.mapped_file_size_consume_queue}", "-o", "tailGuardMs=0"),
@@ -289,6 +291,21 @@ def test_sums_tell_one_changed_value(column: int) -> None:
     one.take(columns)
     other.take(changed)
     assert one.differing(other) == [int(columns[0][250]) // STRETCH_BYTES]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_of_a_stretch(seed: int, tmp_path: Path) -> None:
+    """Whichever bytes it begins and ends at: in a record, in a segment's blank, where a segment begins."""
+    rng = Random(seed)
+    output = Output.make(tmp_path, rng, 60)
+    verification = StoreVerification(output.config, output.out)
+    places = [record.physical_offset for record in output.records]
+    end = verification.log_end
+    ends = [*places, *range(0, end, 2000), end, *rng.choices(range(end), k=40)]
+    for _ in range(150):
+        low, high = sorted((rng.choice(ends), rng.choice(ends)))
+        found = records_between(verification, (0, end), low, high)
+        assert found[0].tolist() == [place for place in places if low <= place < high]
 
 
 def test_rows_in_words() -> None:
