@@ -99,10 +99,11 @@ class Tail:
             finish_swap(self._files)
             check_taken_over(self._paths.output, [sink.name for sink in self._logic.sinks])
             recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
-            ends = [sink.end_offset for sink in self._logic.sinks] or [self._log.initial_offset()]
-            start = min(ends)
+            ends = [sink.end_offset for sink in self._logic.sinks]
+            start = min(ends, default=self._log.initial_offset())
             if self._quarantine is not None:
-                self._recover_quarantine(self._quarantine, start, max(ends))
+                # Of a table alone, how far it is is known only with Spark.
+                self._recover_quarantine(self._quarantine, start, max(ends, default=self._log.queue().end_of_files))
             self._log.end(aligned(self._log, start))  # a hole is told before Spark starts
             self._cleanup = self._cleanup.pop_all()
         return self

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -72,7 +73,9 @@ def is_noticed(mutant: Mutant, copy: Path) -> bool:
 
 def main() -> int:
     """Run those asked for; the number of mistakes that nobody noticed is 0, or 1 is returned."""
-    wanted = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="of mistakes, or parts of names; all without any")
+    wanted = parser.parse_args().names
     mutants = [mutant for mutant in MUTANTS if not wanted or any(word in mutant.name for word in wanted)]
     unnoticed = []
     with tempfile.TemporaryDirectory() as directory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from anomaly_logs import SETTINGS, offsets
 from record_writer import CommitLogWriter, Message, encode
+from rich.console import Console
 from sink_runner import LogBatches, SinkRun, queue_files, write_log
 from typer.testing import CliRunner
 from unit.live_log import Clock
@@ -28,6 +30,9 @@ from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.source.reput_end_offset import ReputEndFinder
 from reput.streaming import cli
+from reput.streaming.config import load_config
+from reput.streaming.progress import ProgressReporter
+from reput.streaming.tail import Tail, TailPaths
 
 # --- the end of a live log -------------------------------------------------------------------------------
 
@@ -191,6 +196,19 @@ def test_lines_behind_every_sink_are_dropped(tmp_path: Path) -> None:
     opened(tmp_path).write(900, [damaged(100, 130), damaged(600, 630)])
     quarantine = opened(tmp_path, 400, 600)
     assert (offsets_of(tmp_path), quarantine.end_offset) == ([100], 600)
+
+
+def test_a_tail_of_a_table_alone_keeps_its_lines(tmp_path: Path) -> None:
+    """How far the table is is not known yet; only what is behind the log's files is dropped."""
+    write_log(tmp_path / "store" / "commitlog", [Message() for _ in range(9)], 2000)
+    out = tmp_path / "out"
+    opened(out).write(1800, [damaged(100, 130)])
+    options = ("consumeQueueEnable=false", "messageIndexEnable=false", "onDamage=quarantine", "tailGuardMs=0")
+    config = load_config(tmp_path / "store", overrides=options)
+    for _ in range(2):
+        with Tail(config, TailPaths(out, tmp_path / "table", None), ProgressReporter(Console(file=io.StringIO()))):
+            assert offsets_of(out) == [100]
+    assert opened(out).end_offset == 1800
 
 
 def test_a_new_quarantine_begins_where_the_sinks_are(tmp_path: Path) -> None:
