@@ -26,7 +26,7 @@ def command_for(store: BrokerStore, output: Path) -> list[str]:
     return [*command, "-o", "rebuildMaxBytesPerWave=100k", "-o", "rebuildMaxBytesPerPartition=60k"]
 
 
-@pytest.mark.parametrize("whom", ["all", "parent"])
+@pytest.mark.parametrize("whom", [pytest.param("all", marks=pytest.mark.slow), "parent"])
 def test_killed_and_gone_on(broker_store: GetStore, tmp_path: Path, whom: str) -> None:
     """Kill -9 after a wave: the same command ends with the broker's bytes, from behind that wave."""
     store, out = broker_store("v4-plain"), tmp_path / "out"
