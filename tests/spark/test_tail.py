@@ -46,7 +46,12 @@ def rows(spark: SparkSession, table: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    "name", ["v4-plain", "v4-tx-delay-retry", "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-lmq", "v5-batchcq"]
+    "name",
+    [
+        *("v4-plain", "v4-tx-delay-retry", "v5-batchcq"),
+        # Queues and index of all stores are made without Spark, too (unit/test_broker_stores.py).
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("v4-killed-rebuilt", "v4-expired-rebuilt", "v4-lmq")),
+    ],
 )
 def test_files_equal_the_brokers_and_the_table_has_each_message_once(
     spark: SparkSession, broker_store: Unpack, tmp_path: Path, name: str
@@ -126,9 +131,9 @@ def test_a_second_run_adds_only_what_is_new(spark: SparkSession, tmp_path: Path)
     "lost",
     [
         "reput/spark-checkpoint",
-        "consumequeue",
-        "index",
         "reput",
+        pytest.param("consumequeue", marks=pytest.mark.slow),
+        pytest.param("index", marks=pytest.mark.slow),
         # More such are in test_any_restart.
         pytest.param("reput/progress", marks=pytest.mark.slow),
         pytest.param("reput/progress/index.json", marks=pytest.mark.slow),
