@@ -69,6 +69,7 @@ def rebuild(
     """
     began = time.monotonic()
     from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for the modules
+    from reput.streaming.process_tasks import check_paths_on  # noqa: PLC0415
     from reput.streaming.rebuild import Rebuild  # noqa: PLC0415
     from reput.streaming.rebuild_report import RebuildProgress  # noqa: PLC0415
     from reput.streaming.rebuild_request import RebuildRequest  # noqa: PLC0415
@@ -79,6 +80,7 @@ def rebuild(
     def run() -> None:
         overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
         settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
+        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
         request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end)
         with Rebuild(settings, request, RebuildProgress(began)) as job:
             spark_log = None if verbose else job.spark_log

@@ -36,6 +36,7 @@ def tail(
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
     from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
+    from reput.streaming.process_tasks import check_paths_on  # noqa: PLC0415
     from reput.streaming.progress import ProgressReporter  # noqa: PLC0415
     from reput.streaming.session import TAIL_SETTINGS, start_session  # noqa: PLC0415
     from reput.streaming.tail import Tail, TailPaths  # noqa: PLC0415
@@ -46,6 +47,7 @@ def tail(
     def run() -> None:
         overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
         settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
+        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table, checkpoint=checkpoint)
         with Tail(settings, TailPaths(output, table, checkpoint), reporter) as job:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: job.stop())

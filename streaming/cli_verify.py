@@ -36,6 +36,7 @@ def verify(
     """Prove that log, queues, index and table agree, writing nothing; exit code 1 when something differs."""
     from reput.streaming import verify_command, verify_report  # noqa: PLC0415
     from reput.streaming.config import load_config  # noqa: PLC0415
+    from reput.streaming.process_tasks import check_paths_on  # noqa: PLC0415
 
     set_up_logging()
     found = 0
@@ -43,6 +44,7 @@ def verify(
     def run() -> None:
         nonlocal found
         settings = load_config(store, broker_conf=broker_conf, overrides=option or ())
+        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
         request = verify_command.VerifyRequest(
             output or store, table, against, manifest, write_manifest, digests=as_json
         )

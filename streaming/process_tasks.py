@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from types import TracebackType
 
 from pyspark import cloudpickle
 
-from reput.source.errors import EnvironmentSetupError
+from reput.source.errors import EnvironmentSetupError, OptionError
 
 _LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 _PARENT_LOOKED_FOR_S = 1.0
@@ -30,6 +31,14 @@ def processes_of(master: str) -> int | None:
     if found[1] == "*":
         return len(os.sched_getaffinity(0))
     return max(1, int(found[1] or 1))
+
+
+def check_paths_on(master: str, **paths: Path | None) -> None:
+    """Raise OptionError for a relative path where `master` is elsewhere: its tasks have directories of their own."""
+    for name, path in paths.items():
+        if path is not None and not path.is_absolute() and processes_of(master) is None:
+            msg = f"--{name} {path}: the tasks of {master} work in other directories, an absolute path is wanted"
+            raise OptionError(msg)
 
 
 class ProcessTasks:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.source.errors import CorruptRecordError, EnvironmentSetupError
-from reput.streaming.process_tasks import ProcessTasks, processes_of
+from reput.source.errors import CorruptRecordError, EnvironmentSetupError, OptionError
+from reput.streaming.process_tasks import ProcessTasks, check_paths_on, processes_of
 
 _GONE_WITHIN_S = 10.0
 
@@ -33,6 +33,15 @@ _GONE_WITHIN_S = 10.0
 def test_what_a_master_means(master: str, processes: int | None) -> None:
     """Spark's names for this machine; all others are a cluster."""
     assert processes_of(master) == processes
+
+
+def test_a_cluster_wants_absolute_paths() -> None:
+    """Its tasks work in directories of their own; forks work where their parent does."""
+    here, there = Path("out"), Path("/data/out")
+    check_paths_on("local[2]", store=here, table=None)
+    check_paths_on("spark://host:7077", store=there, table=None)
+    with pytest.raises(OptionError, match=r"^--table out: the tasks of spark://host:7077 work in other directories"):
+        check_paths_on("spark://host:7077", store=there, table=here)
 
 
 def test_results_are_in_order_whatever_the_work_closes_over() -> None:
