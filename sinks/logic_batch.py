@@ -120,7 +120,7 @@ class LogicBatch:
 
     @classmethod
     def without_effects(cls, results: pa.Table) -> LogicBatch:
-        """What tasks tell of the log itself (``SUMMARY_FIELDS``), put together; no queue has an entry.
+        """What tasks tell of the log itself (``range_entries.PIECE_SCHEMA``), put together; no queue has an entry.
 
         Raises
         ------

@@ -59,11 +59,6 @@ class QueueFilter:
         is_named = self.topic in (None, topic) and self.queue_id in (None, queue_id)
         return is_named and topic not in self.exclude
 
-    @property
-    def takes_all(self) -> bool:
-        """Whether every queue is made."""
-        return self == QueueFilter()
-
 
 @dataclass(frozen=True)
 class PieceNeeds:

@@ -143,10 +143,17 @@ def read_scans(
     """
     with _opened(file, start, end) as descriptor:
         for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
-            is_damaged = scan.stop < end and (scan.verdict not in (Verdict.UNDERFLOW, Verdict.MESSAGE) or not len(scan))
-            if is_damaged and not _ends_segment(descriptor, file, scan.stop, scan.verdict, end):
+            if not _stops_short(scan, scan.stop, scan.verdict, end):
+                yield scan
+                continue
+            if not _ends_segment(descriptor, file, scan.stop, scan.verdict, end):
                 raise corrupt_record(file, scan.stop, scan.verdict)
-            yield replace(scan, stop=end) if is_damaged else scan
+            yield replace(scan, stop=end)
+
+
+def _stops_short(scan: Scan, stop: int, verdict: Verdict, end: int) -> bool:
+    """Whether the walk to `end` is over at `stop` for what stands there, and not because a window ended."""
+    return stop < end and (verdict not in (Verdict.UNDERFLOW, Verdict.MESSAGE) or not len(scan))
 
 
 def _ends_segment(descriptor: int, file: MappedFile, place: int, verdict: Verdict, end: int) -> bool:
@@ -199,7 +206,7 @@ def _decoded(
         stop, verdict = scan.stop, scan.verdict
         if bad is not Verdict.MESSAGE:
             stop, verdict = scan.place_of(len(columns)), bad
-        if stop < end and (verdict not in (Verdict.UNDERFLOW, Verdict.MESSAGE) or not len(scan)):
+        if _stops_short(scan, stop, verdict, end):
             yield Window(scan.start, stop, columns), verdict
             return
         yield Window(scan.start, stop, columns), None

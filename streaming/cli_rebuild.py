@@ -69,7 +69,7 @@ def rebuild(
     """
     began = time.monotonic()
     from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for the modules
-    from reput.streaming.process_tasks import check_paths_on  # noqa: PLC0415
+    from reput.streaming.master import check_paths_on  # noqa: PLC0415
     from reput.streaming.rebuild import Rebuild  # noqa: PLC0415
     from reput.streaming.rebuild_report import RebuildProgress  # noqa: PLC0415
     from reput.streaming.rebuild_request import RebuildRequest  # noqa: PLC0415

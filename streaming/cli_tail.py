@@ -36,7 +36,7 @@ def tail(
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
     from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
-    from reput.streaming.process_tasks import check_paths_on  # noqa: PLC0415
+    from reput.streaming.master import check_paths_on  # noqa: PLC0415
     from reput.streaming.progress import ProgressReporter  # noqa: PLC0415
     from reput.streaming.session import TAIL_SETTINGS, start_session  # noqa: PLC0415
     from reput.streaming.tail import Tail, TailPaths  # noqa: PLC0415

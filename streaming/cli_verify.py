@@ -36,7 +36,7 @@ def verify(
     """Prove that log, queues, index and table agree, writing nothing; exit code 1 when something differs."""
     from reput.streaming import verify_command, verify_report  # noqa: PLC0415
     from reput.streaming.config import load_config  # noqa: PLC0415
-    from reput.streaming.process_tasks import check_paths_on  # noqa: PLC0415
+    from reput.streaming.master import check_paths_on  # noqa: PLC0415
 
     set_up_logging()
     found = 0

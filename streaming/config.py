@@ -144,7 +144,13 @@ PIPELINE_OPTIONS = (
         "of reput rebuild, without a table: a task's range; a wave should have several for every core, since it waits "
         "for its last one; on a cluster, Spark's own work for a task is a tenth of a range of 64m",
     ),
-    Option("sparkMaster", _text, "a Spark master URL", "local[*]", "all cores of this machine"),
+    Option(
+        "sparkMaster",
+        _text,
+        "a Spark master URL",
+        "local[*]",
+        "all cores of this machine; reput rebuild and verify take local[N] as N processes of their own, without Spark",
+    ),
     Option(
         "sparkDriverMemory",
         _text,

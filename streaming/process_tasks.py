@@ -5,40 +5,19 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import re
 import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from types import TracebackType
 
 from pyspark import cloudpickle
 
-from reput.source.errors import EnvironmentSetupError, OptionError
+from reput.source.errors import EnvironmentSetupError
 
-_LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 _PARENT_LOOKED_FOR_S = 1.0
-
-
-def processes_of(master: str) -> int | None:
-    """How many processes ``local``, ``local[N]`` or ``local[*]`` means; None for a master that is elsewhere."""
-    found = _LOCAL_MASTER.fullmatch(master)
-    if found is None:
-        return None
-    if found[1] == "*":
-        return len(os.sched_getaffinity(0))
-    return max(1, int(found[1] or 1))
-
-
-def check_paths_on(master: str, **paths: Path | None) -> None:
-    """Raise OptionError for a relative path where `master` is elsewhere: its tasks have directories of their own."""
-    for name, path in paths.items():
-        if path is not None and not path.is_absolute() and processes_of(master) is None:
-            msg = f"--{name} {path}: the tasks of {master} work in other directories, an absolute path is wanted"
-            raise OptionError(msg)
 
 
 class ProcessTasks:

@@ -7,6 +7,7 @@ a walk that follows the records and passes over what is damaged, so that they ar
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -94,21 +95,20 @@ class RangeTask:
     ) -> Iterator[dict[str, Any]]:
         """What the range makes; appends to `damaged` what was passed over."""
         file, needs = span.file, self.needs
+        stops = decode.on_damage == STOP
         windows = _noting(read_windows(file, span.start, span.end, decode), damaged)
         if needs is None:
-            if decode.on_damage != STOP:
-                for _ in windows:
-                    pass
-            return
-        if self.by_window:
+            # Nothing is made: the range is only looked through for what is left out.
+            deque([] if stops else windows, maxlen=0)
+        elif self.by_window:
             handed = hand_over(self.scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
             yield {"scratch": handed["path"][0].as_py()}
-            return
-        scans: Iterable[Scan] = (_scan(window, file.frame) for window in windows)
-        if decode.on_damage == STOP:
-            scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
-        plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, decode.delays_ms)
-        yield from write_pieces(scans, file, plain, self.wanted, self.scratch)
+        else:
+            scans: Iterable[Scan] = (_scan(window, file.frame) for window in windows)
+            if stops:
+                scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
+            plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, decode.delays_ms)
+            yield from write_pieces(scans, file, plain, self.wanted, self.scratch)
 
 
 def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[Window]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from reput.streaming.config import PipelineConfig
-from reput.streaming.process_tasks import ProcessTasks, processes_of
+from reput.streaming.master import processes_of
+from reput.streaming.process_tasks import ProcessTasks
 from reput.streaming.session import TAIL_SETTINGS, prepare_kernels, start_session
 from reput.streaming.tasks import SerialTasks, SparkTasks, Tasks
 
