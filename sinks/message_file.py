@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +20,9 @@ import pyarrow.parquet as pq
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.task_result import RESULT_DDL, RESULT_FIELDS, last_record_of
 from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange
-from reput.source.mapped_file_queue import MappedFile, file_name
-from reput.source.message_columns import ENCODED_SCHEMA, encoded_batch
-from reput.source.range_reader import DecodeOptions, read_windows
+from reput.source.mapped_file_queue import file_name
+from reput.source.message_rows import ENCODED_SCHEMA, MessageRows
+from reput.source.range_reader import DecodeOptions, Window, read_windows
 
 # The table's columns: the broker's name, then a message's. All may be null in Delta: a constraint on a column would
 # cost a check a row in every writer.
@@ -46,8 +47,10 @@ _DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "bo
 # No reader passes over a row group for what elements of its lists and maps are.
 _BOUNDED_COLUMNS = [field.name for field in _FILE_SCHEMA if not pa.types.is_nested(field.type)]
 # Every column is a pass over the window's records: they stay in the processor's second cache.
-_WINDOW_BYTES = 1024 * 1024
+WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
+# Arrow counts the bytes of a group's texts in 32 bits.
+_TEXT_A_GROUP = 64 * 1024 * 1024
 # Values that a column's encoder is given at once: with Arrow's 1024 the statistics of dictionaries cost more than they.
 _ROWS_A_WRITE = 16 * 1024
 
@@ -86,56 +89,72 @@ class PartWriter:
     decode: DecodeOptions
 
     def write(self, span: OffsetRange) -> pa.RecordBatch:
-        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`.
+        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`; see `Part` for memory."""
+        part, start = Part(self, span), max(span.start, self.trim_from)
+        if start < span.end:
+            deque(part.passing(read_windows(span.file, start, span.end, self.decode, WINDOW_BYTES)), maxlen=0)
+        return pa.RecordBatch.from_pylist([part.finish()], PART_SCHEMA)
 
-        Memory: a window, or the largest record; the rows of a row group, at most `_ROWS_A_GROUP` and a window's, about
-        350 bytes each where properties are few; and the file, which is compressed.
-        """
-        row: dict[str, Any] = dict.fromkeys(PART_SCHEMA.names)
-        row.update(start=span.start, end=span.end, messages=0)
-        buffer = pa.BufferOutputStream()
-        statistics = _Statistics()
-        start = max(span.start, self.trim_from)
-        with _writer(buffer) as writer:
-            for batch, last in self._groups(span.file, start, span.end):
-                writer.write_table(batch)
-                statistics.add(batch)
-                row["last_record"] = last
-        if statistics.rows:
-            # Never a name that was given before: other brokers share the table, and a committed file is for ever.
-            name = f"part-{file_name(start)}-{file_name(span.end)}-{uuid.uuid4()}.zstd.parquet"
-            files = DurableFiles(Path(self.table))
-            data = buffer.getvalue()
-            files.replace(name, data=data)
-            modified = os.stat(files.root / name).st_mtime_ns // 1_000_000
-            row.update(
-                messages=statistics.rows,
-                path=name,
-                size_bytes=data.size,
-                modification_time_ms=modified,
-                statistics_json=statistics.to_json(),
-            )
-        return pa.RecordBatch.from_pylist([row], PART_SCHEMA)
 
-    def _groups(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[pa.Table, list[int] | None]]:
-        """Row groups of the range, each with the fingerprint of its last record."""
-        batches: list[pa.RecordBatch] = []
-        last = None
-        for window in read_windows(file, start, end, self.decode, _WINDOW_BYTES) if start < end else ():
+class Part:
+    """A range's file while its records are read.
+
+    Memory: the rows of a row group, at most `_ROWS_A_GROUP` and a window's, about 350 bytes each where properties are
+    few, at most `_TEXT_A_GROUP` and a window's of texts; and the file, which is compressed.
+    """
+
+    def __init__(self, writer: PartWriter, span: OffsetRange) -> None:
+        self._table = Path(writer.table)
+        self._span = span
+        self._start = max(span.start, writer.trim_from)
+        self._broker = pa.array([writer.broker], pa.string())
+        self._rows = MessageRows()
+        self._last_record: list[int] | None = None
+        self._statistics = _Statistics()
+        self._buffer = pa.BufferOutputStream()
+        self._file = _writer(self._buffer)
+
+    def passing(self, windows: Iterable[Window]) -> Iterator[Window]:
+        """The windows as they are; the records of each are added before it is passed on."""
+        for window in windows:
             if len(window.columns):
-                batches.append(encoded_batch(window.columns))
-                last = last_record_of(window.columns)
-            if sum(batch.num_rows for batch in batches) >= _ROWS_A_GROUP:
-                yield self._table(batches), last
-                batches = []
-        if batches:
-            yield self._table(batches), last
+                self._rows.add(window.columns)
+                self._last_record = last_record_of(window.columns)
+            if len(self._rows) >= _ROWS_A_GROUP or self._rows.text_bytes >= _TEXT_A_GROUP:
+                self._write_group()
+            yield window
 
-    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        table = pa.Table.from_batches(batches)
-        broker = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, np.int32), [self.broker])
-        # A column of several dictionaries would be written without any.
-        return pa.Table.from_arrays([broker, *table.columns], schema=_FILE_SCHEMA).unify_dictionaries()
+    def _write_group(self) -> None:
+        if not len(self._rows):
+            return
+        rows = self._rows.batch()
+        broker = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), self._broker)
+        group = pa.Table.from_arrays([broker, *rows.columns], schema=_FILE_SCHEMA)
+        self._file.write_table(group)
+        self._statistics.add(group)
+        self._rows.clear()
+
+    def finish(self) -> dict[str, Any]:
+        """Write what was added, durably; a row of `PART_SCHEMA`, without a path if there was no message."""
+        self._write_group()
+        self._file.close()
+        row: dict[str, Any] = dict.fromkeys(PART_SCHEMA.names)
+        row.update(start=self._span.start, end=self._span.end, messages=self._statistics.rows)
+        row["last_record"] = self._last_record
+        if not self._statistics.rows:
+            return row
+        # Never a name that was given before: other brokers share the table, and a committed file is for ever.
+        name = f"part-{file_name(self._start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
+        files, data = DurableFiles(self._table), self._buffer.getvalue()
+        files.replace(name, data=data)
+        modified = os.stat(files.root / name).st_mtime_ns // 1_000_000
+        statistics = self._statistics.to_json()
+        return row | {
+            "path": name,
+            "size_bytes": data.size,
+            "modification_time_ms": modified,
+            "statistics_json": statistics,
+        }
 
 
 def _writer(buffer: pa.BufferOutputStream) -> pq.ParquetWriter:

@@ -1,6 +1,7 @@
 """Compiled kernels that lay text out as Arrow wants it: bytes in one buffer and where each value ends, or numbers.
 
-Spans are read a word of eight bytes at a time, a word only where the buffer has all of it.
+Each adds to what a column has from windows before. Spans are read a word of eight bytes at a time, a word only where
+the buffer has all of it.
 """
 
 from __future__ import annotations
@@ -46,12 +47,11 @@ def is_ascii(out: Any, size: int) -> bool:
 
 @kernel
 def gather(data: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
-    """Copy the spans one after the other to `out`; `ends` (int32[n + 1]) takes 0 and where each value ends.
+    """Copy the spans one after the other to `out`, from `ends[0]` on.
 
-    `out` has a word more than the spans.
+    `ends` (int32[n + 1]) takes where each value ends, `out` has a word more than the spans.
     """
-    to = 0
-    ends[0] = 0
+    to = ends[0]
     for row in range(starts.size):
         _copy(data, starts[row], sizes[row], out, to)
         to += sizes[row]
@@ -68,53 +68,70 @@ def _hash(data: Any, at: int, size: int) -> int:
 
 
 @kernel
-def number_spans(data: Any, starts: Any, sizes: Any, table: Any, codes: Any, distinct: Any) -> int:
-    """Number the spans' bytes in the order of their first appearance; an empty span has no number.
+def number_spans(
+    data: Any, starts: Any, sizes: Any, first: int, codes: Any, table: Any, count: int, ends: Any, out: Any
+) -> tuple[int, int]:
+    """Number the spans' bytes in the order of their first appearance.
 
     Parameters
     ----------
-    table
-        int32 scratch, all -1, a power of two above the spans' count.
+    first
+        The row to begin with.
     codes
-        int32[n], takes each span's number, 0 for an empty one.
-    distinct
-        int64[n, 2], takes start and size of each number's first span.
+        int32[n], takes each span's number, -1 for an empty one.
+    table
+        int32[a power of two, at least twice the numbers], the number or -1; see `fill_table`.
+    count, ends, out
+        How many numbers there are already; each number's bytes as `gather` leaves them.
 
     Returns
     -------
-    How many numbers there are.
+    The first row that there was no room for, or the end; how many numbers there are.
     """
-    count = 0
-    for row in range(starts.size):
+    for row in range(first, starts.size):
         at, size = starts[row], sizes[row]
         if size == 0:
-            codes[row] = 0
+            codes[row] = -1
             continue
         slot = _hash(data, at, size) & (table.size - 1)
         number = np.int64(table[slot])
         while number >= 0 and not (
-            distinct[number, 1] == size and spans_equal(data, distinct[number, 0], data, at, size)
+            ends[number + 1] - ends[number] == size and spans_equal(data, at, out, ends[number], size)
         ):
             slot = (slot + 1) & (table.size - 1)
             number = np.int64(table[slot])
         if number < 0:
+            to = ends[count]
+            if count + 1 == ends.size or 2 * (count + 1) > table.size or to + size + WORD > out.size:
+                return row, count
             number = np.int64(count)
             table[slot] = number
-            distinct[number, 0], distinct[number, 1] = at, size
+            _copy(data, at, size, out, to)
             count += 1
+            ends[count] = to + size
         codes[row] = number
-    return count
+    return starts.size, count
+
+
+@kernel
+def fill_table(table: Any, count: int, ends: Any, out: Any) -> None:
+    """Put the first `count` numbers of `number_spans` into a table filled with -1."""
+    for number in range(count):
+        slot = _hash(out, ends[number], ends[number + 1] - ends[number]) & (table.size - 1)
+        while table[slot] >= 0:
+            slot = (slot + 1) & (table.size - 1)
+        table[slot] = number
 
 
 @kernel
 def list_keys(data: Any, starts: Any, sizes: Any, row_ends: Any, ends: Any, out: Any) -> int:
-    """Copy the single keys of each KEYS span; `row_ends` (int32[n + 1]) counts them row by row.
+    """Copy the single keys of each KEYS span; `row_ends` (int32[n + 1]) counts them row by row, from `row_ends[0]` on.
 
-    `ends` and `out` are as `gather`'s; a span has at most one key for each two bytes, rounded up. Returns how many
-    keys there are.
+    `ends` and `out` are of all keys, as `gather`'s; a span has at most one key for each two bytes, rounded up. Returns
+    how many keys there are.
     """
-    count = to = 0
-    row_ends[0] = ends[0] = 0
+    count = row_ends[0]
+    to = ends[count]
     for row in range(starts.size):
         at = starts[row]
         end = at + sizes[row]
@@ -137,17 +154,16 @@ def list_properties(data: Any, parts: Any, row_ends: Any, names: Any, values: An
     Parameters
     ----------
     row_ends
-        int32[n + 1], counts the items row by row.
+        int32[n + 1], counts the items row by row, from `row_ends[0]` on.
     names, values
-        int64[2, m], starts and sizes. m must be enough for all: no record has more than a quarter of its properties'
-        bytes, rounded up.
+        int64[2, m], starts and sizes of these rows' items. m must be enough for all: no record has more than a quarter
+        of its properties' bytes, rounded up.
 
     Returns
     -------
-    How many items there are; a name may be there more than once.
+    How many items these rows have; a name may be there more than once.
     """
     count = 0
-    row_ends[0] = 0
     for row in range(parts.shape[0]):
         at = parts[row, PROPERTIES]
         end = at + parts[row, PROPERTIES_SIZE]
@@ -162,16 +178,16 @@ def list_properties(data: Any, parts: Any, row_ends: Any, names: Any, values: An
                 values[0, count], values[1, count] = name_end + 1, stop - name_end - 1
                 count += 1
             at = stop + 1
-        row_ends[row + 1] = count
+        row_ends[row + 1] = row_ends[0] + count
     return count
 
 
 @kernel
-def keep_last(row_ends: Any, names: Any, values: Any, latest: Any) -> int:
+def keep_last(row_ends: Any, names: Any, latest: Any, kept: Any) -> int:
     """Leave each name once in its row, in the first one's place with the last one's value; returns how many are left.
 
-    `row_ends` and `values` are those of `list_properties`, `names` (int32[m]) are numbers, `latest` is int64 scratch
-    with an element a number, all -1.
+    `row_ends` begins with 0 and `names` (int32[m]) are the items' numbers; both are changed. `latest` is int64 scratch
+    with an element a number, all -1; `kept` (int64[m]) takes which item's value each one that is left has.
     """
     count = first = 0
     for row in range(row_ends.size - 1):
@@ -182,7 +198,7 @@ def keep_last(row_ends: Any, names: Any, values: Any, latest: Any) -> int:
                 place = count
                 names[place], latest[names[item]] = names[item], place
                 count += 1
-            values[0, place], values[1, place] = values[0, item], values[1, item]
+            kept[place] = item
         first = row_ends[row + 1]
         row_ends[row + 1] = count
     return count
@@ -192,10 +208,9 @@ def keep_last(row_ends: Any, names: Any, values: Any, latest: Any) -> int:
 def message_ids(data: Any, hosts: Any, host_sizes: Any, offsets: Any, ends: Any, out: Any) -> None:
     """Write offset message ids (``MessageDecoder#createMessageId``): host, port and place in upper-case hex.
 
-    `out` holds two digits an element (uint16); `ends` counts digits.
+    `out` holds two digits an element (uint16); `ends` (int32[n + 1]) counts digits, from `ends[0]` on.
     """
-    to = 0
-    ends[0] = 0
+    to = ends[0] // 2
     for row in range(hosts.size):
         at = hosts[row]
         for i in range(host_sizes[row]):

@@ -16,13 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from reput.sinks.logic_window import WINDOW_SCHEMA, LogicNeeds, encode_window
-from reput.sinks.message_file import PART_SCHEMA, PartWriter
+from reput.sinks.message_file import PART_SCHEMA, Part, PartWriter
+from reput.sinks.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
 from reput.sinks.range_entries import PIECE_SCHEMA, PieceNeeds, QueueFilter, write_pieces
 from reput.sinks.scratch import hand_over
 from reput.source.damage import STOP, DamagedRange
 from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import CorruptRecordError, SinkError
-from reput.source.mapped_file_queue import MappedFileQueue
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.message_decoder import Verdict
 from reput.source.offset_range import limit, split
 from reput.source.range_cut import RangeCut, cut_ranges
@@ -85,30 +86,38 @@ class RangeTask:
 
     def _read(self, span: OffsetRange, decode: DecodeOptions) -> RangeResult:
         damaged: list[DamagedRange] = []
-        pieces = list(self._pieces(span, decode, damaged)) if span.start < span.end else []
-        parts = replace(self.part_writer, decode=decode).write(span).to_pylist() if self.part_writer else []
+        writer = self.part_writer and replace(self.part_writer, decode=decode)
+        # One read for all, unless the table has a part of the range already.
+        part = Part(writer, span) if writer and writer.trim_from <= span.start else None
+        pieces = list(self._pieces(span, decode, damaged, part)) if span.start < span.end else []
+        parts = [part.finish()] if part else writer.write(span).to_pylist() if writer else []
         told = [{**asdict(each), "head": each.head.hex()} for each in damaged]
         return RangeResult(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, damaged=told)
 
     def _pieces(
-        self, span: OffsetRange, decode: DecodeOptions, damaged: list[DamagedRange]
+        self, span: OffsetRange, decode: DecodeOptions, damaged: list[DamagedRange], part: Part | None
     ) -> Iterator[dict[str, Any]]:
-        """What the range makes; appends to `damaged` what was passed over."""
+        """What the range makes; appends to `damaged` what was passed over, and adds the records to `part`."""
         file, needs = span.file, self.needs
-        stops = decode.on_damage == STOP
-        windows = _noting(read_windows(file, span.start, span.end, decode), damaged)
+        if needs and not self.by_window and not part and decode.on_damage == STOP:
+            scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
+            yield from self._write_pieces(scans, file, needs)
+            return
+        windows = _noting(read_windows(file, span.start, span.end, decode, TABLE_WINDOW_BYTES), damaged)
+        if part:
+            windows = part.passing(windows)
         if needs is None:
-            # Nothing is made: the range is only looked through for what is left out.
-            deque([] if stops else windows, maxlen=0)
+            # Nothing is made but the table: the range is looked through for it, and for what is left out.
+            deque(windows if part or decode.on_damage != STOP else (), maxlen=0)
         elif self.by_window:
             handed = hand_over(self.scratch, (encode_window(window, needs) for window in windows), WINDOW_SCHEMA)
             yield {"scratch": handed["path"][0].as_py()}
         else:
-            scans: Iterable[Scan] = (_scan(window, file.frame) for window in windows)
-            if stops:
-                scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
-            plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, decode.delays_ms)
-            yield from write_pieces(scans, file, plain, self.wanted, self.scratch)
+            yield from self._write_pieces((_scan(window, file.frame) for window in windows), file, needs)
+
+    def _write_pieces(self, scans: Iterable[Scan], file: MappedFile, needs: LogicNeeds) -> Iterator[dict[str, Any]]:
+        plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, self.decode.delays_ms)
+        return write_pieces(scans, file, plain, self.wanted, self.scratch)
 
 
 def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[Window]:

@@ -14,7 +14,7 @@ from reput.sinks.logic_window import LogicNeeds, encode_window
 from reput.sinks.range_entries import Piece, PieceNeeds, QueueFilter
 from reput.source.batch_decoder import decode_records
 from reput.source.mapped_file_queue import MappedFile
-from reput.source.message_columns import encoded_batch
+from reput.source.message_columns import message_batch
 from reput.source.message_decoder import Verdict
 from reput.source.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
 from reput.source.range_reader import Window
@@ -31,7 +31,7 @@ def compile_kernels() -> None:
     data = np.frombuffer(bytearray(record), np.uint8)
     decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
     assert len(decoded.columns) == 1
-    encoded_batch(decoded.columns)
+    message_batch(decoded.columns)
     find_own_place(data, 0, size, 0, 0)
     scan = Scan(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
     piece = Piece(PieceNeeds(consume_queue=True, index=True, index_tags=False, delays_ms=(0,)), 0)

@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyspark
 from broker.java_process import LOOPBACK, free_port
+from cpu_quota import CpuQuota
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,12 +37,16 @@ class SparkCluster:
         An existing directory for logs and the workers' scratch files.
     workers
         How many worker processes, each with one core and so at most one executor of an application.
+    worker_cores
+        How much of a core's time a worker and its executor get together; see ``CpuQuota``.
     """
 
-    def __init__(self, work: Path, workers: int) -> None:
+    def __init__(self, work: Path, workers: int, worker_cores: float | None = None) -> None:
         self._work = work
         self._workers = workers
+        self._worker_cores = worker_cores
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._quotas = ExitStack()
         self.url = f"spark://{LOOPBACK}:{free_port()}"
 
     @property
@@ -67,9 +74,8 @@ class SparkCluster:
             for number in range(self._workers):
                 scratch = self._work / f"worker-{number}"
                 words = ["worker.Worker", "--host", LOOPBACK, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
-                self._start(
-                    f"worker-{number}", [*words, "--work-dir", str(scratch), self.url], "Successfully registered"
-                )
+                words += ["--work-dir", str(scratch), self.url]
+                self._start(f"worker-{number}", words, "Successfully registered", self._limited(number))
         except BaseException:
             self.stop()
             raise
@@ -89,13 +95,21 @@ class SparkCluster:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._processes.clear()
+        self._quotas.close()
 
-    def _start(self, name: str, words: list[str], ready: str) -> None:
+    def _limited(self, number: int) -> list[str]:
+        """How a command begins that runs within a worker's quota."""
+        if self._worker_cores is None:
+            return []
+        quota = CpuQuota(f"{self._work.name}-worker-{number}", self._worker_cores)
+        return self._quotas.enter_context(quota).prefix
+
+    def _start(self, name: str, words: list[str], ready: str, prefix: Sequence[str] = ()) -> None:
         log = self._work / f"{name}.log"
         environment = {**os.environ, **self.environment, "SPARK_DAEMON_MEMORY": "256m"}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [str(SPARK_CLASS), f"org.apache.spark.deploy.{words[0]}", *words[1:]],
+                [*prefix, str(SPARK_CLASS), f"org.apache.spark.deploy.{words[0]}", *words[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

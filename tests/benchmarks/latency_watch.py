@@ -113,8 +113,10 @@ class QueueWatch(_Watch):
                 self._seen.append((time.time() * 1000, offsets))
 
     def __exit__(self, *_: object) -> None:
-        """End, and let the files go."""
+        """End with a look that misses no directory, and let the files go."""
         super().__exit__()
+        self._rounds = 0
+        self.look()
         for queue in self._queues.values():
             queue.close()
 

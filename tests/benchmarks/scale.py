@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cpu_quota import CpuQuota
 from spark_cluster import SparkCluster
 
 from benchmarks import machine, plots, report
@@ -25,6 +26,8 @@ CURVES = ("messages", "queues", "cores", "cluster")
 MESSAGES = (3_000_000, 10_000_000, 30_000_000)
 QUEUES = ("queues-10", "standard", "queues-1000", "queues-10000", "queues-100000")
 QUEUE_MESSAGES = 3_000_000
+# Two workers of so much, and a driver, do not want more than two cores.
+PART_OF_A_CORE = 0.4
 MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 BROKER = BrokerCase(V4, V4, "4.9.3")
 REPUT = ReputCase("reput local[2]", V4, TWO_CORES)
@@ -77,27 +80,36 @@ def of_cores(given: argparse.Namespace) -> dict[str, Runs]:
 
 
 def of_cluster(given: argparse.Namespace) -> dict[str, Runs]:
-    """A master with one worker of one core, then with two; the driver is a process beside them."""
+    """A master with one worker, then with two; the driver is a process beside them.
+
+    Workers of a whole core each, which the driver and the system have to share here; and of so little each that both
+    and the driver have room on two cores.
+    """
     shape = replace(SHAPES["standard"], messages=10_000_000 // given.divide)
     log = made_log(given.work, "standard", fitting(shape, machine.available_memory() - OTHER_BYTES))
     bench = Bench(log, given.work)
     runs: Runs = {BROKER: []}
+    shares = (None, PART_OF_A_CORE) if CpuQuota.is_possible() else (None,)
     with held_in_memory(log.commit_log):
         runs[BROKER].append(bench.run(BROKER))
         for _ in range(given.rounds):
-            for workers in (1, 2):
-                with (
-                    tempfile.TemporaryDirectory(dir=given.work) as scratch,
-                    SparkCluster(Path(scratch), workers) as cluster,
-                ):
-                    name = f"reput, cluster of {workers} x 1 core"
-                    case = ReputCase(
-                        name, V4, (("sparkMaster", cluster.url),), also=cluster.pids, environment=cluster.environment
-                    )
-                    # Each cluster has a port and processes of its own; what is measured is the same case.
-                    known = next((kept for kept in runs if kept.name == name), case)
-                    runs.setdefault(known, []).append(bench.run(case))
+            for share in shares:
+                for workers in (1, 2):
+                    on_cluster(given.work, bench, runs, workers, share)
     return {"cluster": runs}
+
+
+def on_cluster(work: Path, bench: Bench, runs: Runs, workers: int, share: float | None) -> None:
+    """One run more on a cluster of its own."""
+    with (
+        tempfile.TemporaryDirectory(dir=work) as scratch,
+        SparkCluster(Path(scratch), workers, share) as cluster,
+    ):
+        name = f"reput, cluster of {workers} x {share or 1} core"
+        case = ReputCase(name, V4, (("sparkMaster", cluster.url),), also=cluster.pids, environment=cluster.environment)
+        # Each cluster has a port and processes of its own; what is measured is the same case.
+        known = next((kept for kept in runs if kept.name == name), case)
+        runs.setdefault(known, []).append(bench.run(case))
 
 
 def table_of(found: dict[str, Runs]) -> str:

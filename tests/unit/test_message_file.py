@@ -40,7 +40,7 @@ def written(log: Path, root: Path, messages: list[Message]) -> tuple[dict[str, A
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes of a window and rows of a row group."""
     window_bytes, rows = request.param
-    monkeypatch.setattr(message_file, "_WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(message_file, "WINDOW_BYTES", window_bytes)
     monkeypatch.setattr(message_file, "_ROWS_A_GROUP", rows)
 
 
@@ -112,3 +112,16 @@ def test_no_message_makes_no_file(tmp_path: Path) -> None:
     (row,) = writer.write(OffsetRange(0, end, queue.files[0])).to_pylist()
     assert (0, None, None) == (row["messages"], row["path"], row["statistics_json"])
     assert not (tmp_path / "table").exists()
+
+
+def test_row_groups_are_bounded_by_their_texts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group ends with the window that fills it, so that many large properties stay below what Arrow can count."""
+    monkeypatch.setattr(message_file, "WINDOW_BYTES", 2000)
+    monkeypatch.setattr(message_file, "_TEXT_A_GROUP", 4000)
+    messages = [Message(properties={"large": "x" * 900}) for _ in range(40)]
+    row, expected = written(tmp_path / "log", tmp_path / "table", messages)
+    metadata = pq.read_metadata(tmp_path / "table" / row["path"])
+    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    assert 40 == sum(rows)
+    assert 4000 <= 900 * max(rows) < 4000 + 2000
+    assert expected.to_pylist() == pq.read_table(tmp_path / "table" / row["path"]).to_pylist()

@@ -1,0 +1,293 @@
+"""Columns that grow window by window and become Arrow arrays: numbers, texts, texts that repeat, properties.
+
+An array is a view of memory that the column uses again: it is valid until the column is added to or cleared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from reput.source import column_kernels as ck
+from reput.source.batch_decoder import Bytes, Int32s, Int64s
+from reput.source.byte_kernels import WORD
+from reput.source.java_string import decode_utf8
+from reput.source.record_kernels import PROPERTIES_SIZE
+
+TEXT = pa.dictionary(pa.int32(), pa.string())
+
+_FIRST_SIZE = 256
+_DIGITS_OF_OFFSET = 16
+
+
+class Values:
+    """Numbers of one type; cleared, it keeps its memory."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._array: NDArray[Any] = np.empty(_FIRST_SIZE, dtype)
+        self.size = 0
+
+    @property
+    def filled(self) -> NDArray[Any]:
+        """What is there."""
+        return self._array[: self.size]
+
+    def reserve(self, count: int) -> NDArray[Any]:
+        """All the memory, with room for `count` more values at least; who fills it adds to `size`."""
+        if self.size + count > len(self._array):
+            grown = np.empty(max(2 * len(self._array), self.size + count), self._array.dtype)
+            grown[: self.size] = self.filled
+            self._array = grown
+        return self._array
+
+    def append(self, values: Any) -> None:
+        """Add values of this type, or of a wider one that this one can hold."""
+        end = self.size + len(values)
+        self.reserve(len(values))[self.size : end] = values
+        self.size = end
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.size = 0
+
+    def array(self, valid: Any = None) -> pa.Array:
+        """All of them; `valid` is null's contrary."""
+        return numbers(self.filled, valid)
+
+
+class Ends(Values):
+    """Where each value ends, after a 0: Arrow's offsets."""
+
+    def __init__(self) -> None:
+        super().__init__(np.int32)
+        self.clear()
+
+    def reserve_from_last(self, count: int) -> Int32s:
+        """The last end that is there, and room for `count` more at least."""
+        return self.reserve(count)[self.size - 1 :]
+
+    @property
+    def last(self) -> int:
+        """The last end."""
+        return int(self._array[self.size - 1])
+
+    def clear(self) -> None:
+        """Forget all but the 0."""
+        self._array[0] = 0
+        self.size = 1
+
+
+def numbers(values: Any, valid: Any = None) -> pa.Array:
+    """Integers as they are, without the looks that ``pa.array`` takes at each array; `valid` is null's contrary."""
+    bitmap = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
+
+
+class Texts:
+    """Texts as Java decodes them, added as spans of a window's bytes: contiguous int64, as the kernels want them."""
+
+    def __init__(self) -> None:
+        self._ends = Ends()
+        self._bytes = Values(np.uint8)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all texts."""
+        return self._bytes.size
+
+    def add(self, data: Bytes, starts: Int64s, sizes: Int64s) -> None:
+        """Add the spans of `data`."""
+        out = self._bytes.reserve(int(sizes.sum()) + WORD)
+        ck.gather(data, starts, sizes, self._ends.reserve_from_last(len(starts)), out)
+        self._added(len(starts))
+
+    def _added(self, count: int) -> None:
+        self._ends.size += count
+        self._bytes.size = self._ends.last
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._ends.clear()
+        self._bytes.clear()
+
+    def array(self, *, null_if_empty: bool = False) -> pa.Array:
+        """All texts."""
+        ends = self._ends.filled
+        valid = pa.py_buffer(np.packbits(ends[1:] > ends[:-1], bitorder="little")) if null_if_empty else None
+        return _java_text(_utf8(ends, self._bytes.filled, valid))
+
+
+class KeyTexts(Texts):
+    """The single keys of each KEYS."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._row_ends = Ends()
+
+    def add(self, data: Bytes, starts: Int64s, sizes: Int64s) -> None:
+        """Add a row for each span of `data`."""
+        out = self._bytes.reserve(int(sizes.sum()) + WORD)
+        ends, row_ends = self._ends.reserve(int((sizes + 1).sum()) // 2), self._row_ends.reserve_from_last(len(starts))
+        count = ck.list_keys(data, starts, sizes, row_ends, ends, out)
+        self._row_ends.size += len(starts)
+        self._added(count + 1 - self._ends.size)
+
+    def clear(self) -> None:
+        """Forget all."""
+        super().clear()
+        self._row_ends.clear()
+
+    def lists(self, kind: pa.DataType) -> pa.Array:
+        """The keys of each row."""
+        return pa.ListArray.from_arrays(self._row_ends.array(), self.array(), type=kind)
+
+
+class RepeatedTexts:
+    """Texts that repeat: each once, and its number where it stands; an empty one is null."""
+
+    def __init__(self) -> None:
+        self._codes = Values(np.int32)
+        self._count = 0
+        self._ends = np.zeros(_FIRST_SIZE + 1, np.int32)
+        self._bytes = np.empty(16 * _FIRST_SIZE, np.uint8)
+        self._table = np.full(2 * _FIRST_SIZE, -1, np.int32)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all texts."""
+        return int(self._ends[self._count])
+
+    def add(self, data: Bytes, starts: Int64s, sizes: Int64s) -> None:
+        """Add the spans of `data`; contiguous int64."""
+        codes, first = self._codes.reserve(len(starts))[self._codes.size :], 0
+        while True:
+            first, self._count = ck.number_spans(
+                data, starts, sizes, first, codes, self._table, self._count, self._ends, self._bytes
+            )
+            if first == len(starts):
+                break
+            self._grow(int(sizes[first]))
+        self._codes.size += len(starts)
+
+    def _grow(self, size: int) -> None:
+        """Double what has no room for one more text of `size` bytes."""
+        if self._count + 1 == len(self._ends):
+            self._ends = np.append(self._ends, np.empty(len(self._ends) - 1, np.int32))
+        if 2 * (self._count + 1) > len(self._table):
+            self._table = np.full(2 * len(self._table), -1, np.int32)
+            ck.fill_table(self._table, self._count, self._ends, self._bytes)
+        if self.size_bytes + size + WORD > len(self._bytes):
+            self._bytes = np.append(self._bytes, np.empty(len(self._bytes) + size, np.uint8))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._codes.clear()
+        self._table.fill(-1)
+        self._count = 0
+
+    def numbered(self) -> tuple[Int32s, pa.Array]:
+        """The number of each text, -1 for an empty one; the texts, each once."""
+        texts = _utf8(self._ends[: self._count + 1], self._bytes[: self.size_bytes])
+        codes: Int32s = self._codes.filled
+        if texts.type != pa.string():  # bytes that differ may be one text to Java
+            encoded = _java_text(texts).dictionary_encode()
+            codes, texts = np.append(encoded.indices.to_numpy(), np.int32(-1))[codes], encoded.dictionary
+        return codes, texts
+
+    def spans(self) -> list[bytes]:
+        """The bytes of each text, in the order of their numbers."""
+        ends, data = self._ends[: self._count + 1].tolist(), self._bytes[: self.size_bytes].tobytes()
+        return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+
+    def array(self, texts: pa.Array | None = None) -> pa.Array:
+        """All texts, or what `texts` has in the place of each of `spans`; encoded as a dictionary if they are text."""
+        codes, known = (self._codes.filled, texts) if texts is not None else self.numbered()
+        indices = numbers(np.maximum(codes, 0), codes >= 0)
+        return pa.DictionaryArray.from_arrays(indices, known) if known.type == pa.string() else known.take(indices)
+
+
+class Properties:
+    """All properties of each record, by name; names repeat from record to record."""
+
+    def __init__(self) -> None:
+        self._row_ends = Ends()
+        self._names, self._values = RepeatedTexts(), Texts()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all names, each once, and of all values."""
+        return self._names.size_bytes + self._values.size_bytes
+
+    def add(self, data: Bytes, parts: Int64s) -> None:
+        """Add the properties of each record of `parts`."""
+        # An item takes four bytes with its separators, the last one three.
+        most = int((parts[:, PROPERTIES_SIZE] // 4 + 1).sum())
+        names, values = np.empty((2, most), np.int64), np.empty((2, most), np.int64)
+        count = ck.list_properties(data, parts, self._row_ends.reserve_from_last(len(parts)), names, values)
+        self._row_ends.size += len(parts)
+        self._names.add(data, names[0, :count], names[1, :count])
+        self._values.add(data, values[0, :count], values[1, :count])
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._row_ends.clear()
+        self._names.clear()
+        self._values.clear()
+
+    def maps(self, kind: pa.DataType) -> pa.Array:
+        """The properties of each record."""
+        codes, texts = self._names.numbered()
+        codes, row_ends, kept = codes.copy(), self._row_ends.filled.copy(), np.empty(len(codes), np.int64)
+        count = ck.keep_last(row_ends, codes, np.full(len(texts), -1, np.int64), kept)
+        items = self._values.array()
+        if count < len(codes):
+            items = items.take(numbers(kept[:count]))
+        keys = pa.DictionaryArray.from_arrays(numbers(codes[:count]), texts)
+        return pa.MapArray.from_arrays(numbers(row_ends), keys, items, type=kind)
+
+
+class MessageIds:
+    """Offset message ids (``MessageDecoder#createMessageId``)."""
+
+    def __init__(self) -> None:
+        self._ends = Ends()
+        self._digits = Values(np.uint16)  # two of them
+
+    def add(self, data: Bytes, hosts: Int64s, host_sizes: Int64s, offsets: Int64s) -> None:
+        """Add the ids of records stored at places `offsets` by these hosts."""
+        out = self._digits.reserve(int((host_sizes + 8).sum()))
+        ck.message_ids(data, hosts, host_sizes, offsets, self._ends.reserve_from_last(len(hosts)), out)
+        self._ends.size += len(hosts)
+        self._digits.size = self._ends.last // 2
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._ends.clear()
+        self._digits.clear()
+
+    def array(self) -> pa.Array:
+        """All ids."""
+        ends = self._ends.filled
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(self._digits.filled)]
+        return pa.Array.from_buffers(pa.string(), len(ends) - 1, buffers)
+
+
+def _utf8(ends: Int32s, out: Bytes, valid: pa.Buffer | None = None) -> pa.Array:
+    """Bytes one value after the other as a string array, or as a binary one if they are no UTF-8."""
+    buffers = [valid, pa.py_buffer(ends), pa.py_buffer(out)]
+    array = pa.Array.from_buffers(pa.string(), len(ends) - 1, buffers)
+    if not ck.is_ascii(out, len(out)):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            return array.view(pa.binary())
+    return array
+
+
+def _java_text(array: pa.Array) -> pa.Array:
+    if array.type == pa.string():
+        return array
+    return pa.array([None if value is None else decode_utf8(value) for value in array.to_pylist()], pa.string())
