@@ -42,6 +42,9 @@ _DELTA_SETTINGS = {
 # In `reput tail` the JVM only plans and passes on; its optimising compiler would take the cores from the decoders.
 TAIL_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Hadoop starts a `chmod` for each file that it makes, 45 ms on two busy cores. So no file of checksums beside each
+    # one of Spark's checkpoint: what is in the outputs says how far they are, not the checkpoint.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.python.daemon.module": "reput.streaming.worker_daemon",
 }
 
