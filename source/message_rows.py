@@ -62,8 +62,8 @@ class MessageRows:
 
     @property
     def text_bytes(self) -> int:
-        """Bytes of the texts that no bound of a record's count bounds: properties, keys."""
-        return self._properties.size_bytes + self._keys.size_bytes
+        """Bytes of the texts that a record can have many of: properties, keys, its topic if that is another one."""
+        return self._properties.size_bytes + self._keys.size_bytes + self._repeated["topic"].size_bytes
 
     def add(self, columns: RecordColumns) -> None:
         """Add the records of a window; copies what it needs of its buffer."""

@@ -105,6 +105,8 @@ class Bench:
         if run.messages != self._log.messages:
             raise SystemExit(f"{case.name} dispatched {run.messages} of {self._log.messages} messages")
         run = replace(run, files_equal=self._judge.judge(case, result.output))
+        if isinstance(case, ReputCase) and not run.files_equal:
+            case.prove(self._log, result.output)
         print(
             f"  {case.name:<32} {run.messages / run.seconds:12,.0f}/s {run.seconds:8.2f} s, in all "
             f"{run.seconds_in_all:7.2f} s, CPU {run.usage.cpu_in_all:7.2f} s, {run.files_equal} files equal",

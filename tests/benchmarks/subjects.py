@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -185,18 +186,41 @@ class ReputCase:
         output, table = work / "output", work / "messages"
         for path in (output, table):
             shutil.rmtree(path, ignore_errors=True)
-        options = dict(self.options)
-        if self.index_of is None:
-            options["messageIndexEnable"] = "false"
-        elif self.index_of != "4.9.3":
-            options["brokerVersion"] = self.index_of
         words = self.command.words(log.store, output, table if self.has_table else None)
-        words += [f"--option={name}={value}" for name, value in options.items()]
-        command = [str(Path(sys.executable).with_name("reput")), *words]
+        words += [f"--option={name}={value}" for name, value in self._settings().items()]
         errors = work / "output.log"
-        seconds_in_all, said, usage = run_watched(command, errors, "driver Python", self.also, self.environment)
+        seconds_in_all, said, usage = run_watched(
+            [_reput(), *words], errors, "driver Python", self.also, self.environment
+        )
         messages, seconds = self.command.figures(said, errors.read_text())
         return Result(Run(messages, seconds, seconds_in_all, usage), output)
+
+    def prove(self, log: MadeLog, output: Path) -> None:
+        """Where no broker made such files: compare them with the log.
+
+        Raises
+        ------
+        SystemExit
+            Something differs.
+        """
+        words = ["--store", str(log.store), "--broker-conf", str(log.store / "broker.conf"), "--output", str(output)]
+        words += [f"--option={name}={value}" for name, value in self._settings().items()]
+        done = subprocess.run([_reput(), "verify", *words], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{self.name}: verify finds differences from the log\n{done.stdout}{done.stderr}")
+
+    def _settings(self) -> dict[str, str]:
+        """Options of configuration."""
+        settings = dict(self.options)
+        if self.index_of is None:
+            settings["messageIndexEnable"] = "false"
+        elif self.index_of != "4.9.3":
+            settings["brokerVersion"] = self.index_of
+        return settings
+
+
+def _reput() -> str:
+    return str(Path(sys.executable).with_name("reput"))
 
 
 def _segment_facts(log: MadeLog) -> dict[str, tuple[int, int]]:

@@ -29,6 +29,7 @@ DURABLE = "unit/test_durable_file.py"
 QUEUES = "unit/test_consume_queue.py"
 ENDS = "unit/test_reput_end_offset.py"
 REBUILD_DAMAGE = "unit/test_rebuild_damage.py"
+ROWS = "unit/test_message_rows.py"
 
 MUTANTS = (
     # --- what is durable when (G6, G7)
@@ -294,6 +295,35 @@ MUTANTS = (
         "if each.start >= self.end_offset and each.start not in self._known)",
         "if each.start >= self.end_offset)",
         f"{REBUILD_DAMAGE}::test_a_part_of_an_output_keeps_what_was_left_out",
+    ),
+    # --- rows of the table (G1, G10)
+    _mutant(
+        "texts whose hashes meet are one text",
+        "source/column_kernels.py",
+        " == size and spans_equal(data, at, out, ends[number], size)\n",
+        " == size\n",
+        f"{ROWS}::test_windows_make_the_rows_of_the_log",
+    ),
+    _mutant(
+        "rows of the group before are numbered on",
+        "source/column_builders.py",
+        "        self._table.fill(-1)\n        self._count = 0\n",
+        "        self._count = 0\n",
+        f"{ROWS}::test_windows_make_the_rows_of_the_log",
+    ),
+    _mutant(
+        "a name that comes twice keeps its first value",
+        "source/column_kernels.py",
+        "                count += 1\n            kept[place] = item\n",
+        "                count += 1\n                kept[place] = item\n",
+        f"{ROWS}::test_windows_make_the_rows_of_the_log",
+    ),
+    _mutant(
+        "large texts fill a row group without end",
+        "sinks/message_file.py",
+        " or self._rows.text_bytes >= _TEXT_A_GROUP:\n",
+        ":\n",
+        "unit/test_message_file.py::test_row_groups_are_bounded_by_their_texts_too",
     ),
     # --- whatever the clock says (G14)
     _mutant(

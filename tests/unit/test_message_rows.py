@@ -69,8 +69,9 @@ def test_a_batch_can_be_taken_twice() -> None:
 def test_bytes_of_texts_are_told() -> None:
     """What the caller bounds a row group by."""
     rows = MessageRows()
-    rows.add(columns_of([Message(properties={"name": "x" * 1000, "KEYS": "k" * 500}) for _ in range(10)]))
-    assert 10 * (1000 + 500) + len("nameKEYS") + 10 * 500 == rows.text_bytes
+    messages = [Message(topic="T" * (1 + i % 2), properties={"name": "x" * 1000, "KEYS": "k" * 500}) for i in range(10)]
+    rows.add(columns_of(messages))
+    assert 10 * (1000 + 500) + len("nameKEYS") + 10 * 500 + len("TTT") == rows.text_bytes
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 512, 513, 5000])
