@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from reput import __version__
+from reput.sinks.durable_file import DurableFiles
 from reput.source.errors import OutputError, SinkError
 
 _LOGGER = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class TransactionAlreadyCommittedError(SinkError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file already written and synced below the table's root.
+    """A Parquet file already written below the table's root (``DurableFiles.place``); a commit makes it durable first.
 
     Attributes
     ----------
@@ -136,9 +137,11 @@ class DeltaTable:
         SinkError
             A file is not as described, or Delta cannot read its statistics; nothing was written.
         OutputError
-            The commit failed or is not durable; `last_transaction_version` tells whether it took effect.
+            A file is not durable; or the commit failed or is not durable: `last_transaction_version` tells whether it
+            took effect.
         """
         _check(self.path, files)
+        DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in files)
         try:
             result = self._commit(files, app_id, version)
         except _JAVA_ERRORS as error:

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import tempfile
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -90,8 +91,15 @@ class DurableFiles:
             raise _refused("sync", Path(error.filename or self.root), error) from error
         self._close_idle()
 
-    def replace(self, *parts: str, data: bytes) -> None:
+    def replace(self, *parts: str, data: bytes | memoryview) -> None:
         """Put a small file in place, whole or not at all, durably."""
+        self._put(parts, data, durable=True)
+
+    def place(self, *parts: str, data: bytes | memoryview) -> None:
+        """Put a new file in place, whole; before anybody relies on it, `make_durable`, here or in another process."""
+        self._put(parts, data, durable=False)
+
+    def _put(self, parts: tuple[str, ...], data: bytes | memoryview, *, durable: bool) -> None:
         path = self._path(parts)
         temporary = path.with_name(f".{path.name}.tmp")
         try:
@@ -102,14 +110,32 @@ class DurableFiles:
                 view = memoryview(data)
                 while view:
                     view = view[os.write(descriptor, view) :]
-                os.fsync(descriptor)
+                if durable:
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             os.replace(temporary, path)
-            self._changed_directories.add(str(path.parent))
-            self._sync_directories()
+            if durable:
+                self._changed_directories.add(str(path.parent))
+                self._sync_directories()
         except OSError as error:
             raise _refused("replace", path, error) from error
+
+    def make_durable(self, files: Iterable[tuple[str, ...]]) -> None:
+        """Make files durable that were put in place by `place` of any process, and their names.
+
+        A write-back that failed when no process had the file open is told to the first that opens it afterwards.
+        """
+        try:
+            for parts in files:
+                path = self._path(parts)
+                try:
+                    self._descriptor(path)
+                except OSError as error:
+                    raise _refused("open", path, error) from error
+            self.sync()
+        finally:
+            self.close()
 
     def move(self, source: tuple[str, ...], target: tuple[str, ...]) -> None:
         """Give a file or directory another name below the root, durably; nothing may be at `target`."""

@@ -135,7 +135,7 @@ class Part:
         self._rows.clear()
 
     def finish(self) -> dict[str, Any]:
-        """Write what was added, durably; a row of `PART_SCHEMA`, without a path if there was no message."""
+        """Write what was added, durable once committed; a row of `PART_SCHEMA`, no path if there was no message."""
         self._write_group()
         self._file.close()
         row: dict[str, Any] = dict.fromkeys(PART_SCHEMA.names)
@@ -146,7 +146,7 @@ class Part:
         # Never a name that was given before: other brokers share the table, and a committed file is for ever.
         name = f"part-{file_name(self._start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
         files, data = DurableFiles(self._table), self._buffer.getvalue()
-        files.replace(name, data=data)
+        files.place(name, data=data)
         modified = os.stat(files.root / name).st_mtime_ns // 1_000_000
         statistics = self._statistics.to_json()
         return row | {

@@ -296,7 +296,14 @@ MUTANTS = (
         "if each.start >= self.end_offset)",
         f"{REBUILD_DAMAGE}::test_a_part_of_an_output_keeps_what_was_left_out",
     ),
-    # --- rows of the table (G1, G10)
+    # --- rows of the table (G1, G6, G10)
+    _mutant(
+        "files of the table are committed before they are durable",
+        "sinks/delta_table.py",
+        "        DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in files)\n",
+        "",
+        "spark/test_delta_table.py::test_files_are_durable_before_they_are_committed",
+    ),
     _mutant(
         "texts whose hashes meet are one text",
         "source/column_kernels.py",

@@ -196,6 +196,31 @@ def test_a_repeated_or_lower_version_is_refused(spark: SparkSession, opened: Ope
     assert table.last_transaction_version(APP) == 2**62
 
 
+def test_files_are_durable_before_they_are_committed(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks only write them; a commit that names a file which a power failure takes away makes a table unreadable."""
+    table = opened()
+    seen: list[tuple[str, bool]] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        is_committed = (table.path / "_delta_log" / f"{1:020d}.json").exists()
+        seen.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, is_committed))
+        real(descriptor)
+
+    files = [
+        written(table, name, messages(100 * number)) for number, name in enumerate(("a.parquet", "below/b.parquet"))
+    ]
+    monkeypatch.setattr(os, "fsync", note)
+    table.append(files, app_id=APP, version=1)
+    before = [name for name, is_committed in seen if not is_committed]
+    assert {"a.parquet", "b.parquet"} == set(before[:2])
+    assert {"below", table.path.name} <= set(before[2:])
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: os.close(-1))
+    with pytest.raises(OutputError, match=r"cannot sync .*c\.parquet: Bad file descriptor"):
+        table.append([written(table, "c.parquet", messages(200))], app_id=APP, version=2)
+    assert table.last_transaction_version(APP) == 1
+
+
 def test_an_append_without_files_moves_the_version(spark: SparkSession, opened: Open) -> None:
     table = opened()
     assert [table.append([], app_id=APP, version=version) for version in (10, 11)] == [1, 2]

@@ -164,6 +164,39 @@ def test_replace_is_durable_on_return_with_the_directories_above(
     assert set(synced[1:]) == {"e", "d", "out"}
 
 
+@pytest.mark.parametrize("count", [1, 7])
+def test_what_others_placed_is_made_durable(
+    count: int, files: DurableFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`place` waits for no disk; later another object, as in another process, syncs the files, then their names."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    files.make_directory()
+    files.sync()
+    monkeypatch.setattr(os, "fsync", note)
+    names = [("d", f"part {number}") for number in range(count)]
+    for name in names:
+        files.place(*name, data=b"rows")
+    assert synced == []
+    assert files_below(files.root) == {"/".join(name): b"rows" for name in names}
+    other = DurableFiles(tmp_path / "out")
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        with pytest.raises(OutputError, match=f"cannot sync {files.root}/d/part 0: Input/output error"):
+            other.make_durable(names)
+    assert other._descriptors == {}
+    DurableFiles(tmp_path / "out").make_durable(names)
+    assert sorted(synced[:count]) == sorted(name for _, name in names)
+    assert set(synced[count:]) == {"d", "out"}
+    with pytest.raises(OutputError, match=r"cannot open .*/d/none: No such file"):
+        DurableFiles(tmp_path / "out").make_durable([("d", "none")])
+
+
 def create_many(files: DurableFiles, count: int) -> None:
     for number in range(count):
         files.create(f"{number:02d}", size=1)
