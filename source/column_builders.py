@@ -20,7 +20,6 @@ from reput.source.record_kernels import PROPERTIES_SIZE
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
 _FIRST_SIZE = 256
-_DIGITS_OF_OFFSET = 16
 
 
 class Values:
@@ -205,6 +204,8 @@ class RepeatedTexts:
     def array(self, texts: pa.Array | None = None) -> pa.Array:
         """All texts, or what `texts` has in the place of each of `spans`; encoded as a dictionary if they are text."""
         codes, known = (self._codes.filled, texts) if texts is not None else self.numbered()
+        if not self._count:
+            return pa.nulls(len(codes), TEXT if known.type == pa.string() else known.type)
         indices = numbers(np.maximum(codes, 0), codes >= 0)
         return pa.DictionaryArray.from_arrays(indices, known) if known.type == pa.string() else known.take(indices)
 
