@@ -48,8 +48,9 @@ def file_digest(path: Path) -> str:
                 blocks = np.frombuffer(data.ljust(-(-len(data) // BLOCK_BYTES) * BLOCK_BYTES, b"\0"), np.uint8)
                 blocks = blocks.reshape(-1, BLOCK_BYTES)
                 used = np.flatnonzero(blocks.any(axis=1))
-                sha.update((used + at // BLOCK_BYTES).astype(">i8").tobytes())
-                sha.update(blocks[used].tobytes())
+                # Each block behind its own number: where holes are must not decide the order of what is hashed.
+                numbers = (used + at // BLOCK_BYTES).astype(">i8").reshape(-1, 1).view(np.uint8)
+                sha.update(np.concatenate([numbers, blocks[used]], axis=1).tobytes())
     return sha.hexdigest()
 
 

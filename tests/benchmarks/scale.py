@@ -74,7 +74,7 @@ def of_queues(given: argparse.Namespace) -> dict[str, Runs]:
 
 def of_cores(given: argparse.Namespace) -> dict[str, Runs]:
     """One core and two."""
-    shape = replace(SHAPES["standard"], messages=10_000_000 // given.divide)
+    shape = replace(SHAPES["standard"], messages=given.messages // given.divide)
     log = made_log(given.work, "standard", fitting(shape, machine.available_memory() - OTHER_BYTES))
     return {"cores": measured(given, log, (BROKER, REPUT_ONE, REPUT))}
 
@@ -85,7 +85,7 @@ def of_cluster(given: argparse.Namespace) -> dict[str, Runs]:
     Workers of a whole core each, which the driver and the system have to share here; and of so little each that both
     and the driver have room on two cores.
     """
-    shape = replace(SHAPES["standard"], messages=10_000_000 // given.divide)
+    shape = replace(SHAPES["standard"], messages=given.messages // given.divide)
     log = made_log(given.work, "standard", fitting(shape, machine.available_memory() - OTHER_BYTES))
     bench = Bench(log, given.work)
     runs: Runs = {BROKER: []}
@@ -163,6 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", choices=CURVES, nargs="*", default=list(CURVES))
+    parser.add_argument("--messages", type=int, default=10_000_000, help="of the log for cores and cluster")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--divide", type=int, default=1, help="all numbers of messages by this: for a trial")
     parser.add_argument("--docs", type=Path, help="put results into the pages of this directory")

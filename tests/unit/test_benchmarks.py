@@ -146,11 +146,13 @@ def test_the_pages_have_a_place_for_each_block() -> None:
 def test_a_hole_equals_written_zeros_and_nothing_else(tmp_path: Path) -> None:
     """Size, place and bytes count; what of a file is on disk does not."""
     data = bytearray(40_000)
-    data[9000:9003] = b"abc"
+    # A hole lies between them, so that the file's data are in two pieces.
+    data[9000:9003], data[26000:26003] = b"abc", b"xyz"
     sparse, dense = tmp_path / "sparse", tmp_path / "dense"
     with sparse.open("wb") as file:
         file.truncate(len(data))
         os.pwrite(file.fileno(), b"abc", 9000)
+        os.pwrite(file.fileno(), b"xyz", 26000)
     dense.write_bytes(data)
     wanted = file_digest(dense)
     assert file_digest(sparse) == wanted
