@@ -214,6 +214,8 @@ SHAPE_COLUMNS = (
     *("broker 4.9.3", "reput", "ratio"),
     *("broker, queues only", "reput, queues only", "ratio"),
     *("reput, with table", "files equal"),
+    "memory of its own, MB: driver, worker",
+    "with table: driver, worker, JVM",
 )
 
 
@@ -224,7 +226,13 @@ def shape_figures(summaries: Sequence[Summary]) -> list[str]:
         *(f"{broker.rate:,.0f}", f"{ours.rate:,.0f}", f"{ours.rate / broker.rate:.2f}"),
         *(f"{broker_queues.rate:,.0f}", f"{our_queues.rate:,.0f}", f"{our_queues.rate / broker_queues.rate:.2f}"),
         *(f"{table.rate:,.0f}", f"{ours.files_equal:,}"),
+        *(memory(ours, "driver Python", "worker"), memory(table, "driver Python", "worker", "driver JVM")),
     ]
+
+
+def memory(summary: Summary, *kinds: str) -> str:
+    """The most that a process of each kind had."""
+    return ", ".join(f"{summary.own_mb[kind]:,.0f}" for kind in kinds)
 
 
 def given_log(given: argparse.Namespace, name: str) -> MadeLog:
