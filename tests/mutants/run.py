@@ -31,7 +31,7 @@ SKIPPED = shutil.ignore_patterns(".git", ".venv", ".work", ".*_cache", ".hypothe
 def run_tests(
     copy: Path, tests: Sequence[str], *, numba_cache: Path | None = None, limit_seconds: float | None = None
 ) -> int:
-    """Give pytest's exit code for these tests of the copy; tests that stand still have failed."""
+    """Give pytest's exit code for these tests of the copy; tests that stand still, or die of a signal, have failed."""
     words = [word if word.startswith("-") else f"tests/{word}" for word in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *words]
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -46,10 +46,12 @@ def run_tests(
         start_new_session=True,
     ) as process:
         try:
-            return process.wait(limit_seconds)
+            code = process.wait(limit_seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return FAILED
+        # Who reads where nothing is, dies of it.
+        return FAILED if code < 0 else code
 
 
 def is_noticed(mutant: Mutant, copy: Path) -> bool:

@@ -18,7 +18,7 @@ def test_spark_reads_what_was_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectorized: bool
 ) -> None:
     """The encodings are ones that both of Spark's readers know, over several row groups and windows."""
-    monkeypatch.setattr(message_file, "_WINDOW_BYTES", 2000)
+    monkeypatch.setattr(message_file, "WINDOW_BYTES", 2000)
     monkeypatch.setattr(message_file, "_ROWS_A_GROUP", 60)
     row, expected = written(tmp_path / "log", tmp_path / "table", LOGS["all shapes"])
     key = "spark.sql.parquet.enableVectorizedReader"
