@@ -90,14 +90,14 @@ class PartWriter:
 
     def write(self, span: OffsetRange) -> pa.RecordBatch:
         """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`; see `Part` for memory."""
-        part, start = Part(self, span), max(span.start, self.trim_from)
-        if start < span.end:
-            deque(part.passing(read_windows(span.file, start, span.end, self.decode, WINDOW_BYTES)), maxlen=0)
+        part = Part(self, span)
+        if part.start < span.end:
+            deque(part.passing(read_windows(span.file, part.start, span.end, self.decode, WINDOW_BYTES)), maxlen=0)
         return pa.RecordBatch.from_pylist([part.finish()], PART_SCHEMA)
 
 
 class Part:
-    """A range's file while its records are read.
+    """A range's file while its records are read; they are those from `start` on, which the table has not yet.
 
     Memory: the rows of a row group, at most `_ROWS_A_GROUP` and a window's, about 350 bytes each where properties are
     few, at most `_TEXT_A_GROUP` and a window's of texts; and the file, which is compressed.
@@ -106,7 +106,7 @@ class Part:
     def __init__(self, writer: PartWriter, span: OffsetRange) -> None:
         self._table = Path(writer.table)
         self._span = span
-        self._start = max(span.start, writer.trim_from)
+        self.start = max(span.start, writer.trim_from)
         self._broker = pa.array([writer.broker], pa.string())
         self._rows = MessageRows()
         self._last_record: list[int] | None = None
@@ -144,7 +144,7 @@ class Part:
         if not self._statistics.rows:
             return row
         # Never a name that was given before: other brokers share the table, and a committed file is for ever.
-        name = f"part-{file_name(self._start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
+        name = f"part-{file_name(self.start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
         files, data = DurableFiles(self._table), self._buffer.getvalue()
         files.place(name, data=data)
         modified = os.stat(files.root / name).st_mtime_ns // 1_000_000

@@ -52,9 +52,9 @@ class Values:
         """Forget all."""
         self.size = 0
 
-    def array(self, valid: Any = None) -> pa.Array:
-        """All of them; `valid` is null's contrary."""
-        return numbers(self.filled, valid)
+    def array(self) -> pa.Array:
+        """All of them."""
+        return numbers(self.filled)
 
 
 class Ends(Values):

@@ -41,8 +41,8 @@ _NUMBERS = {field.name: field.type for field in MESSAGE_SCHEMA if pa.types.is_in
 # Texts by the property they are; those that a column has as a number are of no interest as texts.
 _REPEATED_PROPERTIES = {"tags": pk.TAGS, "real_topic": pk.REAL_TOPIC}
 _INTEGER_PROPERTIES = {"delay_level": pk.DELAY, "real_queue_id": pk.REAL_QUEUE_ID}
-# The properties that have columns are the first ones of `pk.LOCATED`.
-_PROPERTIES = 1 + max(*_REPEATED_PROPERTIES.values(), *_INTEGER_PROPERTIES.values(), pk.KEYS, pk.UNIQ_KEY)
+# So many, the first ones of `pk.LOCATED`.
+_PROPERTIES_WITH_COLUMNS = 1 + max(*_REPEATED_PROPERTIES.values(), *_INTEGER_PROPERTIES.values(), pk.KEYS, pk.UNIQ_KEY)
 
 
 class MessageRows:
@@ -90,7 +90,7 @@ class MessageRows:
             column.append(values[name])
         self._times["store_time"].append(columns.store_timestamp)
         self._times["born_time"].append(other.born_timestamp)
-        spans = np.ascontiguousarray(columns.spans[:, :_PROPERTIES].transpose(1, 2, 0), np.int64)
+        spans = np.ascontiguousarray(columns.spans[:, :_PROPERTIES_WITH_COLUMNS].transpose(1, 2, 0), np.int64)
         self._repeated["topic"].add(data, *np.ascontiguousarray(parts[:, [rk.TOPIC, rk.TOPIC_SIZE]].T))
         self._repeated["born_host"].add(data, parts[:, rk.AT] + fmt.BORN_HOST_AT, born_sizes)
         self._repeated["store_host"].add(data, other.store_host_at, store_sizes)

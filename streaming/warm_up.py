@@ -12,6 +12,7 @@ from reput.sinks.index_format import ENTRY_SIZE, put_entries
 from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.logic_window import LogicNeeds, encode_window
 from reput.sinks.range_entries import Piece, PieceNeeds, QueueFilter
+from reput.source import column_kernels
 from reput.source.batch_decoder import decode_records
 from reput.source.mapped_file_queue import MappedFile
 from reput.source.message_columns import message_batch
@@ -32,6 +33,7 @@ def compile_kernels() -> None:
     decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
     assert len(decoded.columns) == 1
     message_batch(decoded.columns)
+    column_kernels.fill_table(np.full(2, -1, np.int32), 1, np.array([0, 1], np.int32), np.zeros(1, np.uint8))
     find_own_place(data, 0, size, 0, 0)
     scan = Scan(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
     piece = Piece(PieceNeeds(consume_queue=True, index=True, index_tags=False, delays_ms=(0,)), 0)

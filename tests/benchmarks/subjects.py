@@ -203,7 +203,7 @@ class ReputCase:
         SystemExit
             Something differs.
         """
-        words = ["--store", str(log.store), "--broker-conf", str(log.store / "broker.conf"), "--output", str(output)]
+        words = _paths(log.store, output, None)
         words += [f"--option={name}={value}" for name, value in self._settings().items()]
         done = subprocess.run([_reput(), "verify", *words], capture_output=True, text=True, check=False)
         if done.returncode != 0:

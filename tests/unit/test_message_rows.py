@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,3 +106,30 @@ def test_texts_keep_what_was_there_when_they_grow() -> None:
 def test_properties_without_a_record() -> None:
     """No rows are an array, too."""
     assert [] == Properties().maps(ENCODED_SCHEMA.field("properties").type).to_pylist()
+
+
+def test_no_kernel_is_left_to_be_compiled_by_a_task() -> None:
+    """What is compiled before processes are forked is all that rows need, in the very types, growing tables too."""
+    script = """
+from reput.source import column_kernels
+from reput.source.message_rows import MessageRows
+from reput.streaming.warm_up import compile_kernels
+from unit.test_message_columns import columns_of
+from unit.test_message_rows import LOGS
+
+def compiled():
+    return {name: len(found.signatures) for name, found in vars(column_kernels).items() if hasattr(found, "signatures")}
+
+compile_kernels()
+before, rows = compiled(), MessageRows()
+for messages in LOGS.values():
+    rows.add(columns_of(messages))
+    rows.batch()
+    rows.clear()
+assert before == compiled(), (before, compiled())
+assert before["fill_table"] == before["number_spans"] == 1
+"""
+    tests = str(Path(__file__).resolve().parents[1])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, *sys.path])}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
