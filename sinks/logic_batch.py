@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,11 +24,14 @@ from reput.sinks.logic_window import (
     TOPIC_COUNT,
 )
 from reput.sinks.sink_progress import RecordFingerprint
-from reput.sinks.task_result import in_log_order, last_fingerprint
+from reput.sinks.task_result import RESULT_FIELDS, check_no_gap, in_log_order, last_fingerprint
 from reput.source.batch_decoder import Bytes, Int32s, Int64s
 from reput.source.java_string import decode_utf8
 
 _PLACE = cqf.ENTRY["physical_offset"]  # the first field of every kind of entry
+
+# What a window tells of the log itself.
+_RESULT_COLUMNS = [*(field.name for field in RESULT_FIELDS), "store_times"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class LogicBatch:
         """
         windows = in_log_order(windows)
         return replace(
-            cls.without_effects(windows),
+            cls.without_effects(windows.select(_RESULT_COLUMNS).to_pylist()),
             queues=_merge_queues(windows),
             keys=KeyEntries(
                 _joined(windows, "key_hashes", ID),
@@ -119,21 +122,21 @@ class LogicBatch:
         )
 
     @classmethod
-    def without_effects(cls, results: pa.Table) -> LogicBatch:
-        """What tasks tell of the log itself (``range_entries.PIECE_SCHEMA``), put together; no queue has an entry.
+    def without_effects(cls, results: Sequence[Mapping[str, Any]]) -> LogicBatch:
+        """What tasks tell of the log itself (``range_entries.PieceRow``), put together; no queue has an entry.
 
         Raises
         ------
         SinkError
-            See `merge`.
+            The results do not follow each other in the log.
         """
-        results = in_log_order(results)
-        first_store_timestamp, backwards = merge_store_times(results)
+        check_no_gap([result["start"] for result in results], [result["end"] for result in results])
+        first_store_timestamp, backwards = _merge_store_times(results)
         return cls(
-            start=results["start"][0].as_py(),
-            end=results["end"][-1].as_py(),
-            messages=sum(results["messages"].to_pylist()),
-            last_record=last_fingerprint(results),
+            start=results[0]["start"],
+            end=results[-1]["end"],
+            messages=sum(result["messages"] for result in results),
+            last_record=last_fingerprint(result["last_record"] for result in results),
             queues=(),
             keys=NO_KEYS,
             first_store_timestamp=first_store_timestamp,
@@ -176,18 +179,17 @@ def _after(queues: Iterable[QueueEntries], offset: int) -> tuple[QueueEntries, .
     return tuple(kept)
 
 
-def merge_store_times(windows: pa.Table) -> tuple[int | None, int]:
-    """The first record's store timestamp and the number of steps back, those between windows among them."""
+def _merge_store_times(results: Iterable[Mapping[str, Any]]) -> tuple[int | None, int]:
+    """The first record's store timestamp and the number of steps back, those between results among them."""
     first = before = None
     backwards = 0
-    columns = (windows[name].to_pylist() for name in ("store_times", "last_record"))
-    for times, last_record in zip(*columns, strict=True):
-        if not times:
+    for result in results:
+        if not result["store_times"]:
             continue
-        window_first, inside = times
-        backwards += inside + (before is not None and window_first < before)
-        first = window_first if first is None else first
-        before = RecordFingerprint(*last_record).store_timestamp
+        result_first, inside = result["store_times"]
+        backwards += inside + (before is not None and result_first < before)
+        first = result_first if first is None else first
+        before = RecordFingerprint(*result["last_record"]).store_timestamp
     return first, backwards
 
 

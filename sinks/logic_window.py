@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
             row.update(_queues(columns, needs))
         if needs.index:
             row.update(_keys(columns, needs))
-    values = [_value(row[field.name], field.type) if field.name in row else _NOTHING[field.name] for field in _FIELDS]
+    values = [_value(row[name], kind) if name in row else _nothing(kind) for name, kind in _KINDS]
     return pa.RecordBatch.from_arrays(values, schema=WINDOW_SCHEMA)
 
 
@@ -130,11 +131,12 @@ def _value(value: Any, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(np.ascontiguousarray(value))])
 
 
-_FIELDS = list(WINDOW_SCHEMA)
-_NOTHING = {
-    field.name: pa.array([b"" if field.type == pa.binary() else []], field.type)
-    for field in _FIELDS[len(RESULT_FIELDS) :]
-}
+_KINDS = [(field.name, field.type) for field in WINDOW_SCHEMA]
+
+
+@cache  # not when the module is loaded: pyarrow loads pandas to make an array of Python values
+def _nothing(kind: pa.DataType) -> pa.Array:
+    return pa.array([b"" if kind == pa.binary() else []], kind)
 
 
 def _store_times(times: Int64s) -> list[int]:

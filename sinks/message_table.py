@@ -53,7 +53,7 @@ class TableBatch:
             start=parts["start"][0].as_py(),
             end=parts["end"][-1].as_py(),
             messages=sum(parts["messages"].to_pylist()),
-            last_record=last_fingerprint(parts),
+            last_record=last_fingerprint(parts["last_record"].to_pylist()),
             files=tuple(files),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ from reput.sinks.array_file import write_arrays
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE
 from reput.sinks.index_format import keys_most
 from reput.sinks.queue_order import find_runs
-from reput.sinks.task_result import RESULT_FIELDS
 from reput.source import property_kernels as pk
 from reput.source.batch_decoder import Int64s, decode_columns
 from reput.source.mapped_file_queue import MappedFile
@@ -30,14 +29,17 @@ from reput.source.record_scan import Scan
 
 PIECE_BYTES = 64 * 1024 * 1024
 
-# What the driver is told of a piece: its place, its messages, the last record, store times, the file with the rest.
-PIECE_SCHEMA = pa.schema(
-    [
-        *RESULT_FIELDS,
-        pa.field("store_times", pa.list_(pa.int64()), nullable=False),
-        pa.field("scratch", pa.string(), nullable=False),
-    ]
-)
+
+class PieceRow(TypedDict):
+    """What the driver is told of a piece: ``RESULT_FIELDS``, store times as in ``WINDOW_SCHEMA``, the rest's file."""
+
+    start: int
+    end: int
+    messages: int
+    last_record: list[int] | None
+    store_times: list[int]
+    scratch: str
+
 
 _ENTRY_BYTES, _KEY_BYTES = CQ_STORE_UNIT_SIZE + 8 + 4, 4 + 8 + 8
 # Rows that a piece has room for at first.
@@ -72,8 +74,8 @@ class PieceNeeds:
 
 def write_pieces(
     scans: Iterable[Scan], file: MappedFile, needs: PieceNeeds, wanted: QueueFilter, directory: Path
-) -> Iterator[dict[str, Any]]:
-    """Write the effects of consecutive records of `file` to scratch files below `directory`; rows of `PIECE_SCHEMA`.
+) -> Iterator[PieceRow]:
+    """Write the effects of consecutive records of `file` to scratch files below `directory`; a row for each.
 
     Memory: four times `PIECE_BYTES`, and one scan.
 
@@ -160,8 +162,8 @@ class Piece:
             self._hashes, self._offsets = _doubled(self._hashes), _doubled(self._offsets)
             self._timestamps = _doubled(self._timestamps)
 
-    def write(self, wanted: QueueFilter, directory: Path) -> dict[str, Any]:
-        """Write the entries of the queues that are `wanted`, and the keys; a row of `PIECE_SCHEMA`."""
+    def write(self, wanted: QueueFilter, directory: Path) -> PieceRow:
+        """Write the entries of the queues that are `wanted`, and the keys."""
         state = self._state.tolist()
         keys = state[kernels.KEYS]
         path = write_arrays(
@@ -225,6 +227,6 @@ def _doubled(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def number_queues(topics: pa.Array, queue_ids: Any) -> tuple[Int64s, Int64s]:
     """Give blocks of the same queue the same number: a block of each number, and each block's number."""
-    codes = topics.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = np.from_dlpack(topics.dictionary_encode().indices).astype(np.int64)
     _, firsts, numbers = np.unique(codes << 32 | queue_ids.astype(np.uint32), return_index=True, return_inverse=True)
     return firsts, numbers

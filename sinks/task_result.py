@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -42,15 +42,25 @@ def in_log_order(results: pa.Table) -> pa.Table:
     """
     if results["start"].to_pylist() != sorted(results["start"].to_pylist()):
         results = results.sort_by("start")
-    starts, ends = results["start"].to_pylist(), results["end"].to_pylist()
+    check_no_gap(results["start"].to_pylist(), results["end"].to_pylist())
+    return results
+
+
+def check_no_gap(starts: Sequence[int], ends: Sequence[int]) -> None:
+    """Check that each result begins where the one before it ended.
+
+    Raises
+    ------
+    SinkError
+        A result is missing or came twice.
+    """
     for end, start in zip(ends, starts[1:], strict=False):
         if end != start:
             msg = f"the tasks' results leave [{end}, {start}) of the log out, or have it twice"
             raise SinkError(msg)
-    return results
 
 
-def last_fingerprint(results: pa.Table) -> RecordFingerprint | None:
-    """The last record of all, None without any; the rows must be in log order."""
-    known: list[Any] = [record for record in results["last_record"].to_pylist() if record is not None]
+def last_fingerprint(last_records: Iterable[list[int] | None]) -> RecordFingerprint | None:
+    """The last record of all results, given in log order; None without any."""
+    known = [record for record in last_records if record is not None]
     return RecordFingerprint(*known[-1]) if known else None

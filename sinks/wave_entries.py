@@ -14,6 +14,7 @@ from reput.sinks.logic_batch import KeyEntries, QueueEntries
 from reput.sinks.queue_order import Run
 from reput.sinks.range_entries import number_queues
 from reput.source.batch_decoder import Bytes, Int64s
+from reput.source.column_builders import numbers as integer_array
 
 
 class WaveEntries:
@@ -36,7 +37,7 @@ class WaveEntries:
         topics = _topics(self._pieces)
         queue_ids = self._joined("queue_ids", np.int32)
         firsts, numbers = number_queues(topics, queue_ids)
-        names = topics.take(pa.array(firsts)).to_pylist()
+        names = topics.take(integer_array(firsts)).to_pylist()
         self.queues: list[tuple[bytes, int]] = list(zip(names, queue_ids[firsts].tolist(), strict=True))
         # The blocks, each queue's together and in log order.
         order = np.argsort(numbers, kind="stable")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ ENCODED = {
 # MESSAGE_SCHEMA with a dictionary in the place of each text that repeats from message to message.
 ENCODED_SCHEMA = pa.schema([field.with_type(ENCODED.get(field.name, field.type)) for field in MESSAGE_SCHEMA])
 
-_TYPE_NAMES = pa.array([TRANSACTION_TYPE_NAMES[bits] for bits in sorted(TRANSACTION_TYPE_NAMES)])
 _TYPE_SHIFT = (TRANSACTION_MASK & -TRANSACTION_MASK).bit_length() - 1
 _TIME = MESSAGE_SCHEMA.field("store_time").type
 # Milliseconds of years 1 and 10000: what a SQL timestamp can hold.
@@ -118,7 +117,7 @@ class MessageRows:
             "keys": self._keys.lists(ENCODED_SCHEMA.field("keys").type),
             "uniq_key": self._uniq_keys.array(null_if_empty=True),
             "msg_id": self._message_ids.array(),
-            "transaction_type": pa.DictionaryArray.from_arrays(numbers(types), _TYPE_NAMES),
+            "transaction_type": pa.DictionaryArray.from_arrays(numbers(types), _type_names()),
             "properties": self._properties.maps(ENCODED_SCHEMA.field("properties").type),
         }
         return pa.RecordBatch.from_arrays([arrays[name] for name in ENCODED_SCHEMA.names], schema=ENCODED_SCHEMA)
@@ -134,6 +133,11 @@ class MessageRows:
         self._message_ids.clear()
         self._properties.clear()
         self._count = 0
+
+
+@cache  # not when the module is loaded: pyarrow loads pandas to make an array of Python values
+def _type_names() -> pa.Array:
+    return pa.array([TRANSACTION_TYPE_NAMES[bits] for bits in sorted(TRANSACTION_TYPE_NAMES)])
 
 
 def _mapped(column: RepeatedTexts, convert: Callable[[bytes], Any], kind: pa.DataType) -> pa.Array:

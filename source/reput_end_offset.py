@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from reput.source.damage import QUARANTINE, STOP
+from reput.source.damage import BROKER, QUARANTINE, STOP
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_head
 from reput.source.message_decoder import Verdict
 from reput.source.range_reader import scan_windows
@@ -83,7 +83,7 @@ class ReputEndFinder:
     ) -> None:
         """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds.
 
-        `on_boundary` is told places where records begin, now and then along the walk.
+        `on_boundary` is told places where ranges may be cut, now and then along the walk.
         """
         self._check_crc = check_crc
         self._tail_guard_ms = tail_guard_ms
@@ -136,6 +136,8 @@ class ReputEndFinder:
             place = further
 
     def _walk_good(self, file: MappedFile, place: int) -> ReputEnd:
+        # What a broker's replay passes over has good records in it, at which no range may be cut.
+        note = self._on_boundary if file.on_damage != BROKER else None
         file = replace(file, on_damage=STOP)
         stop, verdict, last = place, Verdict.EMPTY, -1
         digest = 0
@@ -143,7 +145,8 @@ class ReputEndFinder:
             stop, verdict = scan.stop, scan.verdict
             if len(scan):
                 last = scan.place_of(-1)
-                self._on_boundary(last)
+                if note is not None:
+                    note(last)
                 digest = zlib.crc32(scan.data[last - scan.start : stop - scan.start].data)
         if last < 0 or verdict is Verdict.BLANK or self._is_settled(last, digest):
             return ReputEnd(stop, verdict)

@@ -28,8 +28,8 @@ class ProcessTasks:
 
     def __init__(self, processes: int) -> None:
         self.parallelism = processes
-        # What is loaded before the fork would else be copied by the first collection in each process.
-        gc.collect()
+        # What is loaded before the fork would else be copied by the first collection in each process. Not collected
+        # first: of what was only loaded little is garbage, and looking for it takes 0.2 s.
         gc.freeze()
         others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _begin, (os.getpid(),))

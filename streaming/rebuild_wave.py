@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 from reput.sinks.logic_window import WINDOW_SCHEMA, LogicNeeds, encode_window
 from reput.sinks.message_file import PART_SCHEMA, Part, PartWriter
 from reput.sinks.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
-from reput.sinks.range_entries import PIECE_SCHEMA, PieceNeeds, QueueFilter, write_pieces
+from reput.sinks.range_entries import PieceNeeds, PieceRow, QueueFilter, write_pieces
 from reput.sinks.scratch import hand_over
 from reput.source.damage import STOP, DamagedRange
 from reput.source.dispatch_request import OffsetRange
@@ -39,14 +39,14 @@ _WINDOW_BYTES = 512 * 1024
 class RangeResult:
     """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
 
-    `pieces` are rows of ``PIECE_SCHEMA`` (only paths if by window), `parts` of ``PART_SCHEMA``; `damaged` are ranges
+    `pieces` are each a ``PieceRow`` (only paths if by window), `parts` of ``PART_SCHEMA``; `damaged` are ranges
     without a record, as ``DamagedRange`` says them, their bytes hexadecimal.
     """
 
     start: int
     end: int
     is_whole: bool
-    pieces: list[dict[str, Any]] = field(default_factory=list)
+    pieces: list[Mapping[str, Any]] = field(default_factory=list)
     parts: list[dict[str, Any]] = field(default_factory=list)
     damaged: list[dict[str, Any]] = field(default_factory=list)
 
@@ -96,7 +96,7 @@ class RangeTask:
 
     def _pieces(
         self, span: OffsetRange, decode: DecodeOptions, damaged: list[DamagedRange], part: Part | None
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Mapping[str, Any]]:
         """What the range makes; appends to `damaged` what was passed over, and adds the records to `part`."""
         file, needs = span.file, self.needs
         if needs and not self.by_window and not part and decode.on_damage == STOP:
@@ -115,7 +115,7 @@ class RangeTask:
         else:
             yield from self._write_pieces((_scan(window, file.frame) for window in windows), file, needs)
 
-    def _write_pieces(self, scans: Iterable[Scan], file: MappedFile, needs: LogicNeeds) -> Iterator[dict[str, Any]]:
+    def _write_pieces(self, scans: Iterable[Scan], file: MappedFile, needs: LogicNeeds) -> Iterator[PieceRow]:
         plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, self.decode.delays_ms)
         return write_pieces(scans, file, plain, self.wanted, self.scratch)
 
@@ -134,14 +134,14 @@ def _scan(window: Window, frame: int) -> Scan:
 
 @dataclass(frozen=True)
 class Wave:
-    """`[start, end)` of the log, both proven: the pieces (``PIECE_SCHEMA``; only paths if by window), the parts.
+    """`[start, end)` of the log, both proven: the pieces (``PieceRow``; only paths if by window), the parts.
 
     `damaged` is what was passed over, in log order.
     """
 
     start: int
     end: int
-    pieces: tuple[dict[str, Any], ...]
+    pieces: tuple[Mapping[str, Any], ...]
     parts: tuple[dict[str, Any], ...]
     damaged: tuple[DamagedRange, ...]
 
@@ -149,10 +149,6 @@ class Wave:
     def scratch(self) -> list[Path]:
         """The pieces' scratch files, in log order."""
         return [Path(piece["scratch"]) for piece in self.pieces]
-
-    def piece_table(self) -> pa.Table:
-        """The pieces as a table."""
-        return pa.Table.from_pylist(list(self.pieces), PIECE_SCHEMA)
 
     def part_table(self) -> pa.Table:
         """The table's files."""

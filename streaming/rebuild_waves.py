@@ -116,7 +116,7 @@ class Waves:
         if self._by_window:
             batch = LogicBatch.merge(self._scratch.take(map(str, wave.scratch))).only(self._wanted.takes)
             return WaveEffects(batch, None, parts)
-        return WaveEffects(LogicBatch.without_effects(wave.piece_table()), WaveEntries(wave.scratch), parts)
+        return WaveEffects(LogicBatch.without_effects(wave.pieces), WaveEntries(wave.scratch), parts)
 
     def _left_out(self, wave: Wave, effects: WaveEffects) -> tuple[WaveEffects, Lines]:
         """The effects without what queues cannot take, and what was written down: before any sink writes."""

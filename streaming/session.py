@@ -90,15 +90,18 @@ def start_session(
     return session
 
 
-def prepare_kernels() -> None:
-    """Compile the kernels once, to a directory that can be written, before any worker would do it itself."""
+def prepare_kernels(*, with_rows: bool = True) -> None:
+    """Compile the kernels once, to a directory that can be written, before any worker would do it itself.
+
+    `with_rows` as in ``compile_kernels``.
+    """
     package = Path(__file__).resolve().parent.parent
     if "NUMBA_CACHE_DIR" not in os.environ and not os.access(package, os.W_OK):
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "reput" / "numba"
         os.environ["NUMBA_CACHE_DIR"] = str(cache)
     from reput.streaming.warm_up import compile_kernels  # noqa: PLC0415  numba reads its cache directory at import
 
-    compile_kernels()
+    compile_kernels(with_rows=with_rows)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def task_session(
         if processes is not None and alone:
             tasks = SerialTasks()
         elif processes is not None:
-            prepare_kernels()
+            prepare_kernels(with_rows=table_master is not None)
             tasks = cleanup.enter_context(ProcessTasks(processes))
         spark = None
         master = config["sparkMaster"] if tasks is None else table_master

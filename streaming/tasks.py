@@ -21,9 +21,11 @@ Thing = TypeVar("Thing")
 
 
 class Tasks(Protocol):
-    """Whatever runs pieces of work, each told its number, anywhere; `parallelism` is how many run at once."""
+    """Whatever runs pieces of work, each told its number, anywhere."""
 
-    parallelism: int
+    @property
+    def parallelism(self) -> int:
+        """How many pieces run at once."""
 
     def run(self, work: Callable[[int], str], count: int) -> list[str]:
         """The results of `work(0)` to `work(count - 1)`; a piece may run more than once."""
@@ -56,7 +58,11 @@ class SparkTasks:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self.parallelism = spark.sparkContext.defaultParallelism
+
+    @property
+    def parallelism(self) -> int:
+        """The cores of the executors that have come by now: on a cluster none has when Spark is ready, at least 2."""
+        return int(self._spark.sparkContext.defaultParallelism)
 
     def run(self, work: Callable[[int], str], count: int) -> list[str]:
         """See `Tasks`; `work` is pickled."""
@@ -70,5 +76,8 @@ class SparkTasks:
         return [str(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
 
     def start_workers(self) -> None:
-        """Let every core start its Python worker, which takes seconds."""
-        self.run(str, self.parallelism)
+        """Let every core start its Python worker, which takes seconds; executors that come later start theirs then."""
+        started = 0
+        while started < self.parallelism:
+            started = self.parallelism
+            self.run(str, started)

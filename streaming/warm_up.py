@@ -5,11 +5,9 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-import pyarrow as pa
 
 from reput.sinks import piece_kernels
 from reput.sinks.index_format import ENTRY_SIZE, put_entries
-from reput.sinks.logic_batch import LogicBatch
 from reput.sinks.logic_window import LogicNeeds, encode_window
 from reput.sinks.range_entries import Piece, PieceNeeds, QueueFilter
 from reput.source import column_kernels
@@ -23,8 +21,11 @@ from reput.source.record_scan import Scan
 from reput.source.resync_kernels import find_own_place
 
 
-def compile_kernels() -> None:
-    """Run the pipeline's kernels over one small record, in the types that the real ones have."""
+def compile_kernels(*, with_rows: bool = True) -> None:
+    """Run the pipeline's kernels over one small record, in the types that the real ones have.
+
+    Without those that make Arrow's rows (``message_rows``, ``logic_window``) pandas is not loaded.
+    """
     topic, properties = b"T", b"KEYS\x01k\x02UNIQ_KEY\x01u"
     size = FIXED_LENGTH + len(topic) + len(properties)
     record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -32,18 +33,18 @@ def compile_kernels() -> None:
     data = np.frombuffer(bytearray(record), np.uint8)
     decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
     assert len(decoded.columns) == 1
-    message_batch(decoded.columns)
-    column_kernels.fill_table(np.full(2, -1, np.int32), 1, np.array([0, 1], np.int32), np.zeros(1, np.uint8))
     find_own_place(data, 0, size, 0, 0)
     scan = Scan(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
     piece = Piece(PieceNeeds(consume_queue=True, index=True, index_tags=False, delays_ms=(0,)), 0)
     piece.add(scan, MappedFile(0, size, ""))
     piece.grouped(QueueFilter())
     piece_kernels.fill_table(np.full(2, -1, np.int32), np.zeros((1, piece_kernels.QUEUE), np.int64), 1)
-    window = encode_window(Window(0, size, decoded.columns), LogicNeeds())
-    batch = LogicBatch.merge(pa.Table.from_batches([window]))
-    keys, slots = batch.keys, np.zeros(1, np.int32)
+    slots, hashes, places = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
     put_entries(
         *(slots, np.zeros(1, np.bool_), np.empty(1, np.int64), 1, 0, 0),
-        *(keys.hashes, keys.offsets, keys.timestamps, np.empty((len(keys.hashes), ENTRY_SIZE), np.uint8)),
+        *(hashes, places, places, np.empty((1, ENTRY_SIZE), np.uint8)),
     )
+    if with_rows:
+        message_batch(decoded.columns)
+        column_kernels.fill_table(np.full(2, -1, np.int32), 1, np.array([0, 1], np.int32), np.zeros(1, np.uint8))
+        encode_window(Window(0, size, decoded.columns), LogicNeeds())

@@ -47,12 +47,13 @@ class SparkCluster:
         self._worker_cores = worker_cores
         self._processes: list[subprocess.Popen[bytes]] = []
         self._quotas = ExitStack()
+        self._conf = work / "conf"
         self.url = f"spark://{LOOPBACK}:{free_port()}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a driver needs beside the URL: an address that the workers reach."""
-        return {"SPARK_LOCAL_IP": LOOPBACK}
+        """What a driver needs beside the URL: an address that the workers reach, and to wait for all of them."""
+        return {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_CONF_DIR": str(self._conf)}
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -68,6 +69,11 @@ class SparkCluster:
             One of them ended, or was not ready in time.
         """
         port = self.url.rpartition(":")[2]
+        self._conf.mkdir()
+        settings = {"spark.cores.max": self._workers, "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+        (self._conf / "spark-defaults.conf").write_text(
+            "".join(f"{name} {value}\n" for name, value in settings.items())
+        )
         try:
             master = ["master.Master", "--host", LOOPBACK, "--port", port, "--webui-port", str(free_port())]
             self._start("master", master, "New state: ALIVE")
