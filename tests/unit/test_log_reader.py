@@ -139,6 +139,19 @@ def test_align_down_limit_and_split(records: list[StoredRecord], tmp_path: Path)
     assert max(span.end - span.start for span in spans[:-1]) <= 750
 
 
+def test_no_range_is_cut_in_what_a_broker_passes_over(tmp_path: Path) -> None:
+    """Behind a delay level that is no number it reads nothing more; the walk to the log's end has met good records."""
+    bad = Message("SCHEDULE_TOPIC_XXXX", properties={"DELAY": ":"})
+    _, records = write_log(tmp_path, [Message(), bad, Message(), Message()], SIZE)
+    log = reader(tmp_path, onDamage="broker", maxBytesPerPartition=50)
+    end = log.settled_end(0)
+    assert end == end_of(records)
+    first = records[1].physical_offset
+    assert log.limit(0, end, 200, None) == log.align_down(0, end - 1) == first
+    assert log.limit(first, end, 200, None) == end
+    assert [(span.start, span.end) for span in log.split(0, end)] == [(0, first), (first, end)]
+
+
 # --- identity --------------------------------------------------------------------------------------------
 
 
