@@ -21,6 +21,7 @@ from benchmarks.decoder_rates import decoder_rates
 from benchmarks.digests import Digests, differing_files, store_digests
 from benchmarks.measure import Run, Summary, as_dict, in_turn, summarize
 from benchmarks.page_cache import drop, held_in_memory
+from benchmarks.run_files import sweep
 from benchmarks.shapes import ALL, SHAPES, MadeLog, fitting, made_log
 from benchmarks.subjects import COMMAND, TAIL, BrokerCase, ReputCase
 
@@ -264,6 +265,7 @@ def main() -> None:
     given.work = given.work.resolve()
     given.work.mkdir(parents=True, exist_ok=True)
     (all_shapes if given.all else standard)(given)
+    sweep(given.work)
 
 
 if __name__ == "__main__":

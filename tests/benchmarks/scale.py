@@ -19,6 +19,7 @@ from benchmarks import machine, plots, report
 from benchmarks.bench import ONE_CORE, OTHER_BYTES, TWO_CORES, V4, Bench, Case, results_of, summaries_of
 from benchmarks.measure import Run, Summary, in_turn, split
 from benchmarks.page_cache import held_in_memory
+from benchmarks.run_files import sweep
 from benchmarks.shapes import SHAPES, MadeLog, fitting, made_log
 from benchmarks.subjects import BrokerCase, ReputCase
 
@@ -186,6 +187,7 @@ def main() -> None:
         directory = report.save(results, block, f"scale-{name}", given.work, given.docs, PAGE, title)
         if is_curve:
             plots.curves(points(found), directory / f"scale-{name}.png", f"Reput by {name}", (name, "messages/s"))
+    sweep(given.work)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from broker.rocketmq import RocketMQ
 
 from benchmarks.measure import Run
 from benchmarks.processes import Sampler, run_watched
+from benchmarks.run_files import clear
 from benchmarks.shapes import MadeLog
 
 # The heap fits the machine that is measured; the collector is the one of RocketMQ's own runbroker.sh.
@@ -65,7 +65,7 @@ class BrokerCase:
     def measure(self, log: MadeLog, work: Path) -> Result:
         """Open a store of hard links to the log's segments, so that nothing the broker does can remove them."""
         home = work / "broker"
-        shutil.rmtree(home, ignore_errors=True)
+        clear(home)
         store = home / "store"
         (store / "commitlog").mkdir(parents=True)
         for segment in log.commit_log.iterdir():
@@ -185,7 +185,7 @@ class ReputCase:
         """Run the command into an empty output."""
         output, table = work / "output", work / "messages"
         for path in (output, table):
-            shutil.rmtree(path, ignore_errors=True)
+            clear(path)
         words = self.command.words(log.store, output, table if self.has_table else None)
         words += [f"--option={name}={value}" for name, value in self._settings().items()]
         errors = work / "output.log"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import measure, page_cache, report
+from benchmarks import measure, page_cache, report, run_files
 from benchmarks.bench import Judge
 from benchmarks.digests import differing_files, file_digest, store_digests
 from benchmarks.latency import pace
@@ -374,3 +374,19 @@ def test_delays_are_from_the_store_timestamp_to_what_was_seen(tmp_path: Path) ->
 def write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
+
+
+def test_many_files_are_put_aside_until_all_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place is free at once; another run's files do not meet them."""
+    monkeypatch.setattr(run_files, "MANY", 3)
+    for number in (2, 3, 4):
+        for name in range(number):
+            (tmp_path / "output" / "a" / f"{name}").mkdir(parents=True)
+            (tmp_path / "output" / "a" / f"{name}" / "f").touch()
+        run_files.clear(tmp_path / "output")
+        assert not (tmp_path / "output").exists()
+    assert sorted(len(list(found.rglob("f"))) for found in (tmp_path / "aside").iterdir()) == [3, 4]
+    run_files.sweep(tmp_path)
+    run_files.sweep(tmp_path)
+    run_files.clear(tmp_path / "output")
+    assert list(tmp_path.iterdir()) == []
