@@ -8,26 +8,29 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 
 from pyspark import cloudpickle
 
 from reput.source.errors import EnvironmentSetupError
+from reput.streaming.tasks import Results, Tasks
 
 _PARENT_LOOKED_FOR_S = 1.0
 
 
-class ProcessTasks:
-    """`Tasks` in processes that are forks of this one, with its modules and kernels; they end with it.
+class ProcessTasks(Tasks):
+    """In processes that are forks of this one, with its modules and kernels; they end with it.
 
     To be made before other threads are, and before Spark is started.
     """
 
     def __init__(self, processes: int) -> None:
-        self.parallelism = processes
+        self._parallelism = processes
         # What is loaded before the fork would else be copied by the first collection in each process. Not collected
         # first: of what was only loaded little is garbage, and looking for it takes 0.2 s.
         gc.freeze()
@@ -47,28 +50,45 @@ class ProcessTasks:
                 process.terminate()
         self._pool.shutdown(cancel_futures=True)
 
-    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+    @property
+    def parallelism(self) -> int:
+        """See `Tasks`."""
+        return self._parallelism
+
+    def start(self, work: Callable[[int], str], count: int) -> Results:
         """See `Tasks`; `work` is pickled.
 
         Raises
         ------
         EnvironmentSetupError
-            One of the processes died.
+            One of the processes died: now, or when the results are asked for.
         """
         pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
-        pieces = [self._pool.submit(_call, pickled, number) for number in range(count)]
-        try:
+        with _told_of_deaths():
+            pieces = [self._pool.submit(_call, pickled, number) for number in range(count)]
+        return partial(_results, pieces)
+
+
+def _results(pieces: list[Future[str]]) -> list[str]:
+    try:
+        with _told_of_deaths():
             return [piece.result() for piece in pieces]
-        except BrokenProcessPool as error:
-            msg = (
-                "a process of reput died: it was killed, or the machine ran out of memory (less is needed with smaller "
-                "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
-                "sparkMaster=local[N]); run the same command again, a rebuild goes on where it was"
-            )
-            raise EnvironmentSetupError(msg) from error
-        finally:
-            for piece in pieces:
-                piece.cancel()
+    finally:
+        for piece in pieces:
+            piece.cancel()
+
+
+@contextmanager
+def _told_of_deaths() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        msg = (
+            "a process of reput died: it was killed, or the machine ran out of memory (less is needed with smaller "
+            "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
+            "sparkMaster=local[N]); run the same command again, a rebuild goes on where it was"
+        )
+        raise EnvironmentSetupError(msg) from error
 
 
 def _call(pickled: bytes, number: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.message_decoder import Verdict
 from reput.source.offset_range import limit, split
-from reput.source.range_cut import RangeCut, cut_ranges
+from reput.source.range_cut import RangeCut
 from reput.source.range_reader import DecodeOptions, Window, read_scans, read_windows
 from reput.source.record_scan import Scan
 from reput.streaming.tasks import Tasks
@@ -155,53 +155,64 @@ class Wave:
         return pa.Table.from_pylist(list(self.parts), PART_SCHEMA)
 
 
-def read_wave(
-    tasks: Tasks,
-    queue: MappedFileQueue,
-    span: tuple[int, int],
-    task: RangeTask,
-    *,
-    bytes_a_range: int,
-    bytes_a_wave: int,
-) -> Wave:
-    """Read about `bytes_a_wave` bytes of `span` from its start on; both its ends are proven places.
+class WaveRead:
+    """A wave that is being read: ranges that follow each other in the log, the first one's start proven.
 
-    Raises
-    ------
-    CorruptRecordError
-        A record in the middle of the log fails its checks, and ``onDamage`` is ``stop`` (as the text of Spark's
-        exception).
+    The last one's end is where a record ends, too, if it is not proven: as `result` says.
     """
-    start, end = span
-    cuts = cut_ranges(queue, start, end, bytes_a_range, bytes_a_wave)
-    results = _read(tasks, task, cuts)
-    while (bad := next((number for number, result in enumerate(results) if not result.is_whole), None)) is not None:
-        # Each range before it was read to where the next begins, so this one's start is proven. To its segment's
-        # last cut, the records are followed here.
-        begin = results[bad].start
-        last = max(number for number, cut in enumerate(cuts) if cut.file == cuts[bad].file)
-        stop = cuts[last].end
-        if not cuts[last].is_end_proven:
-            stop = limit(queue, begin, cuts[last].stop, max(1, stop - begin), None)
-        walked = [_proven(each) for each in split(queue, begin, stop, bytes_a_range)]
-        results[bad : last + 1] = _read(tasks, task, walked)
-        cuts[bad : last + 1] = walked
-    for result, after in zip(results, results[1:], strict=False):
-        if result.end != after.start:
-            msg = f"ranges of the log do not follow each other: one ends at {result.end}, the next is {after.start}"
-            raise SinkError(msg)
-    pieces = tuple(piece for result in results for piece in result.pieces)
-    parts = tuple(part for result in results for part in result.parts)
-    damaged = (
-        DamagedRange(**{**row, "head": bytes.fromhex(row["head"])}) for result in results for row in result.damaged
-    )
-    return Wave(start, results[-1].end, pieces, parts, tuple(damaged))
+
+    def __init__(
+        self, tasks: Tasks, queue: MappedFileQueue, cuts: Sequence[RangeCut], task: RangeTask, bytes_a_range: int
+    ) -> None:
+        self._tasks = tasks
+        self._queue = queue
+        self._cuts = list(cuts)
+        self._task = task
+        self._bytes_a_range = bytes_a_range
+        self._results = _begin(tasks, task, cuts)
+
+    @property
+    def end(self) -> int | None:
+        """Where the wave ends; None where only its result says so."""
+        return self._cuts[-1].end if self._cuts[-1].is_end_proven else None
+
+    def result(self) -> Wave:
+        """Wait for it; once.
+
+        Raises
+        ------
+        CorruptRecordError
+            A record in the middle of the log fails its checks, and ``onDamage`` is ``stop`` (as the text of Spark's
+            exception).
+        """
+        cuts, results = self._cuts, self._results()
+        while (bad := next((number for number, result in enumerate(results) if not result.is_whole), None)) is not None:
+            # Each range before it was read to where the next begins, so this one's start is proven. To its segment's
+            # last cut, the records are followed here.
+            begin = results[bad].start
+            last = max(number for number, cut in enumerate(cuts) if cut.file == cuts[bad].file)
+            stop = cuts[last].end
+            if not cuts[last].is_end_proven:
+                stop = limit(self._queue, begin, cuts[last].stop, max(1, stop - begin), None)
+            walked = [_proven(each) for each in split(self._queue, begin, stop, self._bytes_a_range)]
+            results[bad : last + 1] = _begin(self._tasks, self._task, walked)()
+            cuts[bad : last + 1] = walked
+        for result, after in zip(results, results[1:], strict=False):
+            if result.end != after.start:
+                msg = f"ranges of the log do not follow each other: one ends at {result.end}, the next is {after.start}"
+                raise SinkError(msg)
+        pieces = tuple(piece for result in results for piece in result.pieces)
+        parts = tuple(part for result in results for part in result.parts)
+        damaged = (
+            DamagedRange(**{**row, "head": bytes.fromhex(row["head"])}) for result in results for row in result.damaged
+        )
+        return Wave(results[0].start, results[-1].end, pieces, parts, tuple(damaged))
 
 
 def _proven(span: OffsetRange) -> RangeCut:
     return RangeCut(span.file, span.start, span.end, span.end, is_start_proven=True, is_end_proven=True)
 
 
-def _read(tasks: Tasks, task: RangeTask, cuts: Sequence[RangeCut]) -> list[RangeResult]:
-    results = tasks.run(lambda number: json.dumps(asdict(task(cuts[number]))), len(cuts))
-    return [RangeResult(**json.loads(result)) for result in results]
+def _begin(tasks: Tasks, task: RangeTask, cuts: Sequence[RangeCut]) -> Callable[[], list[RangeResult]]:
+    results = tasks.start(lambda number: json.dumps(asdict(task(cuts[number]))), len(cuts))
+    return lambda: [RangeResult(**json.loads(result)) for result in results()]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +19,18 @@ from reput.sinks.scratch import Scratch
 from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.wave_entries import WaveEntries
 from reput.source.log_reader import LogReader
+from reput.source.range_cut import cut_ranges
 from reput.streaming.config import PipelineConfig
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.quarantine_step import Lines, QuarantineStep
 from reput.streaming.rebuild_report import RebuildProgress
 from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.rebuild_wave import RangeTask, Wave, read_wave
+from reput.streaming.rebuild_wave import RangeTask, Wave, WaveRead
 from reput.streaming.rebuild_writers import TableWriter, WaveEffects, WaveWriter
 from reput.streaming.recovery import aligned
 from reput.streaming.tasks import Tasks
+
+_READ_AT_ONCE = 2
 
 
 class Waves:
@@ -62,14 +66,9 @@ class Waves:
 
     def run(self, start: int, end: int) -> None:
         """Do all waves of `[start, end)`, both places where records begin or end."""
-        # A wave ends where a sink does that is ahead of the others: queues and index take a wave whole or not at all.
-        # A table may end inside what is damaged by now, or is one damaged range under this onDamage.
-        ends = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks}
         with ThreadPoolExecutor(len(self._writers) + 1) as pool:
             writing: Future[None] | None = None
-            while start < end:
-                wave = self._read(start, min(stop for stop in {*ends, end} if start < stop <= end))
-                start = wave.end
+            for wave in self._waves(start, end):
                 if writing is not None:
                     writing.result()
                 writing = pool.submit(self._write, wave, pool)
@@ -78,23 +77,37 @@ class Waves:
         for writer in self._writers:
             writer.finish()
 
-    def _read(self, start: int, end: int) -> Wave:
-        began = time.monotonic()
+    def _waves(self, start: int, end: int) -> Iterator[Wave]:
+        """The waves of `[start, end)` in log order.
+
+        Where one ends in a place that is known before, the next is begun already: cores that have no range of the one
+        left read ranges of the other.
+        """
+        # A wave ends where a sink does that is ahead of the others: queues and index take a wave whole or not at all.
+        # A table may end inside what is damaged by now, or is one damaged range under this onDamage.
+        ends = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
+        reads: deque[WaveRead] = deque()
+        place: int | None = start
+        while place != end or reads:
+            while place is not None and place < end and len(reads) < _READ_AT_ONCE:
+                reads.append(self._read(place, min(stop for stop in ends if place < stop <= end)))
+                place = reads[-1].end
+            began = time.monotonic()
+            wave = reads.popleft().result()
+            self._progress.add_seconds("read", time.monotonic() - began)
+            place = wave.end if place is None and not reads else place
+            yield wave
+
+    def _read(self, start: int, end: int) -> WaveRead:
         table, decode = self._table, self._log.decode_options
         writer = None
         if table is not None:
             writer = PartWriter(str(table.path), self._config["broker"], table.end_offset, decode)
         task = RangeTask(decode, self._needs, self._wanted, self._by_window, self._scratch.directory, writer)
-        wave = read_wave(
-            self._tasks,
-            self._log.queue(),
-            (start, end),
-            task,
-            bytes_a_range=self._config["tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"],
-            bytes_a_wave=self._config["rebuildMaxBytesPerWave"],
-        )
-        self._progress.add_seconds("read", time.monotonic() - began)
-        return wave
+        queue = self._log.queue()
+        bytes_a_range = self._config["tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"]
+        cuts = cut_ranges(queue, start, end, bytes_a_range, self._config["rebuildMaxBytesPerWave"])
+        return WaveRead(self._tasks, queue, cuts, task, bytes_a_range)
 
     @property
     def _table(self) -> MessageTable | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -16,19 +18,31 @@ _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.strin
 # Each piece carries all of the work's description, so hundreds of thousands of things must not be as many pieces.
 _PIECES = 64
 _PIECES_A_CORE = 4
+# Jobs at once: waves that are read, and queues that are written meanwhile.
+_JOBS = 4
 
 Thing = TypeVar("Thing")
+Results = Callable[[], list[str]]
 
 
-class Tasks(Protocol):
+class Tasks(ABC):
     """Whatever runs pieces of work, each told its number, anywhere."""
 
     @property
+    @abstractmethod
     def parallelism(self) -> int:
         """How many pieces run at once."""
 
+    @abstractmethod
+    def start(self, work: Callable[[int], str], count: int) -> Results:
+        """Begin with `work(0)` to `work(count - 1)`, behind what was begun before; a piece may run more than once.
+
+        What is returned waits for them and gives their results, or raises what one of them raised.
+        """
+
     def run(self, work: Callable[[int], str], count: int) -> list[str]:
-        """The results of `work(0)` to `work(count - 1)`; a piece may run more than once."""
+        """The results of `work(0)` to `work(count - 1)`."""
+        return self.start(work, count)()
 
 
 def run_over(tasks: Tasks, work: Callable[[Thing], Any], things: Sequence[Thing]) -> list[Any]:
@@ -43,30 +57,36 @@ def run_over(tasks: Tasks, work: Callable[[Thing], Any], things: Sequence[Thing]
     return results
 
 
-class SerialTasks:
-    """In this process, one after the other: for what is done before processes or Spark would have started."""
+class SerialTasks(Tasks):
+    """In this process, one after the other, when they are waited for: where processes or Spark would not pay."""
 
-    parallelism = 1
-
-    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+    @property
+    def parallelism(self) -> int:
         """See `Tasks`."""
-        return [work(number) for number in range(count)]
+        return 1
+
+    def start(self, work: Callable[[int], str], count: int) -> Results:
+        """See `Tasks`."""
+        return lambda: [work(number) for number in range(count)]
 
 
-class SparkTasks:
+class SparkTasks(Tasks):
     """A Spark job for all pieces, a task for each."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._pool = ThreadPoolExecutor(_JOBS, "spark-job")
 
     @property
     def parallelism(self) -> int:
         """The cores of the executors that have come by now: on a cluster none has when Spark is ready, at least 2."""
         return int(self._spark.sparkContext.defaultParallelism)
 
-    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+    def start(self, work: Callable[[int], str], count: int) -> Results:
         """See `Tasks`; `work` is pickled."""
+        return self._pool.submit(self._run, work, count).result
 
+    def _run(self, work: Callable[[int], str], count: int) -> list[str]:
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():

@@ -10,18 +10,25 @@ from reput.streaming.config import PipelineConfig
 from reput.streaming.rebuild import Rebuild
 from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild_request import RebuildRequest
+from reput.streaming.tasks import Results, Tasks
 
 
-class LocalTasks:
-    """Runs pieces of work here, in a random order."""
+class LocalTasks(Tasks):
+    """Runs pieces of work here, in a random order, when they are waited for."""
 
-    def __init__(self, parallelism: int = 3, seed: int = 0) -> None:
-        self.parallelism = parallelism
+    def __init__(self, seed: int = 0) -> None:
         self._rng = Random(seed)
         #: How many pieces were run.
         self.count = 0
 
-    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+    @property
+    def parallelism(self) -> int:
+        return 3
+
+    def start(self, work: Callable[[int], str], count: int) -> Results:
+        return lambda: self._run(work, count)
+
+    def _run(self, work: Callable[[int], str], count: int) -> list[str]:
         order = list(range(count))
         self._rng.shuffle(order)
         self.count += count

@@ -21,20 +21,26 @@ TIMEOUT_S = 600
 MESSAGES = 23_969
 
 
-def test_two_workers_make_the_brokers_bytes(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+# Twenty ranges: work for everybody.
+TAIL = ("tail", "--available-now", "--option=maxBytesPerPartition=500k")
+REBUILD = ("rebuild", "--option=rebuildMaxBytesPerPartition=500k", "--option=rebuildMaxBytesPerWave=4m")
+
+
+@pytest.mark.parametrize("command", [TAIL, REBUILD], ids=["tail", "rebuild"])
+def test_two_workers_make_the_brokers_bytes(
+    command: tuple[str, ...], broker_store: Callable[[str], BrokerStore], tmp_path: Path
+) -> None:
     """Queues and index equal the broker's, every message has its row, and both workers had tasks."""
     store = broker_store("v4-plain")
     output, table = tmp_path / "output", tmp_path / "messages"
-    command = [
+    words = [
         str(Path(sys.executable).with_name("reput")),
-        *("tail", "--available-now", "--store", str(store.root), "--broker-conf", str(store.broker_conf)),
-        *("--output", str(output), "--table", str(table)),
-        # Twenty ranges: work for everybody.
-        *("--option=maxBytesPerPartition=500k", "--option=tableMaxBytesPerPartition=500k"),
+        *(*command, "--store", str(store.root), "--broker-conf", str(store.broker_conf)),
+        *("--output", str(output), "--table", str(table), "--option=tableMaxBytesPerPartition=500k"),
     ]
     with SparkCluster(tmp_path, workers=2) as cluster:
         done = subprocess.run(
-            [*command, f"--option=sparkMaster={cluster.url}"],
+            [*words, f"--option=sparkMaster={cluster.url}"],
             env={**os.environ, **cluster.environment},
             capture_output=True,
             text=True,

@@ -34,6 +34,7 @@ from reput.streaming.rebuild import Rebuild
 from reput.streaming.rebuild_report import RebuildProgress
 from reput.streaming.rebuild_request import RebuildRequest
 from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.tasks import Results
 
 GetStore = Callable[[str], BrokerStore]
 TOPICS = ["A", "B", "SCHEDULE_TOPIC_XXXX"]
@@ -363,14 +364,14 @@ class StoppingTasks(LocalTasks):
         super().__init__()
         self._most = most
 
-    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+    def start(self, work: Callable[[int], str], count: int) -> Results:
         def counted(number: int) -> str:
             self._most -= 1
             if self._most < 0:
                 raise StoppedError
             return work(number)
 
-        return super().run(counted, count)
+        return super().start(counted, count)
 
 
 def run_until(config: PipelineConfig, output: Path, most: int) -> bool:

@@ -37,6 +37,7 @@ from reput.source.dispatch_request import RANGE_SCHEMA, OffsetRange
 from reput.source.errors import OptionError
 from reput.source.log_reader import LogReader
 from reput.source.options import SourceOptions
+from reput.source.range_cut import cut_ranges
 from reput.source.range_reader import read_windows
 from reput.streaming import cli
 from reput.streaming.config import PipelineConfig
@@ -45,7 +46,7 @@ from reput.streaming.progress import BatchReport, ProgressReporter
 from reput.streaming.rebuild import Rebuild
 from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.rebuild_wave import RangeTask, read_wave
+from reput.streaming.rebuild_wave import RangeTask, WaveRead
 from reput.streaming.rebuild_writers import IndexWriter, QueueWriter
 from reput.streaming.tail import Tail, TailPaths
 
@@ -327,7 +328,7 @@ def dying(function: Callable[..., Any], most: int) -> Callable[..., Any]:
 def stop_and_go_on(config: PipelineConfig, output: Path, rng: Random) -> None:
     """A rebuild that dies, and the same command again; before a sink writes what was left out is put down already."""
     tasks = LocalTasks()
-    owner, name = rng.choice([(tasks, "run"), (QueueWriter, "write"), (IndexWriter, "write")])
+    owner, name = rng.choice([(tasks, "start"), (QueueWriter, "write"), (IndexWriter, "write")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, dying(getattr(owner, name), rng.randrange(5)))
         with contextlib.suppress(StoppedError), Rebuild(config, RebuildRequest(output), RebuildProgress()) as job:
@@ -400,7 +401,8 @@ def test_the_table_leaves_out_the_same(part: int, tmp_path: Path, proof: Proof) 
         task = RangeTask(reader.decode_options, None, QueueFilter(), False, root, writer)
         found: list[Any] = []
         while begin < end:
-            wave = read_wave(LocalTasks(), reader.queue(), (begin, end), task, bytes_a_range=300, bytes_a_wave=1000)
+            cuts = cut_ranges(reader.queue(), begin, end, 300, 1000)
+            wave = WaveRead(LocalTasks(), reader.queue(), cuts, task, 300).result()
             names = [part["path"] for part in wave.parts if part["path"]]
             for name in names:
                 found += pq.read_table(root / name, columns=["physical_offset"])["physical_offset"].to_pylist()
