@@ -133,16 +133,16 @@ PIPELINE_OPTIONS = (
         byte_count(1),
         _BYTES,
         2 * 1024 * 1024 * 1024,
-        "of reput rebuild: the log that is read at once, then placed and written; scratch files of two waves are about "
-        "a fifth of it, and a wave lost to a crash is read again",
+        "of reput rebuild: the log that is read at once, then placed and written; scratch files, of three waves at "
+        "most, are about a third of it, and a wave lost to a crash is read again",
     ),
     Option(
         "rebuildMaxBytesPerPartition",
         byte_count(1),
         _BYTES,
         128 * 1024 * 1024,
-        "of reput rebuild, without a table: a task's range; a wave should have several for every core, since it waits "
-        "for its last one; on a cluster, Spark's own work for a task is a tenth of a range of 64m",
+        "of reput rebuild, without a table: a task's range; a wave should have one for every core at least, and two "
+        "are read at once; on a cluster, Spark's own work for a task is a tenth of a range of 64m",
     ),
     Option(
         "sparkMaster",
