@@ -18,7 +18,7 @@ from types import TracebackType
 from pyspark import cloudpickle
 
 from reput.source.errors import EnvironmentSetupError
-from reput.streaming.tasks import Results, Tasks
+from reput.streaming.tasks import Results, Tasks, result_of
 
 _PARENT_LOOKED_FOR_S = 1.0
 
@@ -72,7 +72,7 @@ class ProcessTasks(Tasks):
 def _results(pieces: list[Future[str]]) -> list[str]:
     try:
         with _told_of_deaths():
-            return [piece.result() for piece in pieces]
+            return [result_of(piece) for piece in pieces]
     finally:
         for piece in pieces:
             piece.cancel()

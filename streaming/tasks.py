@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.strin
 # Each piece carries all of the work's description, so hundreds of thousands of things must not be as many pieces.
 _PIECES = 64
 _PIECES_A_CORE = 4
+_SIGNALS_SEEN_WITHIN_S = 1.0
 # Jobs at once: waves that are read, and queues that are written meanwhile.
 _JOBS = 4
 
@@ -57,6 +59,13 @@ def run_over(tasks: Tasks, work: Callable[[Thing], Any], things: Sequence[Thing]
     return results
 
 
+def result_of(future: Future[Thing]) -> Thing:
+    """What a future gives; a Ctrl-C that comes just before the wait begins would else be seen only at its end."""
+    while not future.done():
+        wait([future], timeout=_SIGNALS_SEEN_WITHIN_S)
+    return future.result()
+
+
 class SerialTasks(Tasks):
     """In this process, one after the other, when they are waited for: where processes or Spark would not pay."""
 
@@ -84,7 +93,7 @@ class SparkTasks(Tasks):
 
     def start(self, work: Callable[[int], str], count: int) -> Results:
         """See `Tasks`; `work` is pickled."""
-        return self._pool.submit(self._run, work, count).result
+        return partial(result_of, self._pool.submit(self._run, work, count))
 
     def _run(self, work: Callable[[int], str], count: int) -> list[str]:
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
