@@ -89,6 +89,11 @@ class LogicNeeds:
     batch_topics: frozenset[bytes] = frozenset()
     arrivals: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether queues get ConsumeQueue entries and nothing else, each message to its own queue."""
+        return not (self.ext or self.batch_topics or self.multi_dispatch)
+
 
 @dataclass
 class _Block:

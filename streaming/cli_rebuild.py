@@ -85,7 +85,9 @@ def rebuild(
         with Rebuild(settings, request, RebuildProgress(began)) as job:
             spark_log = None if verbose else job.spark_log
             committer = _COMMITTER if request.makes_table else None
-            with task_session(settings, "reput rebuild", table_master=committer, spark_log=spark_log) as session:
+            with task_session(
+                settings, "reput rebuild", table_master=committer, spark_log=spark_log, with_rows=job.makes_rows
+            ) as session:
                 report = job.run(session.tasks, session.spark)
         typer.echo(report.to_json() if as_json else report.text())
 

@@ -24,6 +24,7 @@ from reput.source.damage import STOP
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log_reader import LogReader
 from reput.source.options import SourceOptions
+from reput.streaming.broker_settings import logic_needs
 from reput.streaming.config import PipelineConfig
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
@@ -79,6 +80,11 @@ class Rebuild:
 
     def __exit__(self, *_: object) -> None:
         self._cleanup.close()
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether tasks make Arrow's rows of what they read; see ``compile_kernels``."""
+        return self._request.makes_table or not logic_needs(self._config.values, self._config.store).is_plain
 
     @property
     def spark_log(self) -> Path:

@@ -58,7 +58,7 @@ class Waves:
         needs = LogicSinks.open(config, DurableFiles(root)).needs
         queues, index = request.makes_queues(config), request.makes_index(config)
         self._needs = replace(needs, consume_queue=queues, index=index) if queues or index else None
-        self._by_window = queues and bool(needs.ext or needs.batch_topics or needs.multi_dispatch)
+        self._by_window = queues and not needs.is_plain
         self._scratch = Scratch(DurableFiles(root))
         self._scratch.clear()
         # The wave before in this run, and its last record.

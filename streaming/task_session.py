@@ -26,7 +26,13 @@ class TaskSession:
 
 @contextmanager
 def task_session(
-    config: PipelineConfig, name: str, *, table_master: str | None, spark_log: Path | None, alone: bool = False
+    config: PipelineConfig,
+    name: str,
+    *,
+    table_master: str | None,
+    spark_log: Path | None,
+    alone: bool = False,
+    with_rows: bool = True,
 ) -> Iterator[TaskSession]:
     """Start what ``sparkMaster`` says: processes of this machine for ``local[N]``, else tasks of that cluster.
 
@@ -38,6 +44,8 @@ def task_session(
         Where Spark's own messages go; None for the terminal.
     alone
         Do without further processes of this machine; a cluster is used all the same.
+    with_rows
+        Whether pieces of work make Arrow's rows; see ``compile_kernels``.
 
     Raises
     ------
@@ -50,7 +58,7 @@ def task_session(
         if processes is not None and alone:
             tasks = SerialTasks()
         elif processes is not None:
-            prepare_kernels(with_rows=table_master is not None)
+            prepare_kernels(with_rows=with_rows)
             tasks = cleanup.enter_context(ProcessTasks(processes))
         spark = None
         master = config["sparkMaster"] if tasks is None else table_master
