@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from broker.log_contents import read_records
 from broker.rocketmq import Broker, RocketMQ
 from store_compare import differing_bytes, store_files
 
@@ -35,14 +36,21 @@ CATCH_UP_SECONDS = 300.0  # a stuck tail, not a slow machine
 
 @dataclass
 class LiveResult:
-    """What a live run showed; `differences` are bytes by file, `missing` and `extra` are physical offsets."""
+    """What a live run showed.
+
+    `differences` are bytes by file. `missing` are messages without a row, acknowledged or in the log; `extra` are rows
+    of no message in the log; `doubled` are rows beyond the first of one message. A message may be in the log that no
+    producer knows of: one whose answer came too late, on a slow machine.
+    """
 
     acknowledged: int
     files: int
     differences: dict[str, int]
     missing: int
     extra: int
+    doubled: int
     rows: int
+    unanswered: str = ""
     lag_bytes: list[int] = field(default_factory=list)
     restart_seconds: float = 0.0
 
@@ -168,16 +176,19 @@ def watch(tail: LiveTail, load: Any, seconds: int) -> tuple[list[int], float]:
 def compare(
     store: Path, tail: LiveTail, sent: dict[str, Any], acks: list[Path], lag: list[int], restart: float
 ) -> LiveResult:
-    """Files byte for byte, and the table's rows against what producers had acknowledged."""
-    wanted = {json.loads(line)["physical_offset"] for file in acks for line in file.read_text().splitlines()}
+    """Files byte for byte; the table's rows against what producers had acknowledged, and against the whole log."""
+    acknowledged = {json.loads(line)["physical_offset"] for file in acks for line in file.read_text().splitlines()}
+    stored = {record.offset for record in read_records(store, {})}
     found = table_offsets(tail.table)
     return LiveResult(
         acknowledged=int(sent["acknowledged"]),
         files=len(store_files(store)),
         differences=differing_bytes(store, tail.output),
-        missing=len(wanted - set(found)),
-        extra=len(set(found) - wanted) + len(found) - len(set(found)),
+        missing=len((acknowledged | stored) - set(found)),
+        extra=len(set(found) - stored),
+        doubled=len(found) - len(set(found)),
         rows=len(found),
+        unanswered=f"{sent['failed']}: {sent['first_failure']}" if sent["failed"] else "",
         lag_bytes=lag,
         restart_seconds=restart,
     )
@@ -204,13 +215,13 @@ def main() -> None:
     given.work.mkdir(parents=True)
     result = live_run(RocketMQ(given.version), given.work.resolve(), rate=given.rate, seconds=given.seconds)
     print(f"acknowledged messages   {result.acknowledged}")
-    print(
-        f"rows in the table       {result.rows}, missing {result.missing}, beyond what was acknowledged {result.extra}"
-    )
+    print(f"no answer in time       {result.unanswered or 0}")
+    wrong = f"missing {result.missing}, extra {result.extra}, doubled {result.doubled}"
+    print(f"rows in the table       {result.rows}, {wrong}")
     print(f"files compared          {result.files}, differing bytes {sum(result.differences.values())}")
     print(f"lag in bytes            median {result.lag(50)}, p99 {result.lag(99)}, samples {len(result.lag_bytes)}")
     print(f"stopped and started     in {result.restart_seconds:.1f} s, caught up")
-    sys.exit(1 if result.differences or result.missing else 0)
+    sys.exit(1 if result.differences or result.missing or result.extra or result.doubled else 0)
 
 
 if __name__ == "__main__":
