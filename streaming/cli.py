@@ -13,6 +13,7 @@ from reput.streaming import (  # noqa: F401  isort: skip
     cli_maintenance,
     cli_verify,
     cli_quarantine,
+    cli_prepare,
 )
 from reput.streaming.cli_app import app
 

@@ -19,8 +19,13 @@ _INSTALL = (
 )
 
 
-def check_java() -> None:
+def check_java() -> str:
     """Make sure that the Java which Spark will start is there and of version 17 or later.
+
+    Returns
+    -------
+    str
+        Its path and what it says of itself, which tells it from every other one.
 
     Raises
     ------
@@ -43,3 +48,4 @@ def check_java() -> None:
         found = match[1] if match else f"no version in {answer.stderr.strip()[:80]!r}"
         msg = f"Spark needs Java {JAVA_MAJOR_MIN} or later: {java} is {found}; {_INSTALL}"
         raise EnvironmentSetupError(msg)
+    return f"{java}\n{answer.stderr}{answer.stdout}"

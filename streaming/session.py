@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.java import check_java
+from reput.streaming.spark_classes import SparkClasses, user_cache
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -39,9 +40,12 @@ _DELTA_SETTINGS = {
 }
 
 
-# In `reput tail` the JVM only plans and passes on; its optimising compiler would take the cores from the decoders.
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# JVMs only plan and pass on; their optimising compiler would take the cores from the decoders.
+_NO_OPTIMIZER = "-XX:TieredStopAtLevel=1"
 TAIL_SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    _JAVA_OPTIONS: _NO_OPTIMIZER,
+    "spark.executor.defaultJavaOptions": _NO_OPTIMIZER,  # Spark puts a user's extraJavaOptions behind them
     # Hadoop starts a `chmod` for each file that it makes, 45 ms on two busy cores. So no file of checksums beside each
     # one of Spark's checkpoint: what is in the outputs says how far they are, not the checkpoint.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
@@ -60,23 +64,29 @@ def start_session(
 ) -> SparkSession:
     """Start Spark, with Delta unless that is not needed; its own messages go to `log_file` (None: the terminal).
 
+    On this machine it starts with what ``spark_classes`` has, if that is there.
+
     Raises
     ------
     EnvironmentSetupError
         Java is missing or too old, or Spark does not start; the message names the log.
     """
-    check_java()
+    java = check_java()
     prepare_kernels()
     # The workers must be this Python, with this package, and not the first python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name need not resolve
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", driver_memory)
-    for key, value in {**_SETTINGS, **(_DELTA_SETTINGS if with_delta else {}), **(settings or {})}.items():
+    # The executors of a cluster get Delta's jars only as Spark's packages.
+    prepared = SparkClasses.of(java).settings() if master.startswith("local") else {}
+    given = {**_SETTINGS, **(_DELTA_SETTINGS if with_delta else {}), **(settings or {})}
+    options = [each[_JAVA_OPTIONS] for each in (given, prepared) if _JAVA_OPTIONS in each]
+    for key, value in {**prepared, **given, **({_JAVA_OPTIONS: " ".join(options)} if options else {})}.items():
         builder = builder.config(key, value)
     with _standard_error_to(log_file):
         try:
-            if with_delta:
+            if with_delta and not prepared:
                 from delta import configure_spark_with_delta_pip  # noqa: PLC0415  its import starts reading jars
 
                 builder = configure_spark_with_delta_pip(builder)
@@ -97,8 +107,7 @@ def prepare_kernels(*, with_rows: bool = True) -> None:
     """
     package = Path(__file__).resolve().parent.parent
     if "NUMBA_CACHE_DIR" not in os.environ and not os.access(package, os.W_OK):
-        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "reput" / "numba"
-        os.environ["NUMBA_CACHE_DIR"] = str(cache)
+        os.environ["NUMBA_CACHE_DIR"] = str(user_cache() / "numba")
     from reput.streaming.warm_up import compile_kernels  # noqa: PLC0415  numba reads its cache directory at import
 
     compile_kernels(with_rows=with_rows)

@@ -21,15 +21,22 @@ from reput.source.record_scan import Scan
 from reput.source.resync_kernels import find_own_place
 
 
+def small_record() -> bytes:
+    """A message of topic `T`, with a key and a unique key and without a body, for physical offset 0."""
+    topic, properties = b"T", b"KEYS\x01k\x02UNIQ_KEY\x01u"
+    size = FIXED_LENGTH + len(topic) + len(properties)
+    record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    record += struct.pack(">b", len(topic)) + topic + struct.pack(">h", len(properties)) + properties
+    return record
+
+
 def compile_kernels(*, with_rows: bool = True) -> None:
     """Run the pipeline's kernels over one small record, in the types that the real ones have.
 
     Without those that make Arrow's rows (``message_rows``, ``logic_window``) pandas is not loaded.
     """
-    topic, properties = b"T", b"KEYS\x01k\x02UNIQ_KEY\x01u"
-    size = FIXED_LENGTH + len(topic) + len(properties)
-    record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    record += struct.pack(">b", len(topic)) + topic + struct.pack(">h", len(properties)) + properties
+    record = small_record()
+    size = len(record)
     data = np.frombuffer(bytearray(record), np.uint8)
     decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
     assert len(decoded.columns) == 1

@@ -1,0 +1,94 @@
+"""`reput prepare`: Spark is started twice, to find Delta's jars, then to have its JVM keep the classes it needs."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from reput.source.errors import EnvironmentSetupError
+from reput.streaming import sql
+from reput.streaming.config import load_config
+from reput.streaming.java import check_java
+from reput.streaming.progress import ProgressReporter
+from reput.streaming.session import TAIL_SETTINGS, start_session
+from reput.streaming.spark_classes import SparkClasses
+from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.warm_up import small_record
+
+_SEGMENT_BYTES = 4096
+_JVM_ENDS_WITHIN_S = 600.0
+_MASTER, _MEMORY = "local[2]", "1g"
+_log = logging.getLogger("reput")
+
+
+def prepare() -> SparkClasses:
+    """Make what lets Spark start sooner, anew; see ``spark_classes``.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        Java is missing or too old, Spark does not start, Delta's jars cannot be had, or the JVM makes no archive.
+    """
+    classes = SparkClasses.of(check_java())
+    classes.archive.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="reput-prepare-") as name:
+        directory = Path(name)
+        log_file = directory / "spark.log"
+        if classes.jars() is None:
+            _log.info("looking for Delta's jars")
+            spark = start_session("reput prepare", master=_MASTER, driver_memory=_MEMORY, log_file=log_file)
+            classes.keep_jars(_resolved_jars(spark))
+            _end(spark)
+        _log.info("starting Spark with them, and having the JVM keep its classes")
+        scratch = classes.directory / f"{classes.archive.name}.{os.getpid()}"
+        options = f"{TAIL_SETTINGS['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={scratch} -Xlog:disable"
+        settings = {**TAIL_SETTINGS, "spark.driver.extraJavaOptions": options}
+        spark = start_session(
+            "reput prepare", master=_MASTER, driver_memory=_MEMORY, log_file=log_file, settings=settings
+        )
+        _rehearse(spark, directory)
+        _end(spark)
+        try:
+            scratch.replace(classes.archive)
+        except FileNotFoundError as error:
+            msg = f"the JVM made no archive of its classes: {scratch} is missing; Spark starts without, more slowly"
+            raise EnvironmentSetupError(msg) from error
+    return classes
+
+
+def _resolved_jars(spark: SparkSession) -> list[Path]:
+    names = spark.sparkContext.getConf().get("spark.jars") or ""
+    return [Path(urlsplit(name).path) for name in names.split(",") if name]
+
+
+def _rehearse(spark: SparkSession, directory: Path) -> None:
+    """What commands do, once, with a log of one message: the classes that takes are those that are kept."""
+    commit_log = directory / "store" / "commitlog"
+    commit_log.mkdir(parents=True)
+    (commit_log / f"{0:020d}").write_bytes(small_record().ljust(_SEGMENT_BYTES, b"\0"))
+    settings = load_config(directory / "store", overrides=[f"mappedFileSizeCommitLog={_SEGMENT_BYTES}"])
+    quiet = Console(file=io.StringIO())
+    paths = TailPaths(directory / "output", directory / "messages", None)
+    with Tail(settings, paths, ProgressReporter(quiet)) as job:
+        job.run(spark, available_now=True)
+    result = sql.query(spark, directory / "messages", "SELECT topic, count(*) FROM messages GROUP BY topic")
+    sql.write_result(result, "table", io.StringIO(), quiet)
+
+
+def _end(spark: SparkSession) -> None:
+    """Stop Spark and wait for its JVM, which else would outlive the session and end unheard with this process."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(_JVM_ENDS_WITHIN_S)
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001

@@ -1,0 +1,119 @@
+"""What lets Spark start in half the time: Delta's jars by name, and the JVM's archive of classes (CDS).
+
+Without them each start asks Ivy where Delta's jars are, and the JVM reads its classes out of jars, parses and checks
+them. ``prepare`` makes them, once for an environment. They are an offer, no more: where jars or Java have changed they
+are not looked at or the JVM refuses them (it compares its own version and the paths, sizes and times of all jars), and
+Spark starts as it does without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from zipfile import ZipFile
+
+import pyspark
+
+_JARS = "jars.json"
+_ARCHIVE = "classes.jsa"
+# Of Spark's launcher and of a class path: what a path must not hold to be passed on as it is.
+_UNSAFE = re.compile(r"[\"'\\:;,$\s]")
+_MODULE = "module-info"  # nearly every jar has one of its own
+
+
+@dataclass(frozen=True)
+class SparkClasses:
+    """What ``prepare`` left for one Java, Spark and Delta.
+
+    Attributes
+    ----------
+    directory
+        Where it lies; need not exist.
+    """
+
+    directory: Path
+
+    @classmethod
+    def of(cls, java: str) -> SparkClasses:
+        """Those of this environment and `java` (``check_java``), or where they would be made."""
+        facts = [java, pyspark.__version__, str(_spark_home()), version("delta-spark")]
+        name = "spark-" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+        found = [root / name for root in _roots() if (root / name).is_dir()]
+        writable = [root / name for root in _roots() if _can_be_made(root)]
+        return cls([*found, *writable, user_cache() / name][0])
+
+    @property
+    def archive(self) -> Path:
+        """The JVM's archive; need not exist."""
+        return self.directory / _ARCHIVE
+
+    def jars(self) -> list[Path] | None:
+        """The jars that Spark's own have to be joined by for Delta; None if they are not known, or not there now."""
+        try:
+            jars = [(Path(path), size) for path, size in json.loads((self.directory / _JARS).read_text())]
+            return [path for path, _ in jars] if all(path.stat().st_size == size for path, size in jars) else None
+        except (OSError, ValueError):
+            return None
+
+    def keep_jars(self, resolved: Iterable[Path]) -> None:
+        """Note the jars that Ivy found for Delta, but for those with a class that Spark has too: Spark's own wins."""
+        own = {name for path in (_spark_home() / "jars").glob("*.jar") for name in _class_files(path)}
+        jars = [(str(path), path.stat().st_size) for path in resolved if own.isdisjoint(_class_files(path))]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        scratch = self.directory / f"{_JARS}.{os.getpid()}"
+        scratch.write_text(json.dumps(jars))
+        scratch.replace(self.directory / _JARS)
+
+    def settings(self) -> dict[str, str]:
+        """Spark's settings for a JVM of this machine with Delta's classes; none where Spark has defaults of a user's.
+
+        ``spark.driver.extraJavaOptions`` is to be joined with others.
+        """
+        jars = self.jars()
+        paths = [str(path) for path in [*(jars or ()), self.archive]]
+        if jars is None or _has_defaults() or any(_UNSAFE.search(path) for path in paths):
+            return {}
+        settings = {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
+        if self.archive.exists():
+            # The JVM would tell on standard output that it refuses an archive.
+            options = f"-XX:SharedArchiveFile={self.archive} -Xlog:disable -Xlog:all=warning:stderr"
+            settings["spark.driver.extraJavaOptions"] = options
+        return settings
+
+
+def user_cache() -> Path:
+    """Where reput keeps what it can make again, for this user."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "reput"
+
+
+def _roots() -> Iterator[Path]:
+    if sys.prefix != sys.base_prefix:  # gone with the virtual environment that it is for
+        yield Path(sys.prefix) / "cache" / "reput"
+    yield user_cache()
+
+
+def _can_be_made(path: Path) -> bool:
+    if not path.exists():
+        return _can_be_made(path.parent)
+    return path.is_dir() and os.access(path, os.W_OK)
+
+
+def _spark_home() -> Path:
+    return Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
+
+
+def _has_defaults() -> bool:
+    directory = Path(os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf")
+    return (directory / "spark-defaults.conf").exists()
+
+
+def _class_files(jar: Path) -> list[str]:
+    with ZipFile(jar) as archive:
+        return [name for name in archive.namelist() if name.endswith(".class") and _MODULE not in name]

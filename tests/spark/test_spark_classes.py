@@ -1,0 +1,19 @@
+"""The session of the tests starts with what `reput prepare` made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from reput.streaming.java import check_java
+from reput.streaming.spark_classes import SparkClasses
+
+
+def test_the_jvm_takes_the_archive(spark: SparkSession) -> None:
+    """It maps only one that is of this Java and of these jars."""
+    classes = SparkClasses.of(check_java())
+    assert classes.archive.exists(), "'reput prepare' was not run; make test does"
+    context: Any = spark.sparkContext
+    assert str(classes.archive) in Path(f"/proc/{context._gateway.proc.pid}/maps").read_text()
