@@ -19,14 +19,13 @@ from reput.streaming import sql
 from reput.streaming.config import load_config
 from reput.streaming.java import check_java
 from reput.streaming.progress import ProgressReporter
-from reput.streaming.session import TAIL_SETTINGS, start_session
+from reput.streaming.session import JAVA_OPTIONS, TAIL_SETTINGS, start_session
 from reput.streaming.spark_classes import SparkClasses
 from reput.streaming.tail import Tail, TailPaths
 from reput.streaming.warm_up import small_record
 
 _SEGMENT_BYTES = 4096
 _JVM_ENDS_WITHIN_S = 600.0
-_MASTER, _MEMORY = "local[2]", "1g"
 _log = logging.getLogger("reput")
 
 
@@ -39,30 +38,44 @@ def prepare() -> SparkClasses:
         Java is missing or too old, Spark does not start, Delta's jars cannot be had, or the JVM makes no archive.
     """
     classes = SparkClasses.of(check_java())
+    if refusal := classes.refusal():
+        raise EnvironmentSetupError(refusal)
+    try:
+        classes.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make {classes.directory}: {error.strerror}; set XDG_CACHE_HOME to a directory of yours"
+        raise EnvironmentSetupError(msg) from error
     classes.archive.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="reput-prepare-") as name:
-        directory = Path(name)
-        log_file = directory / "spark.log"
         if classes.jars() is None:
             _log.info("looking for Delta's jars")
-            spark = start_session("reput prepare", master=_MASTER, driver_memory=_MEMORY, log_file=log_file)
+            spark = _start(Path(name))
             classes.keep_jars(_resolved_jars(spark))
             _end(spark)
         _log.info("starting Spark with them, and having the JVM keep its classes")
-        scratch = classes.directory / f"{classes.archive.name}.{os.getpid()}"
-        options = f"{TAIL_SETTINGS['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={scratch} -Xlog:disable"
-        settings = {**TAIL_SETTINGS, "spark.driver.extraJavaOptions": options}
-        spark = start_session(
-            "reput prepare", master=_MASTER, driver_memory=_MEMORY, log_file=log_file, settings=settings
-        )
+        _make_archive(classes, Path(name))
+    return classes
+
+
+def _make_archive(classes: SparkClasses, directory: Path) -> None:
+    scratch = classes.archive.with_suffix(f".{os.getpid()}")
+    try:
+        spark = _start(directory, f"-XX:ArchiveClassesAtExit={scratch} -Xlog:disable")
         _rehearse(spark, directory)
         _end(spark)
-        try:
-            scratch.replace(classes.archive)
-        except FileNotFoundError as error:
+        if not scratch.exists():
             msg = f"the JVM made no archive of its classes: {scratch} is missing; Spark starts without, more slowly"
-            raise EnvironmentSetupError(msg) from error
-    return classes
+            raise EnvironmentSetupError(msg)
+        scratch.replace(classes.archive)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _start(directory: Path, java_options: str = "") -> SparkSession:
+    options = f"{TAIL_SETTINGS[JAVA_OPTIONS]} {java_options}"
+    settings = {**TAIL_SETTINGS, JAVA_OPTIONS: options}
+    log_file = directory / "spark.log"
+    return start_session("reput prepare", master="local[2]", driver_memory="1g", log_file=log_file, settings=settings)
 
 
 def _resolved_jars(spark: SparkSession) -> list[Path]:

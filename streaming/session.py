@@ -39,12 +39,11 @@ _DELTA_SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
-
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # JVMs only plan and pass on; their optimising compiler would take the cores from the decoders.
 _NO_OPTIMIZER = "-XX:TieredStopAtLevel=1"
 TAIL_SETTINGS = {
-    _JAVA_OPTIONS: _NO_OPTIMIZER,
+    JAVA_OPTIONS: _NO_OPTIMIZER,
     "spark.executor.defaultJavaOptions": _NO_OPTIMIZER,  # Spark puts a user's extraJavaOptions behind them
     # Hadoop starts a `chmod` for each file that it makes, 45 ms on two busy cores. So no file of checksums beside each
     # one of Spark's checkpoint: what is in the outputs says how far they are, not the checkpoint.
@@ -81,8 +80,8 @@ def start_session(
     # The executors of a cluster get Delta's jars only as Spark's packages.
     prepared = SparkClasses.of(java).settings() if master.startswith("local") else {}
     given = {**_SETTINGS, **(_DELTA_SETTINGS if with_delta else {}), **(settings or {})}
-    options = [each[_JAVA_OPTIONS] for each in (given, prepared) if _JAVA_OPTIONS in each]
-    for key, value in {**prepared, **given, **({_JAVA_OPTIONS: " ".join(options)} if options else {})}.items():
+    options = [each[JAVA_OPTIONS] for each in (given, prepared) if JAVA_OPTIONS in each]
+    for key, value in {**prepared, **given, **({JAVA_OPTIONS: " ".join(options)} if options else {})}.items():
         builder = builder.config(key, value)
     with _standard_error_to(log_file):
         try:

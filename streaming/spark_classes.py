@@ -35,7 +35,7 @@ class SparkClasses:
     Attributes
     ----------
     directory
-        Where it lies; need not exist.
+        Where it lies, or would; need not exist.
     """
 
     directory: Path
@@ -63,22 +63,31 @@ class SparkClasses:
             return None
 
     def keep_jars(self, resolved: Iterable[Path]) -> None:
-        """Note the jars that Ivy found for Delta, but for those with a class that Spark has too: Spark's own wins."""
+        """Note (in `directory`) the jars that Ivy found for Delta, but for those with a class that Spark has too.
+
+        Spark's own wins, as it does over packages.
+        """
         own = {name for path in (_spark_home() / "jars").glob("*.jar") for name in _class_files(path)}
         jars = [(str(path), path.stat().st_size) for path in resolved if own.isdisjoint(_class_files(path))]
-        self.directory.mkdir(parents=True, exist_ok=True)
         scratch = self.directory / f"{_JARS}.{os.getpid()}"
         scratch.write_text(json.dumps(jars))
         scratch.replace(self.directory / _JARS)
 
+    def refusal(self) -> str | None:
+        """Why Spark is not given them, made or not; None if it is."""
+        if defaults := _defaults():
+            return f"{defaults} is there, and may say otherwise: Spark starts by that alone"
+        if unsafe := [path for path in [*(self.jars() or ()), self.archive] if _UNSAFE.search(str(path))]:
+            return f"{unsafe[0]} has a character that Spark's options cannot hold; see XDG_CACHE_HOME"
+        return None
+
     def settings(self) -> dict[str, str]:
-        """Spark's settings for a JVM of this machine with Delta's classes; none where Spark has defaults of a user's.
+        """Spark's settings for a JVM of this machine with Delta's classes; none where there is a `refusal`.
 
         ``spark.driver.extraJavaOptions`` is to be joined with others.
         """
         jars = self.jars()
-        paths = [str(path) for path in [*(jars or ()), self.archive]]
-        if jars is None or _has_defaults() or any(_UNSAFE.search(path) for path in paths):
+        if jars is None or self.refusal():
             return {}
         settings = {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         if self.archive.exists():
@@ -109,9 +118,9 @@ def _spark_home() -> Path:
     return Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
 
 
-def _has_defaults() -> bool:
-    directory = Path(os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf")
-    return (directory / "spark-defaults.conf").exists()
+def _defaults() -> Path | None:
+    path = Path(os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf") / "spark-defaults.conf"
+    return path if path.exists() else None
 
 
 def _class_files(jar: Path) -> list[str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from reput.streaming.java import check_java
 from reput.streaming.spark_classes import SparkClasses
+
+pytestmark = pytest.mark.spark
 
 
 def test_the_jvm_takes_the_archive(spark: SparkSession) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from typer.testing import CliRunner
 
+from reput.streaming import cli
 from reput.streaming.spark_classes import SparkClasses
 
 # What is in them beside `module-info.class`.
@@ -44,6 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def classes(home: Path) -> SparkClasses:
     """With jars and an archive."""
     made = SparkClasses.of("java 17")
+    made.directory.mkdir(parents=True)
     ivy = home.parent / "ivy"
     ivy.mkdir()
     for name, content in RESOLVED.items():
@@ -93,6 +96,7 @@ def test_a_users_own_defaults_of_spark_are_left_alone(
     (home / "conf").mkdir()
     (home / "conf" / "spark-defaults.conf").write_text("spark.driver.extraClassPath /opt/mine.jar\n")
     assert classes.settings() == {}
+    assert "spark-defaults.conf" in str(classes.refusal())
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert classes.settings() != {}
 
@@ -103,9 +107,21 @@ def test_a_path_that_spark_would_read_otherwise_is_not_given_to_it(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home.parent / name))
     classes = SparkClasses.of("java 17")
+    classes.directory.mkdir(parents=True)
     classes.keep_jars([])
     classes.archive.write_bytes(b"archive")
     assert classes.settings() == {}
+    assert str(classes.archive) in str(classes.refusal())
+
+
+def test_prepare_says_why_it_would_be_of_no_use(home: Path) -> None:
+    """Instead of making 200 MB that nothing looks at."""
+    (home / "conf").mkdir()
+    (home / "conf" / "spark-defaults.conf").touch()
+    result = CliRunner().invoke(cli.app, ["prepare"])
+    assert result.exit_code == 1
+    assert "spark-defaults.conf is there" in result.stderr
+    assert not (home.parent / "cache").exists()
 
 
 def test_java_refuses_an_archive_that_is_none_and_starts(classes: SparkClasses) -> None:
