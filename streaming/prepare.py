@@ -46,21 +46,23 @@ def prepare() -> SparkClasses:
         msg = f"cannot make {classes.directory}: {error.strerror}; set XDG_CACHE_HOME to a directory of yours"
         raise EnvironmentSetupError(msg) from error
     classes.archive.unlink(missing_ok=True)
+    log_file = classes.directory / "spark.log"  # stays where something fails
     with tempfile.TemporaryDirectory(prefix="reput-prepare-") as name:
         if classes.jars() is None:
             _log.info("looking for Delta's jars")
-            spark = _start(Path(name))
+            spark = _start(log_file)
             classes.keep_jars(_resolved_jars(spark))
             _end(spark)
         _log.info("starting Spark with them, and having the JVM keep its classes")
-        _make_archive(classes, Path(name))
+        _make_archive(classes, log_file, Path(name))
+    log_file.unlink(missing_ok=True)
     return classes
 
 
-def _make_archive(classes: SparkClasses, directory: Path) -> None:
+def _make_archive(classes: SparkClasses, log_file: Path, directory: Path) -> None:
     scratch = classes.archive.with_suffix(f".{os.getpid()}")
     try:
-        spark = _start(directory, f"-XX:ArchiveClassesAtExit={scratch} -Xlog:disable")
+        spark = _start(log_file, f"-XX:ArchiveClassesAtExit={scratch} -Xlog:disable")
         _rehearse(spark, directory)
         _end(spark)
         if not scratch.exists():
@@ -71,10 +73,9 @@ def _make_archive(classes: SparkClasses, directory: Path) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def _start(directory: Path, java_options: str = "") -> SparkSession:
+def _start(log_file: Path, java_options: str = "") -> SparkSession:
     options = f"{TAIL_SETTINGS[JAVA_OPTIONS]} {java_options}"
     settings = {**TAIL_SETTINGS, JAVA_OPTIONS: options}
-    log_file = directory / "spark.log"
     return start_session("reput prepare", master="local[2]", driver_memory="1g", log_file=log_file, settings=settings)
 
 

@@ -40,7 +40,7 @@ class LiveResult:
 
     `differences` are bytes by file. `missing` are messages without a row, acknowledged or in the log; `extra` are rows
     of no message in the log; `doubled` are rows beyond the first of one message. A message may be in the log that no
-    producer knows of: one whose answer came too late, on a slow machine.
+    producer knows of: one of the `unanswered`, whose answer came too late, on a slow machine.
     """
 
     acknowledged: int
@@ -50,7 +50,8 @@ class LiveResult:
     extra: int
     doubled: int
     rows: int
-    unanswered: str = ""
+    unanswered: int
+    first_failure: str | None
     lag_bytes: list[int] = field(default_factory=list)
     restart_seconds: float = 0.0
 
@@ -149,7 +150,8 @@ def live_run(rocketmq: RocketMQ, work: Path, *, rate: int, seconds: int) -> Live
             tail.stop()
         finally:
             tail.kill()
-    sent["acknowledged"] += first["acknowledged"]
+    for count in ("acknowledged", "failed"):
+        sent[count] += first[count]
     return compare(broker.store, tail, sent, [first_acks, acks], lag, restart)
 
 
@@ -188,7 +190,8 @@ def compare(
         extra=len(set(found) - stored),
         doubled=len(found) - len(set(found)),
         rows=len(found),
-        unanswered=f"{sent['failed']}: {sent['first_failure']}" if sent["failed"] else "",
+        unanswered=int(sent["failed"]),
+        first_failure=sent["first_failure"],
         lag_bytes=lag,
         restart_seconds=restart,
     )
@@ -215,7 +218,7 @@ def main() -> None:
     given.work.mkdir(parents=True)
     result = live_run(RocketMQ(given.version), given.work.resolve(), rate=given.rate, seconds=given.seconds)
     print(f"acknowledged messages   {result.acknowledged}")
-    print(f"no answer in time       {result.unanswered or 0}")
+    print(f"unanswered              {result.unanswered} {result.first_failure or ''}")
     wrong = f"missing {result.missing}, extra {result.extra}, doubled {result.doubled}"
     print(f"rows in the table       {result.rows}, {wrong}")
     print(f"files compared          {result.files}, differing bytes {sum(result.differences.values())}")
