@@ -42,7 +42,9 @@ def add_records(
     delays_ms: Any,
     known_row: int,
     known_code: int,
+    is_located: bool,
     spans: Any,
+    tags_codes: Any,
     state: Any,
     with_queues: bool,
     table: Any,
@@ -67,8 +69,9 @@ def add_records(
         Delay levels in milliseconds, level 1 first.
     known_row, known_code
         A record whose numbers the reference decoder judged to be good, and its tags code; -1 for none.
-    spans
-        Scratch, int32[1, LOCATED, 2].
+    is_located, spans, tags_codes
+        Whether ``RecordColumns.spans`` and ``tags_code`` are there, of good records; else scratch, int32[1, LOCATED, 2]
+        and int64[1].
     table, queues, topics
         int32[a power of two, at least twice the queues], the number of the queue or -1; int64[queues, QUEUE]; uint8.
     numbers, entries, queue_offsets
@@ -83,13 +86,16 @@ def add_records(
         at = record[0, rk.AT]
         sys_flag = load_i32(data, at + _SYS_FLAG_AT)
         timestamp = load_i64(data, at + _STORE_TIMESTAMP_AT + (_V6_EXTRA if sys_flag & _BORN_V6 else 0))
-        pk.locate_properties(data, record, 0, spans)
-        tags_code, is_good = pk.tags_code(data, record, 0, spans, timestamp, delays_ms)
-        if row == known_row:
-            tags_code = known_code
-        elif not (is_good and pk.inner_batch(data, 0, spans)[2]):
-            return row, ODD_NUMBER
-        if with_index and state[KEYS] + keys_most(spans[0, pk.KEYS, 1]) > key_hashes.size:
+        own = row if is_located else 0
+        if not is_located:
+            pk.locate_properties(data, record, 0, spans)
+            tags_codes[0], is_good = pk.tags_code(data, record, 0, spans, timestamp, delays_ms)
+            if row == known_row:
+                tags_codes[0] = known_code
+            elif not (is_good and pk.inner_batch(data, 0, spans)[2]):
+                return row, ODD_NUMBER
+        located = spans[own : own + 1]
+        if with_index and state[KEYS] + keys_most(located[0, pk.KEYS, 1]) > key_hashes.size:
             return row, NO_ROOM
         if with_queues and is_queued(sys_flag):
             queue_id = load_i32(data, at + _QUEUE_ID_AT)
@@ -101,12 +107,12 @@ def add_records(
             queues[queue, COUNT] += 1
             numbers[entry] = queue
             queue_offsets[entry] = load_i64(data, at + _QUEUE_OFFSET_AT)
-            put_entry(entries, entry, place + at, record[0, rk.SIZE], tags_code)
+            put_entry(entries, entry, place + at, record[0, rk.SIZE], tags_codes[own])
             state[ENTRIES] = entry + 1
         if with_index:
             count = state[KEYS]
             state[KEYS] = put_keys(
-                *(data, record, 0, spans, sys_flag, place + at, timestamp, with_tags),
+                *(data, record, 0, located, sys_flag, place + at, timestamp, with_tags),
                 *(count, key_hashes, key_offsets, key_timestamps),
             )
         if state[MESSAGES] == 0:

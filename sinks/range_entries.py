@@ -103,7 +103,7 @@ class Piece:
         self._needs = needs
         self._start = self._end = start
         self._delays = np.array(needs.delays_ms, np.int64)
-        self._spans = np.empty((1, len(pk.LOCATED), 2), np.int32)
+        self._spans, self._tags_codes = np.empty((1, len(pk.LOCATED), 2), np.int32), np.empty(1, np.int64)
         self._state = np.zeros(kernels.STATE, np.int64)
         self._queues = np.empty((_QUEUES, kernels.QUEUE), np.int64)
         self._table = np.full(2 * _QUEUES, -1, np.int32)
@@ -138,8 +138,11 @@ class Piece:
         self._end = scan.stop
 
     def _add(self, scan: Scan, first: int, known_row: int, known_code: int) -> tuple[int, int]:
+        columns = scan.columns
+        spans, codes = (columns.spans, columns.tags_code) if columns else (self._spans, self._tags_codes)
         row, cause = kernels.add_records(
-            *(scan.data, scan.parts, first, scan.start, self._delays, known_row, known_code, self._spans, self._state),
+            *(scan.data, scan.parts, first, scan.start, self._delays, known_row, known_code),
+            *(columns is not None, spans, codes, self._state),
             *(self._needs.consume_queue, self._table, self._queues, self._topics),
             *(self._numbers, self._entries, self._queue_offsets),
             *(self._needs.index, self._needs.index_tags, self._hashes, self._offsets, self._timestamps),

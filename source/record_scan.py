@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reput.source import record_kernels as rk
-from reput.source.batch_decoder import Bytes, Int64s, records_max
+from reput.source.batch_decoder import Bytes, Int64s, RecordColumns, records_max
 from reput.source.byte_kernels import load_i32
 from reput.source.dledger_entry import ENTRY_SIZE_AT
 from reput.source.errors import DataLossError
@@ -27,7 +27,8 @@ class Scan:
     `parts` (int64[n, PARTS]) points into `data`; both are valid until the next scan is asked for. UNDERFLOW says
     that only the window ended. `frame` is the segment's: places of the log are those of the records' frames.
 
-    A damaged range that is passed over is a scan without records, whose verdict is the one on its `start`.
+    A damaged range that is passed over is a scan without records, whose verdict is the one on its `start`. `columns` are
+    those of the records, where somebody decoded them.
     """
 
     data: Bytes
@@ -36,6 +37,7 @@ class Scan:
     stop: int
     verdict: Verdict
     frame: int
+    columns: RecordColumns | None = None
 
     def __len__(self) -> int:
         return len(self.parts)

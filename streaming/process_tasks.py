@@ -18,6 +18,7 @@ from types import TracebackType
 from pyspark import cloudpickle
 
 from reput.source.errors import EnvironmentSetupError
+from reput.source.worker_process import keep_freed_memory
 from reput.streaming.tasks import Results, Tasks, result_of
 
 _PARENT_LOOKED_FOR_S = 1.0
@@ -99,6 +100,7 @@ def _call(pickled: bytes, number: int) -> str:
 def _begin(parent: int) -> None:
     """Leave Ctrl-C to the parent, and end when it is gone: a fork of a killed process would wait for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
 
     def watch() -> None:
         while os.getppid() == parent:

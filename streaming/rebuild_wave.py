@@ -129,7 +129,7 @@ def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[
 
 def _scan(window: Window, frame: int) -> Scan:
     columns = window.columns
-    return Scan(columns.data, columns.place, columns.parts, window.end, Verdict.MESSAGE, frame)
+    return Scan(columns.data, columns.place, columns.parts, window.end, Verdict.MESSAGE, frame, columns)
 
 
 @dataclass(frozen=True)

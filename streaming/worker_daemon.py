@@ -20,8 +20,10 @@ def main() -> None:
         import pandas as pd  # noqa: F401, PLC0415  pyspark's Arrow serializers load it in the first task
         import pyspark.worker  # noqa: F401, PLC0415
 
+        from reput.source.worker_process import keep_freed_memory  # noqa: PLC0415
         from reput.streaming.warm_up import compile_kernels  # noqa: PLC0415
 
+        keep_freed_memory()
         compile_kernels()
     gc.collect()
     gc.freeze()
