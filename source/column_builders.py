@@ -144,53 +144,46 @@ class KeyTexts(Texts):
         return pa.ListArray.from_arrays(self._row_ends.array(), self.array(), type=kind)
 
 
-class RepeatedTexts:
-    """Texts that repeat: each once, and its number where it stands; an empty one is null."""
+class TextNumbers:
+    """Texts, each once, numbered in the order of their first appearance: what kernels look up and add to.
+
+    Attributes
+    ----------
+    count
+        How many there are; kernels tell their callers.
+    table, ends, data
+        As ``column_kernels.number_spans`` has them.
+    """
 
     def __init__(self) -> None:
-        self._codes = Values(np.int32)
-        self._count = 0
-        self._ends = np.zeros(_FIRST_SIZE + 1, np.int32)
-        self._bytes = np.empty(16 * _FIRST_SIZE, np.uint8)
-        self._table = np.full(2 * _FIRST_SIZE, -1, np.int32)
+        self.count = 0
+        self.table = np.full(2 * _FIRST_SIZE, -1, np.int32)
+        self.ends = np.zeros(_FIRST_SIZE + 1, np.int32)
+        self.data = np.empty(16 * _FIRST_SIZE, np.uint8)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all texts."""
-        return int(self._ends[self._count])
+        return int(self.ends[self.count])
 
-    def add(self, data: Bytes, starts: Int64s, sizes: Int64s) -> None:
-        """Add the spans of `data`; contiguous int64."""
-        codes, first = self._codes.reserve(len(starts))[self._codes.size :], 0
-        while True:
-            first, self._count = ck.number_spans(
-                data, starts, sizes, first, codes, self._table, self._count, self._ends, self._bytes
-            )
-            if first == len(starts):
-                break
-            self._grow(int(sizes[first]))
-        self._codes.size += len(starts)
-
-    def _grow(self, size: int) -> None:
+    def grow(self, size: int) -> None:
         """Double what has no room for one more text of `size` bytes."""
-        if self._count + 1 == len(self._ends):
-            self._ends = np.append(self._ends, np.empty(len(self._ends) - 1, np.int32))
-        if 2 * (self._count + 1) > len(self._table):
-            self._table = np.full(2 * len(self._table), -1, np.int32)
-            ck.fill_table(self._table, self._count, self._ends, self._bytes)
-        if self.size_bytes + size + WORD > len(self._bytes):
-            self._bytes = np.append(self._bytes, np.empty(len(self._bytes) + size, np.uint8))
+        if self.count + 1 == len(self.ends):
+            self.ends = np.append(self.ends, np.empty(len(self.ends) - 1, np.int32))
+        if 2 * (self.count + 1) > len(self.table):
+            self.table = np.full(2 * len(self.table), -1, np.int32)
+            ck.fill_table(self.table, self.count, self.ends, self.data)
+        if self.size_bytes + size + WORD > len(self.data):
+            self.data = np.append(self.data, np.empty(len(self.data) + size, np.uint8))
 
     def clear(self) -> None:
         """Forget all."""
-        self._codes.clear()
-        self._table.fill(-1)
-        self._count = 0
+        self.table.fill(-1)
+        self.count = 0
 
-    def numbered(self) -> tuple[Int32s, pa.Array]:
-        """The number of each text, -1 for an empty one; the texts, each once."""
-        texts = _utf8(self._ends[: self._count + 1], self._bytes[: self.size_bytes])
-        codes: Int32s = self._codes.filled
+    def coded(self, codes: Int32s) -> tuple[Int32s, pa.Array]:
+        """The numbers `codes` of texts as Java decodes them, and these; a negative number stays."""
+        texts = _utf8(self.ends[: self.count + 1], self.data[: self.size_bytes])
         if texts.type != pa.string():  # bytes that differ may be one text to Java
             encoded = _java_text(texts).dictionary_encode()
             codes, texts = np.append(encoded.indices.to_numpy(), np.int32(-1))[codes], encoded.dictionary
@@ -198,13 +191,51 @@ class RepeatedTexts:
 
     def spans(self) -> list[bytes]:
         """The bytes of each text, in the order of their numbers."""
-        ends, data = self._ends[: self._count + 1].tolist(), self._bytes[: self.size_bytes].tobytes()
+        ends, data = self.ends[: self.count + 1].tolist(), self.data[: self.size_bytes].tobytes()
         return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+
+
+class RepeatedTexts:
+    """Texts that repeat: each once, and its number where it stands; an empty one is null."""
+
+    def __init__(self) -> None:
+        self._codes = Values(np.int32)
+        self._texts = TextNumbers()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all texts, each once."""
+        return self._texts.size_bytes
+
+    def add(self, data: Bytes, starts: Int64s, sizes: Int64s) -> None:
+        """Add the spans of `data`; contiguous int64."""
+        codes, first, texts = self._codes.reserve(len(starts))[self._codes.size :], 0, self._texts
+        while True:
+            first, texts.count = ck.number_spans(
+                data, starts, sizes, first, codes, texts.table, texts.count, texts.ends, texts.data
+            )
+            if first == len(starts):
+                break
+            texts.grow(int(sizes[first]))
+        self._codes.size += len(starts)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._codes.clear()
+        self._texts.clear()
+
+    def numbered(self) -> tuple[Int32s, pa.Array]:
+        """The number of each text, -1 for an empty one; the texts, each once."""
+        return self._texts.coded(self._codes.filled)
+
+    def spans(self) -> list[bytes]:
+        """The bytes of each text, in the order of their numbers."""
+        return self._texts.spans()
 
     def array(self, texts: pa.Array | None = None) -> pa.Array:
         """All texts, or what `texts` has in the place of each of `spans`; encoded as a dictionary if they are text."""
         codes, known = (self._codes.filled, texts) if texts is not None else self.numbered()
-        if not self._count:
+        if not self._texts.count:
             return pa.nulls(len(codes), TEXT if known.type == pa.string() else known.type)
         indices = numbers(np.maximum(codes, 0), codes >= 0)
         return pa.DictionaryArray.from_arrays(indices, known) if known.type == pa.string() else known.take(indices)
@@ -215,35 +246,46 @@ class Properties:
 
     def __init__(self) -> None:
         self._row_ends = Ends()
-        self._names, self._values = RepeatedTexts(), Texts()
+        self._names, self._codes = TextNumbers(), Values(np.int32)
+        self._value_ends, self._values = Ends(), Values(np.uint8)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all names, each once, and of all values."""
-        return self._names.size_bytes + self._values.size_bytes
+        return self._names.size_bytes + self._values.size
 
     def add(self, data: Bytes, parts: Int64s) -> None:
         """Add the properties of each record of `parts`."""
+        sizes, names = parts[:, PROPERTIES_SIZE], self._names
         # An item takes four bytes with its separators, the last one three.
-        most = int((parts[:, PROPERTIES_SIZE] // 4 + 1).sum())
-        names, values = np.empty((2, most), np.int64), np.empty((2, most), np.int64)
-        count = ck.list_properties(data, parts, self._row_ends.reserve_from_last(len(parts)), names, values)
+        most = int((sizes // 4 + 1).sum())
+        row_ends, codes = self._row_ends.reserve_from_last(len(parts)), self._codes.reserve(most)[self._codes.size :]
+        value_ends, values = self._value_ends.reserve_from_last(most), self._values.reserve(int(sizes.sum()) + WORD)
+        first = 0
+        while True:
+            first, count, names.count = ck.add_properties(
+                *(data, parts, first, row_ends, codes),
+                *(names.table, names.count, names.ends, names.data, value_ends, values),
+            )
+            if first == len(parts):
+                break
+            names.grow(int(sizes[first]))
         self._row_ends.size += len(parts)
-        self._names.add(data, names[0, :count], names[1, :count])
-        self._values.add(data, values[0, :count], values[1, :count])
+        self._codes.size += count
+        self._value_ends.size += count
+        self._values.size = self._value_ends.last
 
     def clear(self) -> None:
         """Forget all."""
-        self._row_ends.clear()
-        self._names.clear()
-        self._values.clear()
+        for column in (self._row_ends, self._names, self._codes, self._value_ends, self._values):
+            column.clear()
 
     def maps(self, kind: pa.DataType) -> pa.Array:
         """The properties of each record."""
-        codes, texts = self._names.numbered()
+        codes, texts = self._names.coded(self._codes.filled)
         codes, row_ends, kept = codes.copy(), self._row_ends.filled.copy(), np.empty(len(codes), np.int64)
         count = ck.keep_last(row_ends, codes, np.full(len(texts), -1, np.int64), kept)
-        items = self._values.array()
+        items = _java_text(_utf8(self._value_ends.filled, self._values.filled))
         if count < len(codes):
             items = items.take(numbers(kept[:count]))
         keys = pa.DictionaryArray.from_arrays(numbers(codes[:count]), texts)

@@ -67,6 +67,33 @@ def _hash(data: Any, at: int, size: int) -> int:
     return np.int64((code * _FACTOR) >> np.uint64(32))
 
 
+@inlined
+def _is_text(data: Any, at: int, size: int, ends: Any, out: Any, number: int) -> bool:
+    begin = ends[number]
+    return ends[number + 1] - begin == size and spans_equal(data, at, out, begin, size)
+
+
+@inlined
+def _slot_of(data: Any, at: int, size: int, table: Any, ends: Any, out: Any) -> int:
+    """The slot of a text's number, or the free one that it would get."""
+    slot = _hash(data, at, size) & (table.size - 1)
+    while table[slot] >= 0 and not _is_text(data, at, size, ends, out, table[slot]):
+        slot = (slot + 1) & (table.size - 1)
+    return slot
+
+
+@inlined
+def _has_room(size: int, table: Any, count: int, ends: Any, out: Any) -> bool:
+    return count + 1 < ends.size and 2 * (count + 1) <= table.size and ends[count] + size + WORD <= out.size
+
+
+@inlined
+def _put_text(data: Any, at: int, size: int, table: Any, slot: int, count: int, ends: Any, out: Any) -> None:
+    table[slot] = count
+    _copy(data, at, size, out, ends[count])
+    ends[count + 1] = ends[count] + size
+
+
 @kernel
 def number_spans(
     data: Any, starts: Any, sizes: Any, first: int, codes: Any, table: Any, count: int, ends: Any, out: Any
@@ -93,23 +120,13 @@ def number_spans(
         if size == 0:
             codes[row] = -1
             continue
-        slot = _hash(data, at, size) & (table.size - 1)
-        number = np.int64(table[slot])
-        while number >= 0 and not (
-            ends[number + 1] - ends[number] == size and spans_equal(data, at, out, ends[number], size)
-        ):
-            slot = (slot + 1) & (table.size - 1)
-            number = np.int64(table[slot])
-        if number < 0:
-            to = ends[count]
-            if count + 1 == ends.size or 2 * (count + 1) > table.size or to + size + WORD > out.size:
+        slot = _slot_of(data, at, size, table, ends, out)
+        if table[slot] < 0:
+            if not _has_room(size, table, count, ends, out):
                 return row, count
-            number = np.int64(count)
-            table[slot] = number
-            _copy(data, at, size, out, to)
+            _put_text(data, at, size, table, slot, count, ends, out)
             count += 1
-            ends[count] = to + size
-        codes[row] = number
+        codes[row] = table[slot]
     return starts.size, count
 
 
@@ -148,38 +165,82 @@ def list_keys(data: Any, starts: Any, sizes: Any, row_ends: Any, ends: Any, out:
 
 
 @kernel
-def list_properties(data: Any, parts: Any, row_ends: Any, names: Any, values: Any) -> int:
-    """Find name and value of every property; the rules are ``message_properties.parse_properties``'s.
+def add_properties(
+    data: Any,
+    parts: Any,
+    first: int,
+    row_ends: Any,
+    codes: Any,
+    table: Any,
+    count: int,
+    ends: Any,
+    out: Any,
+    value_ends: Any,
+    values: Any,
+) -> tuple[int, int, int]:
+    """Number the name of every property, and copy its value; the rules are ``message_properties.parse_properties``'s.
+
+    Records mostly have the names of the one before in the same order, so that is what a name is compared with first.
 
     Parameters
     ----------
+    first
+        The row to begin with.
     row_ends
         int32[n + 1], counts the items row by row, from `row_ends[0]` on.
-    names, values
-        int64[2, m], starts and sizes of these rows' items. m must be enough for all: no record has more than a quarter
-        of its properties' bytes, rounded up.
+    codes, value_ends, values
+        int32[m], the name's number for each of these rows' items; of their values what `gather` leaves, `value_ends`
+        int32[m + 1]. m must be enough for all: no record has more than a quarter of its properties' bytes, rounded up.
+    table, count, ends, out
+        Of the names, see `number_spans`.
 
     Returns
     -------
-    How many items these rows have; a name may be there more than once.
+    The first row that there was no room for, or the end; how many items these rows have before it, a name maybe more
+    than once; how many numbers there are.
     """
-    count = 0
-    for row in range(parts.shape[0]):
+    item = np.int64(row_ends[first] - row_ends[0])
+    to = np.int64(value_ends[item])
+    before = 0  # items of the row before
+    for row in range(first, parts.shape[0]):
+        begin = item
         at = parts[row, PROPERTIES]
         end = at + parts[row, PROPERTIES_SIZE]
         while at < end:
-            name_end = find_either(data, at, end, _NAME_END, _ITEM_END)
-            if name_end == end or data[name_end] == _ITEM_END:
-                at = name_end + 1
-                continue
+            number = np.int64(-1)
+            if before > 0:
+                guess = codes[item - before]
+                name_end = at + ends[guess + 1] - ends[guess]
+                if (
+                    name_end < end
+                    and data[name_end] == _NAME_END
+                    and spans_equal(data, at, out, ends[guess], name_end - at)
+                ):
+                    number = np.int64(guess)
+            if number < 0:
+                name_end = find_either(data, at, end, _NAME_END, _ITEM_END)
+                if name_end == end or data[name_end] == _ITEM_END:
+                    at = name_end + 1
+                    continue
             stop = find_byte(data, name_end + 1, end, _ITEM_END)
             if name_end > at and name_end + 1 < stop:
-                names[0, count], names[1, count] = at, name_end - at
-                values[0, count], values[1, count] = name_end + 1, stop - name_end - 1
-                count += 1
+                if number < 0:
+                    slot = _slot_of(data, at, name_end - at, table, ends, out)
+                    if table[slot] < 0:
+                        if not _has_room(name_end - at, table, count, ends, out):
+                            return row, begin, count
+                        _put_text(data, at, name_end - at, table, slot, count, ends, out)
+                        count += 1
+                    number = np.int64(table[slot])
+                codes[item] = number
+                _copy(data, name_end + 1, stop - name_end - 1, values, to)
+                to += stop - name_end - 1
+                item += 1
+                value_ends[item] = to
             at = stop + 1
-        row_ends[row + 1] = row_ends[0] + count
-    return count
+        before = item - begin
+        row_ends[row + 1] = row_ends[0] + item
+    return parts.shape[0], item, count
 
 
 @kernel

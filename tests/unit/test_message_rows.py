@@ -127,7 +127,7 @@ for messages in LOGS.values():
     rows.batch()
     rows.clear()
 assert before == compiled(), (before, compiled())
-assert before["fill_table"] == before["number_spans"] == 1
+assert before["fill_table"] == before["number_spans"] == before["add_properties"] == 1
 """
     tests = str(Path(__file__).resolve().parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, *sys.path])}
