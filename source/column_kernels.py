@@ -201,7 +201,7 @@ def add_properties(
     """
     item = np.int64(row_ends[first] - row_ends[0])
     to = np.int64(value_ends[item])
-    before = 0  # items of the row before
+    before = np.int64(0)  # items of the row before
     for row in range(first, parts.shape[0]):
         begin = item
         at = parts[row, PROPERTIES]

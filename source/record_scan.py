@@ -27,8 +27,8 @@ class Scan:
     `parts` (int64[n, PARTS]) points into `data`; both are valid until the next scan is asked for. UNDERFLOW says
     that only the window ended. `frame` is the segment's: places of the log are those of the records' frames.
 
-    A damaged range that is passed over is a scan without records, whose verdict is the one on its `start`. `columns` are
-    those of the records, where somebody decoded them.
+    A damaged range that is passed over is a scan without records, whose verdict is the one on its `start`. `columns`
+    are those of the records, where somebody decoded them.
     """
 
     data: Bytes

@@ -307,16 +307,23 @@ MUTANTS = (
     _mutant(
         "texts whose hashes meet are one text",
         "source/column_kernels.py",
-        " == size and spans_equal(data, at, out, ends[number], size)\n",
+        " == size and spans_equal(data, at, out, begin, size)\n",
         " == size\n",
         f"{ROWS}::test_windows_make_the_rows_of_the_log",
     ),
     _mutant(
         "rows of the group before are numbered on",
         "source/column_builders.py",
-        "        self._table.fill(-1)\n        self._count = 0\n",
-        "        self._count = 0\n",
+        "        self.table.fill(-1)\n        self.count = 0\n",
+        "        self.count = 0\n",
         f"{ROWS}::test_windows_make_the_rows_of_the_log",
+    ),
+    _mutant(
+        "a name that begins with that of the record before is taken for it",
+        "source/column_kernels.py",
+        "                    and data[name_end] == _NAME_END\n",
+        "",
+        "unit/test_message_columns.py::test_names_are_told_apart_in_each_byte",
     ),
     _mutant(
         "a name that comes twice keeps its first value",
@@ -324,6 +331,20 @@ MUTANTS = (
         "                count += 1\n            kept[place] = item\n",
         "                count += 1\n                kept[place] = item\n",
         f"{ROWS}::test_windows_make_the_rows_of_the_log",
+    ),
+    _mutant(
+        "a part leaves its rows to the next one",
+        "source/message_rows.py",
+        "        self._message_ids.clear()\n",
+        "",
+        "unit/test_message_file.py::test_parts_one_after_the_other_share_memory_and_no_row",
+    ),
+    _mutant(
+        "of records decoded before, all have the properties of the first",
+        "sinks/piece_kernels.py",
+        "own = row if is_located else 0\n",
+        "own = 0\n",
+        "unit/test_range_entries.py::test_records_that_are_decoded_for_the_table_make_the_same_pieces",
     ),
     _mutant(
         "large texts fill a row group without end",

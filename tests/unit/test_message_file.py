@@ -16,6 +16,7 @@ from unit.logs import end_of, varied_messages, write_log
 from reput.sinks import message_file
 from reput.sinks.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA, PartWriter
 from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange
+from reput.source.errors import ReputError
 from reput.source.message_columns import message_batch
 from reput.source.range_reader import DecodeOptions, read_windows
 
@@ -69,6 +70,23 @@ def test_rows_are_read_as_decoded(name: str, tmp_path: Path) -> None:
         assert pa.types.is_nested(field.type) or found.schema.field(field.name).type == field.type
     assert expected.to_pylist() == found.to_pylist()
     assert (len(LOGS[name]), (tmp_path / "table" / row["path"]).stat().st_size) == (row["messages"], row["size_bytes"])
+
+
+def test_parts_one_after_the_other_share_memory_and_no_row(tmp_path: Path) -> None:
+    """The next one has the rows' arrays of the one before; not of one that failed, which has rows in them."""
+    message_file._spare_rows.clear()
+    for number, name in enumerate(LOGS):
+        row, expected = written(tmp_path / name, tmp_path / "table", LOGS[name])
+        assert expected.to_pylist() == pq.read_table(tmp_path / "table" / row["path"]).to_pylist()
+        assert len(message_file._spare_rows) == 1
+        if number == 2:
+            queue, records = write_log(tmp_path / "failing", varied_messages(5), 1 << 20)
+            path = Path(queue.files[0].path)
+            path.write_bytes(path.read_bytes()[: records[4].physical_offset + 4] + bytes(100))
+            span = OffsetRange(0, end_of(records), queue.files[0])
+            with pytest.raises(ReputError):
+                PartWriter(str(tmp_path / "table"), "broker-a", 0, DecodeOptions()).write(span)
+            assert message_file._spare_rows == []
 
 
 @pytest.mark.usefixtures("sizes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from reput.source.errors import CorruptRecordError, EnvironmentSetupError
 from reput.streaming.process_tasks import ProcessTasks
 
 _GONE_WITHIN_S = 10.0
+_A_RANGES_BYTES = [megabytes * 1024 * 1024 for megabytes in (1, 2, 4, 8, 16, 16, 8, 4, 2, 1)]
 
 
 def test_results_are_in_order_whatever_the_work_closes_over() -> None:
@@ -48,6 +50,20 @@ def test_an_error_arrives_as_it_was_and_nothing_goes_on(tmp_path: Path) -> None:
             tasks.run(fail, 10_000)
         assert tasks.run(str, 2) == ["0", "1"]
     assert 4 <= len(list(tmp_path.iterdir())) < 10_000
+
+
+def test_memory_that_is_freed_stays_with_the_process() -> None:
+    """What a range took is there for the next one, and no page of it is cleared again."""
+
+    def faults(_: int) -> str:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(3):
+            [bytearray(size) for size in _A_RANGES_BYTES]
+        return str(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+    with ProcessTasks(1) as tasks:
+        first, *others = map(int, tasks.run(faults, 4))
+    assert first > 2 * sum(others)
 
 
 def test_a_process_that_dies_is_told() -> None:

@@ -12,12 +12,20 @@ from rebuild_runner import rebuild
 from record_writer import Message
 from sink_runner import SMALL, dispatch_store, no_fsync
 from store_compare import differing_bytes
-from unit.logs import write_log
+from unit.logs import end_of, write_log
 from unit.outputs import config_of, messages_of
 
 from reput.sinks import piece_kernels, range_entries
+from reput.sinks.array_file import read_arrays
+from reput.sinks.logic_window import LogicNeeds
+from reput.sinks.message_file import PartWriter
+from reput.sinks.range_entries import QueueFilter
 from reput.source.errors import CorruptRecordError
+from reput.source.range_cut import RangeCut
+from reput.source.range_reader import DecodeOptions
+from reput.streaming import rebuild_wave
 from reput.streaming.config import PipelineConfig
+from reput.streaming.rebuild_wave import RangeTask
 
 # Java's Integer.parseInt takes any digits.
 ODD_NUMBERS = ["\N{FULLWIDTH DIGIT TWO}", "+\N{ARABIC-INDIC DIGIT THREE}", "1\N{DEVANAGARI DIGIT ZERO}"]
@@ -64,6 +72,29 @@ def test_odd_numbers_and_little_room_change_no_byte(tmp_path: Path, monkeypatch:
     assert differing_bytes(tmp_path / "tail", tmp_path / "out") == {}
     assert stops.count(piece_kernels.ODD_NUMBER) > 50
     assert stops.count(piece_kernels.NO_ROOM) > 50
+
+
+def test_records_that_are_decoded_for_the_table_make_the_same_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their properties and tags codes are taken as they were found; windows of a few records, arrays that grow."""
+    for name in ("_ENTRIES", "_KEYS", "_QUEUES", "_TOPIC_BYTES"):
+        monkeypatch.setattr(range_entries, name, 1)
+    monkeypatch.setattr(rebuild_wave, "TABLE_WINDOW_BYTES", 2000)
+    queue, records = write_log(tmp_path / "commitlog", odd_messages(Random(8), 300), 1 << 20)
+    cut = RangeCut(queue.files[0], 0, end_of(records), end_of(records), is_start_proven=True, is_end_proven=True)
+    writer = PartWriter(str(tmp_path), "broker-a", 0, DecodeOptions())
+    results = [
+        RangeTask(DecodeOptions(), LogicNeeds(index_tags=True), QueueFilter(), False, tmp_path, part_writer)(cut)
+        for part_writer in (None, writer)
+    ]
+    plain, with_table = ({**result.pieces[0]} for result in results)
+    assert [part["messages"] for part in results[1].parts] == [300]
+    arrays, same = (read_arrays(Path(piece.pop("scratch"))) for piece in (plain, with_table))
+    assert plain == with_table
+    assert {name: values.tolist() for name, values in arrays.items()} == {
+        name: values.tolist() for name, values in same.items()
+    }
 
 
 @pytest.mark.parametrize("delay", ["x", "-", "2147483648"])
