@@ -323,7 +323,7 @@ MUTANTS = (
         "source/column_kernels.py",
         "                    and data[name_end] == _NAME_END\n",
         "",
-        "unit/test_message_columns.py::test_names_are_told_apart_in_each_byte",
+        f"{ROWS}::test_windows_make_the_rows_of_the_log",
     ),
     _mutant(
         "a name that comes twice keeps its first value",

@@ -19,6 +19,11 @@ from unit.test_message_file import MALFORMED
 from reput.source.column_builders import Properties, RepeatedTexts, Texts
 from reput.source.message_rows import ENCODED_SCHEMA, MessageRows
 
+# Names that begin with the one in the same place of the record before, and more or fewer of them.
+LIKE_NAMES = [
+    Message(properties={"name"[: 1 + (i + place) % 4] + str(place) * (i % 3): f"v{i}" for place in range(i % 7)})
+    for i in range(200)
+]
 NEW_NAMES = [
     Message(topic=f"T{i % 700}", properties={"TAGS": f"t{i}" * (1 + i % 40), f"n{i}": f"v{i}", "KEYS": f"a b{i}"})
     for i in range(1500)
@@ -28,6 +33,7 @@ LOGS = {
     "more texts than there was room for": NEW_NAMES,
     "bytes that are one text to Java": [Message(properties=MALFORMED[i % 3]) for i in range(60)],
     "one name twice in a record": [Message(properties=b"a\x01%d\x02b\x012\x02a\x013" % (i % 5)) for i in range(40)],
+    "names that are almost those of the record before": LIKE_NAMES,
     "no properties": [Message() for _ in range(30)],
 }
 
