@@ -139,7 +139,7 @@ class Piece:
 
     def _add(self, scan: Scan, first: int, known_row: int, known_code: int) -> tuple[int, int]:
         columns = scan.columns
-        spans, codes = (columns.spans, columns.tags_code) if columns else (self._spans, self._tags_codes)
+        spans, codes = (self._spans, self._tags_codes) if columns is None else (columns.spans, columns.tags_code)
         row, cause = kernels.add_records(
             *(scan.data, scan.parts, first, scan.start, self._delays, known_row, known_code),
             *(columns is not None, spans, codes, self._state),
