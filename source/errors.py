@@ -10,12 +10,21 @@ ReputError
 ├── OutputError              an output that cannot be written, or is not ours to write
 │   └── StoreLockedError     a broker or another reput works on the same output
 ├── SinkError                files of an output that contradict the progress recorded for them
-└── EnvironmentSetupError    Java, Spark or a package that is missing or too old
+├── EnvironmentSetupError    Java, Spark or a package that is missing or too old
+└── TransientError           a fault that may pass by itself: the same command may succeed later
+
+An error's `exit_code` is what the command ends with. A supervisor starts reput again after `TRY_AGAIN` alone: after
+the others a person must look.
 """
 
 from __future__ import annotations
 
 import re
+from typing import ClassVar, Final
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+TRY_AGAIN: Final = 75  # EX_TEMPFAIL of sysexits.h
 
 # An error raised in one of Spark's Python processes arrives as the text of its traceback.
 _REMOTE = re.compile(r"^reput\.[\w.]*\.(\w+Error): (.+)", re.MULTILINE)
@@ -24,9 +33,13 @@ _REMOTE = re.compile(r"^reput\.[\w.]*\.(\w+Error): (.+)", re.MULTILINE)
 class ReputError(Exception):
     """Base of every error that reput raises on purpose; the command line prints it as one line."""
 
+    exit_code: ClassVar[int] = FAILED
+
 
 class OptionError(ReputError):
     """An option is unknown, or its value is outside what it allows."""
+
+    exit_code = WRONG_USAGE
 
 
 class StoreError(ReputError):
@@ -63,6 +76,12 @@ class SinkError(ReputError):
 
 class EnvironmentSetupError(ReputError):
     """Something the machine must provide is missing or too old."""
+
+
+class TransientError(ReputError):
+    """A fault that may pass by itself, such as a process that died or a full disk; nothing was lost."""
+
+    exit_code = TRY_AGAIN
 
 
 def remote_error(error: BaseException) -> tuple[str, str] | None:

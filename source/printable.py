@@ -1,0 +1,33 @@
+"""Text of strangers, such as topics, keys and properties, made harmless for a terminal, a log and JSON.
+
+A producer chooses this text. Control characters would move the cursor, change colours or write to the clipboard
+(ESC, C1), and bidirectional marks would show another order of characters than there is.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable
+
+# Control (C0, DEL, C1), format (bidirectional marks, zero width), surrogates, line and paragraph separators.
+_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def printable(text: str) -> str:
+    r"""`text` on one line, with each unsafe character as Python writes it: ``\x1b``, ``\u202e``, ``\n``."""
+    return _escaped(text, lambda character: character.encode("unicode_escape").decode("ascii"))
+
+
+def printable_json(value: object, *, default: Callable[[object], object] | None = None) -> str:
+    """JSON on one line whose unsafe characters are escapes of JSON, so that a reader gets the same value."""
+    text = json.dumps(value, default=default, ensure_ascii=False)
+    return _escaped(text, lambda character: json.dumps(character)[1:-1])
+
+
+def _escaped(text: str, escape: Callable[[str], str]) -> str:
+    if text.isprintable():  # the most, and quickly told
+        return text
+    return "".join(
+        escape(character) if unicodedata.category(character) in _UNSAFE_CATEGORIES else character for character in text
+    )
