@@ -16,7 +16,7 @@ import numpy as np
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.consume_queue_ext import ConsumeQueueExt
 from reput.sinks.consume_queue_ext_format import MAX_ADDR
-from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_pre_blank
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import ExtUnits, LogicBatch, QueueEntries
 from reput.sinks.queue_admission import QueueAdmission
@@ -135,7 +135,7 @@ class ConsumeQueue(Queue):
 
     def adopt(self, units: Units) -> bool:
         """See ``Queue.adopt``."""
-        real = np.flatnonzero(units["msg_size"] != PRE_BLANK["msg_size"])
+        real = np.flatnonzero(~is_pre_blank(units))
         if not len(real):
             return False
         last = units[int(real[-1])]

@@ -22,7 +22,7 @@ from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import consume_queue_ext_directory
 from reput.source.batch_decoder import Int64s
 from reput.source.errors import OptionError, SinkError
-from reput.source.mapped_file_queue import FILE_NAME_DIGITS, file_name, open_for_reading
+from reput.source.mapped_file_queue import file_name, is_file_name, open_for_reading
 
 MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT = 48 * 1024 * 1024
 _SETTING = "mappedFileSizeConsumeQueueExt"
@@ -213,7 +213,7 @@ class ConsumeQueueExt:
         found = []
         with os.scandir(directory) as entries:
             for entry in entries:
-                if not (len(entry.name) == FILE_NAME_DIGITS and entry.name.isdecimal() and entry.name.isascii()):
+                if not is_file_name(entry.name):
                     continue
                 size, begin = entry.stat(follow_symlinks=False).st_size, int(entry.name)
                 if size not in (0, self._file_size) or begin % self._file_size:

@@ -18,6 +18,21 @@ assert CQ_STORE_UNIT_SIZE == 20
 # Fills the front of a queue's first file when the queue begins in its middle (``ConsumeQueue#fillPreBlank``).
 PRE_BLANK = np.array((0, 0x7FFFFFFF, 0), dtype=ENTRY)
 
+
+def is_written(units: Any) -> Any:
+    """Which units (`ENTRY`[n]) count in ``ConsumeQueue#recover``, bool[n]."""
+    return (units["physical_offset"] >= 0) & (units["msg_size"] > 0)
+
+
+def is_pre_blank(units: Any) -> Any:
+    """Which units (`ENTRY`[n]) are exactly `PRE_BLANK`, bool[n]."""
+    return (
+        (units["physical_offset"] == PRE_BLANK["physical_offset"])
+        & (units["msg_size"] == PRE_BLANK["msg_size"])
+        & (units["tags_code"] == PRE_BLANK["tags_code"])
+    )
+
+
 # Odd, its bits half ones: the golden ratio's.
 _MIXER = 0x9E3779B97F4A7C15
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reput.sinks.consume_queue_ext_format import is_ext_addr
-from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_pre_blank
 from reput.sinks.store_path import consume_queue_directory
 from reput.source.errors import SinkError
 from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
@@ -187,7 +187,7 @@ def _min_offset(files: tuple[MappedFile, ...], min_phy_offset: int, max_offset: 
         if last_offset < min_phy_offset and file is not files[-1]:
             continue
         entries = _read_all(file)
-        alive = (entries["physical_offset"] >= min_phy_offset) & (entries != PRE_BLANK)
+        alive = (entries["physical_offset"] >= min_phy_offset) & ~is_pre_blank(entries)
         if alive.any():
             return min(file.file_from_offset // CQ_STORE_UNIT_SIZE + int(alive.argmax()), max_offset)
     return max_offset

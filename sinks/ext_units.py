@@ -16,10 +16,10 @@ from reput.sinks.consume_queue_ext_format import CqExtUnit, is_ext_addr, skip_un
 from reput.sinks.finding import Difference, Findings
 from reput.sinks.logic_batch import ExtUnits
 from reput.sinks.queue_files import Units
-from reput.sinks.queue_on_disk import is_file_name, names_in
+from reput.sinks.queue_on_disk import names_in
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import consume_queue_ext_directory
-from reput.source.mapped_file_queue import file_name, open_for_reading
+from reput.source.mapped_file_queue import file_name, is_file_name, open_for_reading
 
 _READ_BYTES = 256 * 1024
 _UNIT_BYTES_MAX = 2**16

@@ -13,7 +13,7 @@ import numpy as np
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.sparse_file import data_extents
 from reput.source.errors import SinkError
-from reput.source.mapped_file_queue import FILE_NAME_DIGITS, file_name
+from reput.source.mapped_file_queue import file_name, is_file_name
 
 Units = np.ndarray[Any, Any]
 
@@ -63,7 +63,7 @@ class QueueFiles:
         found = []
         with os.scandir(self._files.root.joinpath(*self._kind.directory(topic, queue_id))) as entries:
             for entry in entries:
-                if not (len(entry.name) == FILE_NAME_DIGITS and entry.name.isdecimal()):
+                if not is_file_name(entry.name):
                     continue
                 size = entry.stat(follow_symlinks=False).st_size
                 # A crash may leave a file without its size: it has no entry, which makes it one to drop.

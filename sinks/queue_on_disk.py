@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank, is_written
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import CONSUME_QUEUE, consume_queue_directory, consume_queue_file
 from reput.source.errors import SinkError
-from reput.source.mapped_file_queue import FILE_NAME_DIGITS
+from reput.source.mapped_file_queue import is_file_name
 
 Entries = np.ndarray[Any, Any]
 
@@ -92,24 +92,9 @@ class QueueOnDisk:
         return end // CQ_STORE_UNIT_SIZE
 
 
-def is_written(units: Entries) -> Any:
-    """Which units count in ``ConsumeQueue#recover``."""
-    return (units["physical_offset"] >= 0) & (units["msg_size"] > 0)
-
-
-def is_pre_blank(units: Entries) -> Any:
-    """Which units only fill the front of a queue's first file."""
-    return units["msg_size"] == PRE_BLANK["msg_size"]
-
-
 def leading(flags: Any) -> int:
     """How many of `flags` are true before the first that is not."""
     return len(flags) if flags.all() else int(np.argmin(flags))
-
-
-def is_file_name(name: str) -> bool:
-    """Whether a file of a queue may be called so: 20 digits, where it begins."""
-    return len(name) == FILE_NAME_DIGITS and name.isdecimal() and name.isascii()
 
 
 def names_in(directory: Path) -> list[str]:

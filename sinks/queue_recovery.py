@@ -17,17 +17,10 @@ import numpy as np
 
 from reput.sinks.consume_queue import rounded_file_size
 from reput.sinks.consume_queue_ext_format import MAX_ADDR
-from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank, is_written
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
-from reput.sinks.queue_on_disk import (
-    Entries,
-    QueueOnDisk,
-    is_pre_blank,
-    is_written,
-    leading,
-    load_queues_on_disk,
-)
+from reput.sinks.queue_on_disk import Entries, QueueOnDisk, leading, load_queues_on_disk
 from reput.source.batch_decoder import Int64s
 from reput.source.errors import SinkError
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.sinks.consume_queue_format import PRE_BLANK
+from reput.sinks.consume_queue_format import is_pre_blank, is_written
 from reput.sinks.queue_files import QueueKind, Units
-from reput.sinks.queue_on_disk import is_file_name, names_in
+from reput.sinks.queue_on_disk import leading, names_in
 from reput.sinks.sparse_file import data_extents
-from reput.source.mapped_file_queue import file_name, open_for_reading
+from reput.source.mapped_file_queue import file_name, is_file_name, open_for_reading
 
 _READ_UNITS = 50_000
 
@@ -128,22 +128,9 @@ class QueueUnits:
         for file in reversed(self.files):
             first = file // self.unit_size
             units = self.read(first, self.file_size // self.unit_size)
-            good = (units["physical_offset"] >= 0) & (units["msg_size"] > 0) & ~is_blank(units)
-            count = (
-                len(good) if good.all() else int(np.argmin((units["physical_offset"] >= 0) & (units["msg_size"] > 0)))
-            )
-            real = np.flatnonzero(good[:count])
+            units = units[: leading(is_written(units))]
+            real = np.flatnonzero(~is_pre_blank(units))
             if len(real):
                 last = units[int(real[-1])]
                 return int(last["physical_offset"]) + int(last["msg_size"])
         return 0
-
-
-def is_blank(units: Units) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which units are exactly those that fill the front of a queue's first file (bool[n])."""
-    blank: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        (units["physical_offset"] == PRE_BLANK["physical_offset"])
-        & (units["msg_size"] == PRE_BLANK["msg_size"])
-        & (units["tags_code"] == PRE_BLANK["tags_code"])
-    )
-    return blank

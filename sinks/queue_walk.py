@@ -11,12 +11,13 @@ import numpy as np
 
 from reput.sinks.batch_consume_queue import BatchConsumeQueue
 from reput.sinks.consume_queue import KIND, ConsumeQueue
+from reput.sinks.consume_queue_format import is_pre_blank
 from reput.sinks.ext_units import ext_problem, note_ext_units
 from reput.sinks.finding import FIRST_MAX, Difference, Findings
 from reput.sinks.logic_batch import ExtUnits, QueueEntries
 from reput.sinks.queue_files import Units
 from reput.sinks.queue_sink import Placement, Queue
-from reput.sinks.queue_units import QueueUnits, is_blank
+from reput.sinks.queue_units import QueueUnits
 from reput.sinks.verify_queue import QueueSettings, QueueTally, units_agree
 from reput.source.errors import SinkError
 
@@ -85,13 +86,13 @@ class QueueWalk:
         expected: Units = placement.entries.view(kind.unit)[:, 0]
         if self.first is None:
             # Blanks that the queue begins with are the front's.
-            self.first = begin + int(np.count_nonzero(is_blank(expected))) if kind is KIND else begin
+            self.first = begin + int(np.count_nonzero(is_pre_blank(expected))) if kind is KIND else begin
         found = self._units.read(begin, len(expected))
         rows = self._rows(expected, incoming)
         aligned = replace(incoming, ext=_select(incoming.ext, rows))
         agrees = units_agree(found, expected, aligned, self._ext)
         # Units that fill the front are looked at with what else stands before the first entry.
-        wrong = np.flatnonzero(~agrees & ~is_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
+        wrong = np.flatnonzero(~agrees & ~is_pre_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
         for row in wrong.tolist():
             if len(self._findings.first) >= FIRST_MAX:
                 missing = int(np.count_nonzero(found["msg_size"][wrong[wrong >= row]] == 0))
@@ -116,7 +117,7 @@ class QueueWalk:
         kind, text = "entry_changed", f"{self._name}, entry {number}: {self._fields(found, expected, ext, row)}"
         if not found.tobytes().strip(b"\0"):
             kind, text = "entry_missing", f"{self._name}, entry {number} is missing: its record is at {place}"
-        elif self._units.kind is KIND and is_blank(found)[0]:
+        elif self._units.kind is KIND and is_pre_blank(found)[0]:
             kind = "entry_missing"
             text = f"{self._name}, entry {number} is missing, its place is filled: its record is at {place}"
         elif "ConsumeQueueExt" in text:
@@ -154,7 +155,7 @@ def expired_front(units: QueueUnits, least: int) -> tuple[int, int]:
     first = units.files[0] // units.unit_size
     number, last, has_entries = first, 0, False
     for begin, block in units.blocks(first, (units.files[-1] + units.file_size) // units.unit_size):
-        blanks = is_blank(block)
+        blanks = is_pre_blank(block)
         expired = (block["physical_offset"] >= 0) & (block["physical_offset"] < least) & (block["msg_size"] > 0)
         leading = expired | blanks
         count = len(block) if leading.all() else int(np.argmin(leading))

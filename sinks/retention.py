@@ -10,17 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.consume_queue_ext_format import is_ext_addr, un_decorate
-from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, is_pre_blank, is_written
 from reput.sinks.index_format import HEADER_SIZE, IndexHeader
-from reput.sinks.queue_on_disk import (
-    QueueOnDisk,
-    is_file_name,
-    is_pre_blank,
-    is_written,
-    leading,
-    names_in,
-)
+from reput.sinks.queue_on_disk import QueueOnDisk, leading, names_in
 from reput.sinks.store_path import INDEX, consume_queue_ext_file, index_file, is_index_file_name
+from reput.source.mapped_file_queue import is_file_name
 
 Parts = tuple[str, ...]
 

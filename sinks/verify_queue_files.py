@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from reput.sinks.consume_queue import KIND
-from reput.sinks.consume_queue_format import PRE_BLANK
+from reput.sinks.consume_queue_format import PRE_BLANK, is_pre_blank
 from reput.sinks.finding import Difference, Findings
 from reput.sinks.queue_files import Units
-from reput.sinks.queue_on_disk import is_file_name
-from reput.sinks.queue_units import QueueUnits, is_blank
+from reput.sinks.queue_units import QueueUnits
 from reput.sinks.verify_queue import QueueTally
+from reput.source.mapped_file_queue import is_file_name
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _check_front(units: QueueUnits, first: int | None, log: LogLimits, findings:
     for at, block in units.blocks(begin, stop):
         expired, blank = _is_expired(block, log), np.zeros(len(block), bool)
         if units.kind is KIND:
-            blank = is_blank(block)
+            blank = is_pre_blank(block)
         good = expired | blank
         number = at + len(block)
         if first is None and not good.all():

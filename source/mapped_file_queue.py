@@ -27,6 +27,11 @@ def file_name(offset: int) -> str:
     return f"{offset:0{FILE_NAME_DIGITS}d}"
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a mapped file may be called so: 20 ASCII digits, the offset of its first byte."""
+    return len(name) == FILE_NAME_DIGITS and name.isdecimal() and name.isascii()
+
+
 @dataclass(frozen=True, order=True)
 class MappedFile:
     """One segment: the place of its first byte, its size in bytes, its path.
@@ -162,7 +167,7 @@ def _segments(directory: Path) -> Iterator[MappedFile]:
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if not (len(entry.name) == FILE_NAME_DIGITS and entry.name.isdecimal() and entry.name.isascii()):
+                if not is_file_name(entry.name):
                     _log.warning("ignored %r in %s: not a segment's name", entry.name, directory)
                     continue
                 with suppress(FileNotFoundError):  # expired between the listing and now

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from _pytest.mark import ParameterSet
 from model import index_file_contents
+from record_writer import Message
 from sink_runner import MEMORY, SinkRun, files_below, index_contents, no_fsync, places, queue_files
 from unit.outputs import (
     SPOILERS,
@@ -86,6 +87,25 @@ def test_one_thing_happened(spoil: Spoiler, seed: int) -> None:
         output = Output.make(Path(directory), rng, done=rng.choice([1.0, 1.0, 0.6]))
         spoil(output, rng)
         recover_and_check(output)
+
+
+@pytest.mark.parametrize("at", range(40, 60))
+def test_a_changed_byte_in_the_front_of_a_queue(at: int, tmp_path: Path) -> None:
+    """A queue that begins in the middle of its first file has units in front that must be exactly those."""
+    with no_fsync():
+        output = Output(tmp_path, [])
+        output.write_log([Message(topic="Late", queue_id=0, queue_offset=offset) for offset in range(3, 9)])
+        with SinkRun(output.out, output.settings) as run:
+            run.write(output.batches()(0, places(output.records)[-1]))
+        output.check()
+        (first, *_) = sorted((output.out / "consumequeue" / "Late" / "0").iterdir())
+        content = bytearray(first.read_bytes())
+        content[at] ^= 1
+        first.write_bytes(content)
+        assert recover_output(output.config, output.store, output.out).is_changed
+        assert not recover_output(output.config, output.store, output.out).is_changed
+        output.go_on()
+        output.check()
 
 
 @pytest.mark.parametrize("seed", seeds(40, 1500))
