@@ -13,12 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from reput.source.commit_log_path import (
+    SEGMENT_NAME_DIGITS,
+    check_is_commit_log,
+    is_segment_name,
+    no_commit_log,
+)
 from reput.source.damage import STOP
 from reput.source.dledger_entry import ENTRY_HEADER_SIZE
 from reput.source.errors import DataLossError, OptionError, SegmentError, StoreError
 from reput.source.segment_head import HEAD_SIZE, is_framed
 
-FILE_NAME_DIGITS = 20
+FILE_NAME_DIGITS = SEGMENT_NAME_DIGITS
 _log = logging.getLogger(__name__)
 
 
@@ -159,20 +165,26 @@ class MappedFileQueue:
 
 
 def _segments(directory: Path) -> Iterator[MappedFile]:
+    others: list[str] = []
+    segments = 0
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if not (len(entry.name) == FILE_NAME_DIGITS and entry.name.isdecimal() and entry.name.isascii()):
-                    _log.warning("ignored %r in %s: not a segment's name", entry.name, directory)
+                if not is_segment_name(entry.name):
+                    others.append(entry.name)
                     continue
+                segments += 1
                 with suppress(FileNotFoundError):  # expired between the listing and now
                     yield MappedFile(int(entry.name), entry.stat().st_size, entry.path)
-    except FileNotFoundError:
-        msg = f"no commitlog at {directory}: the directory does not exist; give the store root that holds commitlog/"
-        raise StoreError(msg) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(no_commit_log(directory)) from None
     except OSError as error:
         msg = f"cannot list the commitlog at {directory}: {error.strerror}"
         raise StoreError(msg) from error
+    if not segments:
+        check_is_commit_log(directory)
+    for name in others:
+        _log.warning("ignored %r in %s: not a segment's name", name, directory)
 
 
 def _framed(files: Sequence[MappedFile], *, dledger: bool) -> list[MappedFile]:

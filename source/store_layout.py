@@ -83,6 +83,11 @@ def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -
     raise OptionError(msg)
 
 
+def is_dledger_log(directory: Path) -> bool:
+    """Whether a directory is called as DLedger calls that of its log: ``dledger-SELFID/data``."""
+    return directory.name == _DLEDGER_DATA and directory.parent.name.startswith(_DLEDGER)
+
+
 def has_rocksdb_queues(store: Path) -> bool:
     """Whether the store's queues are a RocksDB database (``RocksDBConsumeQueueStore``), not files of entries."""
     queues = store / CONSUME_QUEUE

@@ -16,6 +16,7 @@ from reput.sinks.consume_queue import MAPPED_FILE_SIZE_CONSUME_QUEUE
 from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE
 from reput.sinks.index_format import ENTRY_SIZE, SLOT_SIZE, index_file_size
 from reput.sinks.index_service import MAX_HASH_SLOT_NUM, MAX_INDEX_NUM
+from reput.source.commit_log_path import check_store
 from reput.source.errors import OptionError
 from reput.source.message_properties import parse_delay_levels
 from reput.source.options import (
@@ -255,8 +256,9 @@ def load_config(
         A file cannot be read, an option is unknown or its value not allowed, the broker's settings ask for something
         that reput does not write, or the store's log is DLedger's and enableDLegerCommitLog is off.
     StoreError
-        enableDLegerCommitLog is on, and the store has no DLedger commitlog.
+        `store` is no directory, or enableDLegerCommitLog is on and it has no DLedger commitlog.
     """
+    check_store(store)
     values = {spec.name: spec.default for spec in PIPELINE_OPTIONS}
     in_file: dict[str, Any] = {}
     if config_file is not None:

@@ -89,6 +89,7 @@ def test_where_the_commitlog_is(tmp_path: Path, conf: str, expected: list[str]) 
     """Paths below the broker's root are taken below --store; others as they are."""
     store, directory = tmp_path / "store", tmp_path / "conf"
     directory.mkdir()
+    store.mkdir()
     (directory / "broker.conf").write_text(conf)
     paths = load_config(store, broker_conf=directory / "broker.conf").commit_log
     wanted = [text.replace("S/", f"{store}/", 1).replace("C/", f"{directory}/", 1) for text in expected]
