@@ -64,10 +64,7 @@ WRONG_STORES = [
     ("file", "no store at {path}: it is no directory" + NONE),
     ("n" * 300, "no store at {path}: it cannot be looked at (File name too long)" + NONE),
     ("disks/log", MISSING + "; {path} holds one, which a broker.conf with storePathCommitLog={path} would name"),
-    (
-        "half",
-        "no commitlog at {path}/commitlog: the directory holds commitlog, and no file of a commitlog" + DIGITS + NONE,
-    ),
+    ("half", HOLDS.format("commitlog") + NONE),
     ("../d/dledger-n0", MISSING + "; {path}/data is a DLedger commitlog, in the store root {data}/../d"),
 ]
 
