@@ -22,6 +22,7 @@ from reput.source.commit_log_path import (
 from reput.source.damage import STOP
 from reput.source.dledger_entry import ENTRY_HEADER_SIZE
 from reput.source.errors import DataLossError, OptionError, SegmentError, StoreError
+from reput.source.resource_limits import limit_reached
 from reput.source.segment_head import HEAD_SIZE, is_framed
 
 FILE_NAME_DIGITS = SEGMENT_NAME_DIGITS
@@ -179,7 +180,7 @@ def _segments(directory: Path) -> Iterator[MappedFile]:
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(no_commit_log(directory)) from None
     except OSError as error:
-        msg = f"cannot list the commitlog at {directory}: {error.strerror}"
+        msg = f"cannot list the commitlog at {directory}: {limit_reached(error) or error.strerror}"
         raise StoreError(msg) from error
     if not segments:
         check_is_commit_log(directory)
