@@ -22,7 +22,8 @@ from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import consume_queue_ext_directory
 from reput.source.batch_decoder import Int64s
 from reput.source.errors import OptionError, SinkError
-from reput.source.mapped_file_queue import file_name, is_file_name, open_for_reading
+from reput.source.mapped_file_name import file_name, is_file_name
+from reput.source.mapped_file_queue import open_for_reading
 
 MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT = 48 * 1024 * 1024
 _SETTING = "mappedFileSizeConsumeQueueExt"

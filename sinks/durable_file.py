@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reput.source.errors import OutputError
+from reput.source.resource_limits import limit_reached
 
 # How many files are kept open; files written since the last `sync` stay open beyond it, so that a failed write-back
 # is reported to the descriptor that wrote.
@@ -314,5 +315,6 @@ def _sync_directory(directory: str) -> None:
 
 
 def _refused(action: str, path: Path, error: OSError) -> OutputError:
-    msg = f"cannot {action} {path}: {error.strerror}; the output needs a writable directory with room on its disk"
+    why = limit_reached(error) or f"{error.strerror}; the output needs a writable directory with room on its disk"
+    msg = f"cannot {action} {path}: {why}"
     return OutputError(msg)

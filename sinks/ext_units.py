@@ -19,7 +19,8 @@ from reput.sinks.queue_files import Units
 from reput.sinks.queue_on_disk import names_in
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import consume_queue_ext_directory
-from reput.source.mapped_file_queue import file_name, is_file_name, open_for_reading
+from reput.source.mapped_file_name import file_name, is_file_name
+from reput.source.mapped_file_queue import open_for_reading
 
 _READ_BYTES = 256 * 1024
 _UNIT_BYTES_MAX = 2**16

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.task_result import RESULT_DDL, RESULT_FIELDS, last_record_of
 from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange
-from reput.source.mapped_file_queue import file_name
+from reput.source.mapped_file_name import file_name
 from reput.source.message_rows import ENCODED_SCHEMA, MessageRows
 from reput.source.range_reader import DecodeOptions, Window, read_windows
 

@@ -13,7 +13,7 @@ import numpy as np
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.sparse_file import data_extents
 from reput.source.errors import SinkError
-from reput.source.mapped_file_queue import file_name, is_file_name
+from reput.source.mapped_file_name import file_name, is_file_name
 
 Units = np.ndarray[Any, Any]
 

@@ -14,7 +14,7 @@ from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_b
 from reput.sinks.sparse_file import data_extents
 from reput.sinks.store_path import CONSUME_QUEUE, consume_queue_directory, consume_queue_file
 from reput.source.errors import SinkError
-from reput.source.mapped_file_queue import is_file_name
+from reput.source.mapped_file_name import is_file_name
 
 Entries = np.ndarray[Any, Any]
 

@@ -14,7 +14,8 @@ from reput.sinks.consume_queue_format import is_pre_blank, is_written
 from reput.sinks.queue_files import QueueKind, Units
 from reput.sinks.queue_on_disk import leading, names_in
 from reput.sinks.sparse_file import data_extents
-from reput.source.mapped_file_queue import file_name, is_file_name, open_for_reading
+from reput.source.mapped_file_name import file_name, is_file_name
+from reput.source.mapped_file_queue import open_for_reading
 
 _READ_UNITS = 50_000
 

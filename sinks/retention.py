@@ -14,7 +14,7 @@ from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, is_pre_blank, i
 from reput.sinks.index_format import HEADER_SIZE, IndexHeader
 from reput.sinks.queue_on_disk import QueueOnDisk, leading, names_in
 from reput.sinks.store_path import INDEX, consume_queue_ext_file, index_file, is_index_file_name
-from reput.source.mapped_file_queue import is_file_name
+from reput.source.mapped_file_name import is_file_name
 
 Parts = tuple[str, ...]
 

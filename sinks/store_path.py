@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from reput.source.errors import SinkError
-from reput.source.mapped_file_queue import file_name
+from reput.source.mapped_file_name import file_name
 
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"

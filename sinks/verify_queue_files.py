@@ -12,7 +12,7 @@ from reput.sinks.finding import Difference, Findings
 from reput.sinks.queue_files import Units
 from reput.sinks.queue_units import QueueUnits
 from reput.sinks.verify_queue import QueueTally
-from reput.source.mapped_file_queue import is_file_name
+from reput.source.mapped_file_name import is_file_name
 
 
 @dataclass(frozen=True)

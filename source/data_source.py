@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from reput.source.commit_log_path import given_commit_logs
 from reput.source.dispatch_request import RANGE_SCHEMA, OffsetRange, message_schema, spark_schema
 from reput.source.errors import DataLossError, OptionError
 from reput.source.options import LATEST, SourceOptions
@@ -69,7 +70,7 @@ class CommitLogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> CommitLogReader:  # noqa: ARG002  Spark's signature
         """The batch reader."""
-        return CommitLogReader(self._options())
+        return CommitLogReader(_with_commit_logs(self._options()))
 
     def streamReader(self, schema: StructType) -> CommitLogStreamReader:  # noqa: N802, ARG002
         """The micro-batch reader."""
@@ -77,7 +78,14 @@ class CommitLogDataSource(DataSource):
         if options.ending_offset != LATEST:
             msg = "endingOffset is for batch reads; a stream has no end"
             raise OptionError(msg)
-        return CommitLogStreamReader(options)
+        return CommitLogStreamReader(_with_commit_logs(options))
+
+
+def _with_commit_logs(options: SourceOptions) -> SourceOptions:
+    """With the directories that hold the log where store roots were given; ranges are asked for by reput itself."""
+    if options.rows == "ranges":
+        return options
+    return replace(options, path=given_commit_logs(options.path, dledger=options.enable_dledger_commit_log))
 
 
 def _log_reader(options: SourceOptions) -> LogReader:

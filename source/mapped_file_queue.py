@@ -13,23 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from reput.source.commit_log_path import check_is_commit_log, no_commit_log
 from reput.source.damage import STOP
 from reput.source.dledger_entry import ENTRY_HEADER_SIZE
 from reput.source.errors import DataLossError, OptionError, SegmentError, StoreError
+from reput.source.mapped_file_name import is_file_name
+from reput.source.resource_limits import limit_reached
 from reput.source.segment_head import HEAD_SIZE, is_framed
 
-FILE_NAME_DIGITS = 20
 _log = logging.getLogger(__name__)
-
-
-def file_name(offset: int) -> str:
-    """A segment's name: the offset of its first byte, 20 digits (``UtilAll#offset2FileName``)."""
-    return f"{offset:0{FILE_NAME_DIGITS}d}"
-
-
-def is_file_name(name: str) -> bool:
-    """Whether a mapped file may be called so: 20 ASCII digits, the offset of its first byte."""
-    return len(name) == FILE_NAME_DIGITS and name.isdecimal() and name.isascii()
 
 
 @dataclass(frozen=True, order=True)
@@ -164,20 +156,26 @@ class MappedFileQueue:
 
 
 def _segments(directory: Path) -> Iterator[MappedFile]:
+    others: list[str] = []
+    segments = 0
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 if not is_file_name(entry.name):
-                    _log.warning("ignored %r in %s: not a segment's name", entry.name, directory)
+                    others.append(entry.name)
                     continue
+                segments += 1
                 with suppress(FileNotFoundError):  # expired between the listing and now
                     yield MappedFile(int(entry.name), entry.stat().st_size, entry.path)
-    except FileNotFoundError:
-        msg = f"no commitlog at {directory}: the directory does not exist; give the store root that holds commitlog/"
-        raise StoreError(msg) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(no_commit_log(directory)) from None
     except OSError as error:
-        msg = f"cannot list the commitlog at {directory}: {error.strerror}"
+        msg = f"cannot list the commitlog at {directory}: {limit_reached(error) or error.strerror}"
         raise StoreError(msg) from error
+    if not segments:
+        check_is_commit_log(directory)
+    for name in others:
+        _log.warning("ignored %r in %s: not a segment's name", name, directory)
 
 
 def _framed(files: Sequence[MappedFile], *, dledger: bool) -> list[MappedFile]:

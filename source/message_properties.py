@@ -51,16 +51,20 @@ def split_keys(keys: str) -> list[str]:
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Delays in milliseconds, level 1 first (``ScheduleMessageService#parseDelayLevel``).
 
+    Blanks at the end count for nothing; of two blanks, one begins an item that is empty.
+
     Raises
     ------
     ValueError
-        When an item is not a number followed by s, m, h or d.
+        When an item is not a number followed by s, m, h or d, with which a broker does not start, or when its delay is
+        more than a long of milliseconds.
     """
     delays = []
-    for item in text.split(" "):
+    items = text.rstrip(" ").split(" ") if text.strip(" ") or not text else []
+    for item in items:
         unit = _UNIT_MS.get(item[-1:])
-        count = parse_int(item[:-1])
-        if unit is None or count is None:
+        count = parse_long(item[:-1])
+        if unit is None or count is None or abs(unit * count) >= 2**63:
             raise ValueError(item)
         delays.append(unit * count)
     return tuple(delays)

@@ -11,12 +11,20 @@ from typing import Any, Final
 from reput.source.damage import BROKER, QUARANTINE, STOP
 from reput.source.errors import OptionError
 from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+from reput.source.printable import printable
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-_SIZE = re.compile(r"(\d+)([kmgt]?)", re.IGNORECASE)
+# What Java keeps such a number in, and what a wait can be.
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+WAIT_MS_MAX: Final = INT_MAX
+
+_NUMBER = re.compile(r"[0-9]+")
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SHOWN_MAX = 60
 
 
 @dataclass(frozen=True)
@@ -30,29 +38,46 @@ class Option:
     reason: str
 
 
-def whole_number(minimum: int) -> Callable[[str], int]:
-    """A parser of whole numbers from `minimum` up."""
+def shown(text: str, length_max: int = _SHOWN_MAX) -> str:
+    """`text` as an error names it: on one line, and no longer than a reader wants."""
+    safe = printable(text)
+    return safe if len(safe) <= length_max else f"{safe[:length_max]}... ({len(text)} characters)"
+
+
+def whole_number(minimum: int, maximum: int = LONG_MAX) -> Callable[[str], int]:
+    """A parser of whole numbers from `minimum` to `maximum`; see `number_allowed` for the words."""
 
     def parse(text: str) -> int:
-        value = int(text)
-        if value < minimum:
+        match = _NUMBER.fullmatch(text.strip())
+        value = int(match[0]) if match else minimum - 1
+        if not minimum <= value <= maximum:
             raise ValueError(text)
         return value
 
     return parse
 
 
-def byte_count(minimum: int) -> Callable[[str], int]:
-    """A parser of bytes from `minimum` up: a number, or one with k, m, g or t (powers of 1024)."""
+def number_allowed(minimum: int, maximum: int = LONG_MAX) -> str:
+    """What `whole_number` allows, in words."""
+    return f"a whole number from {minimum} to {maximum}"
+
+
+def byte_count(minimum: int, maximum: int = LONG_MAX) -> Callable[[str], int]:
+    """A parser of bytes from `minimum` to `maximum`: a number, or one with k, m, g or t (powers of 1024)."""
 
     def parse(text: str) -> int:
         match = _SIZE.fullmatch(text.strip())
         value = int(match[1]) * _FACTORS[match[2].lower()] if match else minimum - 1
-        if value < minimum:
+        if not minimum <= value <= maximum:
             raise ValueError(text)
         return value
 
     return parse
+
+
+def bytes_allowed(minimum: int, maximum: int = LONG_MAX) -> str:
+    """What `byte_count` allows, in words."""
+    return f"bytes: {number_allowed(minimum, maximum)}, or one with k, m, g or t"
 
 
 def one_of(*words: str) -> Callable[[str], str]:
@@ -75,7 +100,7 @@ def offset_or_word(*words: str) -> Callable[[str], int | str]:
     """A parser of one of some words, or of a physical offset."""
 
     def parse(text: str) -> int | str:
-        return whole_number(0)(text) if text.strip().isdecimal() else one_of(*words)(text)
+        return whole_number(0)(text) if _NUMBER.fullmatch(text.strip()) else one_of(*words)(text)
 
     return parse
 
@@ -83,17 +108,16 @@ def offset_or_word(*words: str) -> Callable[[str], int | str]:
 def paths(text: str) -> tuple[Path, ...]:
     """A parser of one or several directories with commas between, as ``storePathCommitLog`` has them."""
     found = tuple(Path(part.strip()) for part in text.split(",") if part.strip())
-    if not found:
+    if not found or "\0" in text:
         raise ValueError(text)
     return found
 
 
 def _delay_levels(text: str) -> tuple[int, ...]:
-    return parse_delay_levels(text)
+    return parse_delay_levels(text.strip() or text)  # blanks alone are no levels, nothing is none
 
 
-_BYTES = "bytes: a whole number from 1, or one with k, m, g or t"
-_NUMBER = "a whole number from"
+_BYTES = bytes_allowed(1)
 
 SOURCE_OPTIONS = (
     Option("path", paths, "the commitlog directory, or several with commas between", None, "no default: required"),
@@ -114,7 +138,7 @@ SOURCE_OPTIONS = (
     Option(
         "startingTimestamp",
         whole_number(0),
-        "milliseconds since 1970, a store timestamp; replaces startingOffset",
+        f"milliseconds since 1970: {number_allowed(0)}, a store timestamp; replaces startingOffset",
         None,
         "unset: startingOffset decides",
     ),
@@ -129,7 +153,7 @@ SOURCE_OPTIONS = (
     Option(
         "maxMessagesPerTrigger",
         whole_number(1),
-        f"{_NUMBER} 1",
+        number_allowed(1),
         None,
         "unset: a micro-batch takes all there is",
     ),
@@ -171,15 +195,15 @@ SOURCE_OPTIONS = (
     ),
     Option(
         "tailGuardMs",
-        whole_number(0),
-        f"milliseconds: {_NUMBER} 0",
+        whole_number(0, WAIT_MS_MAX),
+        f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}",
         500,
         "above the 200 ms in which a broker with transientStorePoolEnable completes a record",
     ),
     Option(
         "mappedFileSizeCommitLog",
-        byte_count(1),
-        _BYTES,
+        byte_count(1, INT_MAX),
+        bytes_allowed(1, INT_MAX),
         None,
         "unset: inferred from the files and checked",
     ),
@@ -201,27 +225,38 @@ SOURCE_OPTIONS = (
 
 
 def parse_options(specs: Iterable[Option], given: Mapping[str, str]) -> dict[str, Any]:
-    """Values by option name, defaults included; names are compared without regard to case, as Spark does.
+    """Values by option name, defaults included; see `parse_given` for errors."""
+    specs = tuple(specs)
+    return {spec.name: spec.default for spec in specs} | parse_given(specs, given)
+
+
+def parse_given(specs: Iterable[Option], given: Mapping[str, str], where: str = "") -> dict[str, Any]:
+    """Values by option name of what is `given`; names are compared without regard to case, as Spark does.
 
     Raises
     ------
     OptionError
-        An option is unknown, or its value is not allowed; the message names what is.
+        An option is unknown, or its value is not allowed; the message begins with `where` and names what is.
     """
     by_name = {spec.name.lower(): spec for spec in specs}
-    values = {spec.name: spec.default for spec in by_name.values()}
+    values = {}
     for name, text in given.items():
         spec = by_name.get(name.lower())
         if spec is None:
             known = ", ".join(sorted(spec.name for spec in by_name.values()))
-            msg = f"unknown option {name!r}; the options are {known}"
+            msg = f"{where}unknown option '{shown(name)}'; the options are {known}"
             raise OptionError(msg)
-        try:
-            values[spec.name] = spec.parse(str(text))
-        except ValueError:
-            msg = f"{spec.name}={text}: {spec.allowed} wanted"
-            raise OptionError(msg) from None
+        values[spec.name] = parse_value(spec, str(text), where)
     return values
+
+
+def parse_value(spec: Option, text: str, where: str = "") -> Any:
+    """The value of one option; see `parse_given` for errors."""
+    try:
+        return spec.parse(text)
+    except ValueError:
+        msg = f"{where}{spec.name}={shown(text)}: {spec.allowed} wanted"
+        raise OptionError(msg) from None
 
 
 @dataclass(frozen=True)

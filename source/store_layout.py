@@ -9,8 +9,11 @@ from reput.source.errors import OptionError, StoreError
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
+MULTI_PATH_SPLITTER = ","
 _DLEDGER = "dledger-"
 _DLEDGER_DATA = "data"
+# `String#trim` takes these away; a blank behind a comma stays, as in ``MultiPathMappedFileQueue``.
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 
 def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) -> tuple[Path, ...]:
@@ -19,9 +22,12 @@ def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) ->
     Those that the broker has below its root are taken below `store`.
     """
     root = broker.get("storePathRootDir", "").rstrip("/")
-    listed = broker.get("storePathCommitLog", "") + "," + broker.get("readOnlyCommitLogStorePaths", "")
+    listed = [broker.get("storePathCommitLog", "")]
+    if MULTI_PATH_SPLITTER in listed[0]:  # a broker has directories only to read beside several alone
+        several = (listed[0], broker.get("readOnlyCommitLogStorePaths", ""))
+        listed = [path for text in several for path in text.strip(_JAVA_BLANKS).split(MULTI_PATH_SPLITTER)]
     found = []
-    for text in filter(None, (part.strip() for part in listed.split(","))):
+    for text in filter(None, listed):
         inside = root and text.startswith(root + "/")
         found.append(store / text[len(root) + 1 :] if inside else directory / text)
     return tuple(dict.fromkeys(found)) or (store / COMMIT_LOG,)
@@ -44,7 +50,8 @@ def with_dledger(plain: tuple[Path, ...], store: Path, broker: Mapping[str, str]
 def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
     """The directory that is all DLedger's: ``dledger-<dLegerSelfId>`` in the store; see `with_dledger` for errors."""
     self_id = broker.get("dLegerSelfId")
-    found = sorted(path for path in store.glob(f"{_DLEDGER}{self_id or '*'}") if path.is_dir())
+    named = [store / f"{_DLEDGER}{self_id}"] if self_id else store.glob(f"{_DLEDGER}*")
+    found = sorted(path for path in named if path.is_dir())
     if not found:
         msg = (
             f"no DLedger commitlog in {store}: it has no directory {_DLEDGER}{self_id or 'SELFID'}; give the store "
@@ -74,6 +81,11 @@ def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -
     if has_plain:
         msg += ", or set it to false to read the plain commitlog beside it alone"
     raise OptionError(msg)
+
+
+def is_dledger_log(directory: Path) -> bool:
+    """Whether a directory is called as DLedger calls that of its log: ``dledger-SELFID/data``."""
+    return directory.name == _DLEDGER_DATA and directory.parent.name.startswith(_DLEDGER)
 
 
 def has_rocksdb_queues(store: Path) -> bool:

@@ -11,14 +11,15 @@ from typing import Any
 from reput.sinks.batch_consume_queue import MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE
 from reput.sinks.bloom_filter import BloomFilter
 from reput.sinks.consume_queue_ext import MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT
+from reput.sinks.consume_queue_ext_format import END_BLANK_DATA_LENGTH, MIN_EXT_UNIT_SIZE
 from reput.sinks.consumer_filter import load_consumer_filters
 from reput.sinks.logic_window import LogicNeeds
 from reput.sinks.multi_dispatch import MultiDispatch
 from reput.source.errors import OptionError
-from reput.source.options import Option, boolean, byte_count, whole_number
+from reput.source.options import INT_MAX, Option, boolean, byte_count, bytes_allowed, number_allowed, whole_number
 
 _AUTO = "auto"
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 Version = tuple[int, int, int]
 # What tells them apart where nobody says: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
 _SHOWN_BY: tuple[tuple[str, Version], ...] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
@@ -34,7 +35,10 @@ _TOPICS = "topics.json"
 _CONSUMER_FILTER = "consumerFilter.json"
 _QUEUE_TYPE, _BATCH_CQ = "queue.type", "BatchCQ"
 
-_BYTES = "bytes: a whole number from 1, or one with k, m, g or t"
+# A file has at least one unit of its least size, and the mark behind the last one.
+_EXT_FILE_MIN = MIN_EXT_UNIT_SIZE + END_BLANK_DATA_LENGTH
+# A million makes a bitmap of a megabyte a message, far more than a unit holds.
+_CONSUMERS_MAX = 1_000_000
 _SWITCH = "true or false"
 _BROKERS_DEFAULT = "the broker's own switch and default"
 
@@ -60,8 +64,8 @@ BROKER_OPTIONS = (
     Option("enableConsumeQueueExt", boolean, _SWITCH, False, _BROKERS_DEFAULT),
     Option(
         "mappedFileSizeConsumeQueueExt",
-        byte_count(1),
-        _BYTES,
+        byte_count(_EXT_FILE_MIN, INT_MAX),
+        bytes_allowed(_EXT_FILE_MIN, INT_MAX),
         MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT,
         "the broker's default",
     ),
@@ -72,12 +76,24 @@ BROKER_OPTIONS = (
         False,
         "the broker's own switch and default; the subscriptions are those of the store's config/consumerFilter.json",
     ),
-    Option("expectConsumerNumUseFilter", whole_number(1), "a whole number from 1", 32, "the broker's default"),
-    Option("maxErrorRateOfBloomFilter", whole_number(1), "per cent: a whole number from 1", 20, "the broker's default"),
+    Option(
+        "expectConsumerNumUseFilter",
+        whole_number(1, _CONSUMERS_MAX),
+        number_allowed(1, _CONSUMERS_MAX),
+        32,
+        "the broker's default",
+    ),
+    Option(
+        "maxErrorRateOfBloomFilter",
+        whole_number(1, 99),
+        f"per cent: {number_allowed(1, 99)}",
+        20,
+        "the broker's default",
+    ),
     Option(
         "mapperFileSizeBatchConsumeQueue",
-        byte_count(1),
-        _BYTES,
+        byte_count(1, INT_MAX),
+        bytes_allowed(1, INT_MAX),
         MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE,
         "the broker's default (5.x): 300,000 entries; which topics have such queues is in the store's "
         "config/topics.json",

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import reput
 from reput.source.errors import OptionError, ReputError, remote_error
+from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
 
 app = typer.Typer(
     name="reput",
@@ -79,10 +80,17 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
+# Commands that start Spark, or processes, whatever their options.
+_NEEDS = {"tail": SPARK, "sql": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES}
+
+
 @app.callback()
 def main_options(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  its callback is what it does
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """RocketMQ's ReputMessageService outside the broker, on Spark."""
+    # Before modules are loaded that need memory and descriptors themselves.
+    run_or_fail(lambda: check_limits(_NEEDS.get(context.invoked_subcommand or "", READING)))

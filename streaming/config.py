@@ -5,20 +5,35 @@ Every option is in ``conf/reput.toml`` with its unit, default and reason; a test
 
 from __future__ import annotations
 
-import sys
+import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import javaproperties
-
 from reput.sinks.consume_queue import MAPPED_FILE_SIZE_CONSUME_QUEUE
+from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE
+from reput.sinks.index_format import ENTRY_SIZE, SLOT_SIZE, index_file_size
 from reput.sinks.index_service import MAX_HASH_SLOT_NUM, MAX_INDEX_NUM
+from reput.source.commit_log_path import check_store
 from reput.source.errors import OptionError
-from reput.source.options import SOURCE_OPTIONS, Option, boolean, byte_count, parse_options, whole_number
+from reput.source.message_properties import parse_delay_levels
+from reput.source.options import (
+    INT_MAX,
+    SOURCE_OPTIONS,
+    WAIT_MS_MAX,
+    Option,
+    boolean,
+    byte_count,
+    bytes_allowed,
+    number_allowed,
+    parse_given,
+    parse_value,
+    shown,
+    whole_number,
+)
 from reput.source.store_layout import (
-    COMMIT_LOG,
     CONSUME_QUEUE,
     check_no_dledger,
     commit_log_paths,
@@ -26,21 +41,40 @@ from reput.source.store_layout import (
     has_rocksdb_queues,
     with_dledger,
 )
-from reput.streaming.broker_settings import BROKER_OPTIONS
+from reput.streaming.broker_conf import NUMBERS, PATHS, SWITCHES, BrokerConf
+from reput.streaming.broker_settings import BROKER_OPTIONS, broker_version
+from reput.streaming.config_file import read_toml
+from reput.streaming.master import MASTER_ALLOWED, master_url
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+_log = logging.getLogger(__name__)
 
 _DEFAULT_BROKER = "DEFAULT_BROKER"
+_FILE_STORE, _ROCKSDB_STORE = "default", "defaultrocksdb"
 _SOURCE = {spec.name: spec for spec in SOURCE_OPTIONS}
 _BYTES = _SOURCE["maxBytesPerTrigger"].allowed
+_WAIT_MS = f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}"
+
+# A broker keeps a file's size in an int: a queue file of whole entries, and an index file of slots and keys.
+_QUEUE_FILE_MAX = INT_MAX - INT_MAX % CQ_STORE_UNIT_SIZE
+_SLOTS_MIN, _KEYS_MIN = 1, 2
+_SLOTS_MAX = (INT_MAX - index_file_size(0, _KEYS_MIN)) // SLOT_SIZE
+_KEYS_MAX = (INT_MAX - index_file_size(_SLOTS_MIN, 0)) // ENTRY_SIZE
+
+# Spark needs 450 MiB; the JVM takes these as -Xmx.
+_HEAP = re.compile(r"([0-9]+)([kmgt])", re.IGNORECASE)
+_HEAP_MIN, _HEAP_MAX = 512 * 1024 * 1024, 1024 * 1024 * 1024 * 1024
 
 
 def _text(text: str) -> str:
-    if not text.strip():
+    if not text.strip() or not text.isprintable():
         raise ValueError(text)
+    return text.strip()
+
+
+def _heap(text: str) -> str:
+    if not _HEAP.fullmatch(text.strip()):
+        raise ValueError(text)
+    byte_count(_HEAP_MIN, _HEAP_MAX)(text)
     return text.strip()
 
 
@@ -78,8 +112,8 @@ PIPELINE_OPTIONS = (
     ),
     Option(
         "logicTriggerMs",
-        whole_number(0),
-        "milliseconds: a whole number from 0",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
         0,
         "0: the next micro-batch begins when the last one ends; consumers wait for queue entries",
     ),
@@ -87,30 +121,36 @@ PIPELINE_OPTIONS = (
     Option("messageIndexEnable", boolean, "true or false", True, "the broker's own switch and default"),
     Option(
         "mappedFileSizeConsumeQueue",
-        byte_count(1),
-        _BYTES,
+        byte_count(1, _QUEUE_FILE_MAX),
+        bytes_allowed(1, _QUEUE_FILE_MAX),
         MAPPED_FILE_SIZE_CONSUME_QUEUE,
         "the broker's default: 300,000 entries; rounded up to whole entries as the broker does",
     ),
     Option(
         "maxFirstQueueOffset",
         whole_number(0),
-        "a queue offset: a whole number from 0",
+        f"a queue offset: {number_allowed(0)}",
         None,
         "unset: a queue may begin anywhere, as in the broker, which fills one file's front; a bound finds lies",
     ),
     Option(
         "maxHashSlotNum",
-        whole_number(1),
-        "a whole number from 1",
+        whole_number(_SLOTS_MIN, _SLOTS_MAX),
+        number_allowed(_SLOTS_MIN, _SLOTS_MAX),
         MAX_HASH_SLOT_NUM,
+        "the broker's default; with maxIndexNum at most what makes a file of 2 GiB",
+    ),
+    Option(
+        "maxIndexNum",
+        whole_number(_KEYS_MIN, _KEYS_MAX),
+        number_allowed(_KEYS_MIN, _KEYS_MAX),
+        MAX_INDEX_NUM,
         "the broker's default",
     ),
-    Option("maxIndexNum", whole_number(2), "a whole number from 2", MAX_INDEX_NUM, "the broker's default"),
     Option(
         "tableTriggerMs",
-        whole_number(0),
-        "milliseconds: a whole number from 0",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
         10_000,
         "each micro-batch leaves a file in the table, and small files cost for ever",
     ),
@@ -146,15 +186,15 @@ PIPELINE_OPTIONS = (
     ),
     Option(
         "sparkMaster",
-        _text,
-        "a Spark master URL",
+        master_url,
+        MASTER_ALLOWED,
         "local[*]",
         "all cores of this machine; reput rebuild and verify take local[N] as N processes of their own, without Spark",
     ),
     Option(
         "sparkDriverMemory",
-        _text,
-        "a size as Spark writes it, such as 2g",
+        _heap,
+        "a whole number with k, m, g or t, from 512m to 1t",
         "2g",
         "room for a micro-batch's entries beside Spark itself",
     ),
@@ -170,24 +210,6 @@ _SOURCE_SETTINGS = (
     "mappedFileSizeCommitLog",
     "enableDLegerCommitLog",
 )
-
-# What broker.conf calls them, where that differs, or where it has no such setting.
-_BROKER_CONF_NAMES = {
-    "brokerName": "broker",
-    **{
-        name: name
-        for name in (
-            "mappedFileSizeCommitLog",
-            "enableDLegerCommitLog",
-            "mappedFileSizeConsumeQueue",
-            "messageDelayLevel",
-            "messageIndexEnable",
-            "maxHashSlotNum",
-            "maxIndexNum",
-            *(option.name for option in BROKER_OPTIONS if option.name != "brokerVersion"),
-        )
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -211,7 +233,7 @@ class PipelineConfig:
         for name in _SOURCE_SETTINGS:
             if self[name] is not None:
                 options[name] = str(self[name]).lower()
-        options["messageDelayLevel"] = " ".join(f"{delay // 1000}s" for delay in self["messageDelayLevel"])
+        options["messageDelayLevel"] = " ".join(f"{delay // 1000}s" for delay in self["messageDelayLevel"]) or " "
         options.update({name: str(value) for name, value in more.items() if value is not None})
         return options
 
@@ -225,68 +247,105 @@ def load_config(
 ) -> PipelineConfig:
     """Put the configuration together; `overrides` are ``name=value`` texts of the command line.
 
+    Settings that the broker reads as something else than they look like, and those that change what a broker writes
+    and that reput does not follow, are told in one warning each.
+
     Raises
     ------
     OptionError
         A file cannot be read, an option is unknown or its value not allowed, the broker's settings ask for something
         that reput does not write, or the store's log is DLedger's and enableDLegerCommitLog is off.
     StoreError
-        enableDLegerCommitLog is on, and the store has no DLedger commitlog.
+        `store` is no directory, or enableDLegerCommitLog is on and it has no DLedger commitlog.
     """
-    given: dict[str, str] = {}
+    check_store(store)
+    values = {spec.name: spec.default for spec in PIPELINE_OPTIONS}
+    in_file: dict[str, Any] = {}
     if config_file is not None:
-        given.update(_read_toml(config_file))
-    commit_log: tuple[Path, ...] = (store / COMMIT_LOG,)
-    broker: dict[str, str] = {}
+        in_file = parse_given(PIPELINE_OPTIONS, read_toml(config_file), f"{config_file}: ")
+    on_command_line = parse_given(PIPELINE_OPTIONS, _overrides(overrides))
+    values |= in_file | on_command_line
+    broker = BrokerConf()
     if broker_conf is not None:
-        broker = _read_properties(broker_conf)
-        given.update({ours: broker[name] for name, ours in _BROKER_CONF_NAMES.items() if name in broker})
-        commit_log = commit_log_paths(store, broker, broker_conf.parent)
-    for override in overrides:
-        name, separator, value = override.partition("=")
-        if not separator:
-            msg = f"option {override!r}: name=value wanted"
-            raise OptionError(msg)
-        given = {known: text for known, text in given.items() if known.lower() != name.lower()}
-        given[name] = value
-    values = parse_options(PIPELINE_OPTIONS, given)
+        broker = BrokerConf.read(broker_conf, broker_version(values["brokerVersion"], store))
+        values |= _followed(broker, on_command_line)
+        broker.note_ignored()
+    _check_index_size(values)
     if values["consumeQueueEnable"]:
-        _refuse_rocksdb(broker, broker_conf, store)
-    log_directories = commit_log
-    if values["enableDLegerCommitLog"]:
-        log_directories = (*commit_log, dledger_directory(store, broker))
-        commit_log = with_dledger(commit_log, store, broker)
-    else:
-        named = {name.lower() for name in given}
-        check_no_dledger(commit_log, store, is_stated="enabledlegercommitlog" in named or broker_conf is not None)
-    return PipelineConfig(store, commit_log, log_directories, values)
+        _refuse_rocksdb(broker, store)
+    is_stated = "enableDLegerCommitLog" in {*in_file, *on_command_line} or broker_conf is not None
+    config = _with_log(store, broker, values, is_stated=is_stated)
+    for note in broker.notes:
+        _log.warning("%s", note)
+    return config
 
 
-def _read_toml(path: Path) -> dict[str, str]:
-    try:
-        with path.open("rb") as file:
-            table = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        msg = f"cannot read the configuration {path}: {error}"
-        raise OptionError(msg) from error
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.items()}
+def _overrides(texts: Sequence[str]) -> dict[str, str]:
+    given: dict[str, tuple[str, str]] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        name = name.strip()
+        if not separator:
+            msg = f"option '{shown(text)}': name=value wanted"
+            raise OptionError(msg)
+        _, before = given.setdefault(name.lower(), (name, value))
+        if before != value:
+            msg = f"option {shown(name)} is given twice: {shown(before)} and {shown(value)}; give one of them"
+            raise OptionError(msg)
+    return dict(given.values())
 
 
-def _read_properties(path: Path) -> dict[str, str]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            return {name: value.strip() for name, value in javaproperties.load(file).items()}
-    except (OSError, ValueError) as error:
-        msg = f"cannot read the broker's configuration {path}: {error}"
-        raise OptionError(msg) from error
+def _followed(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any]:
+    """What `broker` says of the options that are its settings, but for those that are `beaten_by` others."""
+    specs = {spec.name: spec for spec in PIPELINE_OPTIONS}
+    found: dict[str, Any] = {}
+    wanted = {*broker.properties} - {*beaten_by}
+    for name in NUMBERS:
+        if name in wanted:
+            found[name] = parse_value(specs[name], str(broker.number(name)), f"{broker.where(name)}: ")
+    found.update((name, broker.switch(name)) for name in SWITCHES if name in wanted)
+    if "brokerName" in wanted and "broker" not in beaten_by:
+        found["broker"] = broker.text("brokerName")
+        parse_value(specs["broker"], found["broker"], f"{broker.where('brokerName')}: brokerName is the option ")
+    if "messageDelayLevel" in wanted:
+        text = broker.text("messageDelayLevel")
+        try:
+            found["messageDelayLevel"] = parse_delay_levels(text)
+        except ValueError:
+            allowed = specs["messageDelayLevel"].allowed
+            msg = f"{broker.where('messageDelayLevel')}: messageDelayLevel='{shown(text)}': {allowed} wanted; "
+            raise OptionError(msg + "a broker does not start with it either") from None
+    return found
 
 
-def _refuse_rocksdb(broker: Mapping[str, str], path: Path | None, store: Path) -> None:
+def _with_log(store: Path, broker: BrokerConf, values: Mapping[str, Any], *, is_stated: bool) -> PipelineConfig:
+    """The configuration with the directories of the log; `is_stated` as in ``check_no_dledger``."""
+    texts = broker.texts(*PATHS)
+    commit_log = commit_log_paths(store, texts, broker.path.parent if broker.path else store)
+    if not values["enableDLegerCommitLog"]:
+        check_no_dledger(commit_log, store, is_stated=is_stated)
+        return PipelineConfig(store, commit_log, commit_log, values)
+    log_directories = (*commit_log, dledger_directory(store, texts))
+    return PipelineConfig(store, with_dledger(commit_log, store, texts), log_directories, values)
+
+
+def _check_index_size(values: Mapping[str, Any]) -> None:
+    slots, keys = values["maxHashSlotNum"], values["maxIndexNum"]
+    size = index_file_size(slots, keys)
+    if size > INT_MAX:
+        msg = (
+            f"maxHashSlotNum={slots} and maxIndexNum={keys} make index files of {size} bytes, and a broker's have at "
+            f"most {INT_MAX}: give the sizes that the broker has"
+        )
+        raise OptionError(msg)
+
+
+def _refuse_rocksdb(broker: BrokerConf, store: Path) -> None:
     """Refuse queues of a store that keeps them in RocksDB; what broker.conf says beats what the store looks like."""
-    store_type = broker.get("storeType", "")
-    if "rocksdb" in store_type.lower():
-        where = f"{path} has storeType={store_type}"
-    elif not store_type and has_rocksdb_queues(store):
+    store_type = broker.text("storeType")
+    if store_type.lower() == _ROCKSDB_STORE:
+        where = f"{broker.path} has storeType={store_type}"
+    elif store_type.lower() != _FILE_STORE and has_rocksdb_queues(store):
         where = f"{store / CONSUME_QUEUE} is a RocksDB database"
     else:
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from reput.source.resource_limits import SPARK, check_limits
 from reput.streaming.config import PipelineConfig
 from reput.streaming.master import processes_of
 from reput.streaming.process_tasks import ProcessTasks
@@ -50,7 +51,7 @@ def task_session(
     Raises
     ------
     EnvironmentSetupError
-        Java is missing or too old, or Spark does not start.
+        Java is missing or too old, Spark does not start, or a limit of this process is below what it needs.
     """
     processes = processes_of(config["sparkMaster"])
     with ExitStack() as cleanup:
@@ -63,6 +64,7 @@ def task_session(
         spark = None
         master = config["sparkMaster"] if tasks is None else table_master
         if master is not None:
+            check_limits(SPARK)
             spark = start_session(
                 name,
                 master=master,

@@ -57,7 +57,7 @@ def test_no_such_store(tmp_path: Path) -> None:
     """The directory that is missing is named; exit code 1."""
     result = tail(tmp_path / "nothing", tmp_path / "out")
     assert result.exit_code == 1
-    assert f"no commitlog at {tmp_path}/nothing/commitlog: the directory does not exist" in result.output
+    assert f"no store at {tmp_path}/nothing: the directory does not exist" in result.output
     assert not (tmp_path / "out").exists()
 
 

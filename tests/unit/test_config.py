@@ -75,7 +75,9 @@ def test_broker_conf_beats_the_file_and_the_command_line_both(tmp_path: Path) ->
         ("storePathRootDir=/x/store", ["S/commitlog"]),
         ("storePathRootDir=store\nstorePathCommitLog=store/commitlog", ["S/commitlog"]),
         ("storePathRootDir=/x/store/\nstorePathCommitLog=/x/store/log", ["S/log"]),
-        ("storePathRootDir=/x\nstorePathCommitLog=/disk1/log, /disk2/log", ["/disk1/log", "/disk2/log"]),
+        ("storePathRootDir=/x\nstorePathCommitLog=/disk1/log,/disk2/log", ["/disk1/log", "/disk2/log"]),
+        ("storePathCommitLog= /disk1/log, /disk2/log,, ", ["/disk1/log", "C/ /disk2/log"]),
+        ("storePathCommitLog=/disk1/log\nreadOnlyCommitLogStorePaths=/old", ["/disk1/log"]),
         (
             "storePathRootDir=/x\nstorePathCommitLog=/x/log,/disk2/log\nreadOnlyCommitLogStorePaths=/old",
             ["S/log", "/disk2/log", "/old"],
@@ -87,6 +89,7 @@ def test_where_the_commitlog_is(tmp_path: Path, conf: str, expected: list[str]) 
     """Paths below the broker's root are taken below --store; others as they are."""
     store, directory = tmp_path / "store", tmp_path / "conf"
     directory.mkdir()
+    store.mkdir()
     (directory / "broker.conf").write_text(conf)
     paths = load_config(store, broker_conf=directory / "broker.conf").commit_log
     wanted = [text.replace("S/", f"{store}/", 1).replace("C/", f"{directory}/", 1) for text in expected]
@@ -98,9 +101,26 @@ def test_where_the_commitlog_is(tmp_path: Path, conf: str, expected: list[str]) 
     [
         ("maxBytesPerTrigger=-1", "maxBytesPerTrigger=-1: bytes"),
         ("nonsense=1", "unknown option 'nonsense'; the options are broker, brokerVersion, checkCrc"),
-        ("maxIndexNum=1", "maxIndexNum=1: a whole number from 2 wanted"),
+        ("maxIndexNum=1", "maxIndexNum=1: a whole number from 2 to 107374180 wanted"),
         ("messageIndexEnable=yes", "true or false"),
         ("messageDelayLevel=1s 5x", "messageDelayLevel=1s 5x"),
+        ("messageDelayLevel=9999999999999999d", "messageDelayLevel=9999999999999999d: delays with blanks between"),
+        ("maxIndexNum=99999999999999999999", "a whole number from 2 to 107374180 wanted"),
+        ("maxHashSlotNum=536870891", "maxHashSlotNum=536870891 and maxIndexNum=20000000 make index files of"),
+        ("mappedFileSizeConsumeQueue=2147483641", "bytes: a whole number from 1 to 2147483640"),
+        ("mappedFileSizeConsumeQueueExt=23", "bytes: a whole number from 24 to 2147483647"),
+        ("maxErrorRateOfBloomFilter=100", "per cent: a whole number from 1 to 99 wanted"),
+        ("tableTriggerMs=2147483648", "milliseconds: a whole number from 0 to 2147483647 wanted"),
+        ("brokerVersion=4.9", "brokerVersion=4.9: auto, or a version such as 4.9.3 wanted"),
+        ("brokerVersion=99999.1.1", "auto, or a version such as 4.9.3 wanted"),
+        ("sparkDriverMemory=2gb", "sparkDriverMemory=2gb: a whole number with k, m, g or t, from 512m to 1t wanted"),
+        ("sparkDriverMemory=511m", "from 512m to 1t wanted"),
+        ("sparkDriverMemory=2000000000", "from 512m to 1t wanted"),
+        (
+            "sparkMaster=local[*",
+            "sparkMaster=local[*: local, local[N] (N from 1 to 1024, or *), spark://HOST:PORT, yarn",
+        ),
+        ("broker=\x1b[31m", r"broker=\x1b[31m: a name wanted"),
         ("broker", "name=value wanted"),
         ("startingOffset=middle", "earliest, latest or a physical offset"),
     ],
@@ -120,6 +140,58 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
             load_config(tmp_path, config_file=tmp_path / name)
     with pytest.raises(OptionError, match=r"missing\.conf"):
         load_config(tmp_path, broker_conf=tmp_path / "missing.conf")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'broker = "a"\n# \xd6\xd0\n', "line 2 is not UTF-8 (byte 0xd6)"),
+        (b"maxIndexNum = 5\nmaxIndexNum = 6\n", "Cannot overwrite a value"),
+        (b"maxIndexNum = 5\nMAXINDEXNUM = 6\n", "MAXINDEXNUM is there twice"),
+        (b"maxIndexNum = 5.5\n", "maxIndexNum is a number with a fraction; text, a whole number, true or false wanted"),
+        (b"maxIndexNum = [5]\n", "maxIndexNum is an array"),
+        (b"[maxIndexNum]\nx = 5\n", "maxIndexNum is a table"),
+        (b"startingTimestamp = 2026-01-31T12:00:00Z\n", "startingTimestamp is a date or time"),
+        (b"startingTimestamp = 12:00:00\n", "startingTimestamp is a date or time"),
+        (b"maxIndexNum = true\n", "reput.toml: maxIndexNum=true: a whole number from 2"),
+        (b"maxIndexNum = " + b"9" * 5000 + b"\n", "cannot read the configuration"),
+        (b"maxIndexNum = 0x" + b"f" * 5000 + b"\n", "maxIndexNum is too large a number"),
+        (b"x = " + b"[" * 100_000, "cannot read the configuration"),
+        (b"nonsense = 1\n", "reput.toml: unknown option 'nonsense'; the options are broker, "),
+        (b"#" * 1_100_000, "it has more than 1048576 bytes; is it another file?"),
+        (b"\x00\x01\xff\xfe" * 100, "cannot read the configuration"),
+    ],
+)
+def test_a_wrong_file_of_options(tmp_path: Path, content: bytes, words: str) -> None:
+    """One line with the file and what is wrong in it."""
+    path = tmp_path / "reput.toml"
+    path.write_bytes(content)
+    with pytest.raises(OptionError) as caught:
+        load_config(tmp_path, config_file=path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1200
+
+
+def test_a_configuration_that_is_no_file(tmp_path: Path) -> None:
+    """A directory, a device that never ends, a file that nobody may read."""
+    for path in (tmp_path, Path("/dev/zero"), tmp_path / "nothing" / "there"):
+        for options in ({"config_file": path}, {"broker_conf": path}):
+            with pytest.raises(OptionError, match=rf"^cannot read the (broker's )?configuration {path}: ") as caught:
+                load_config(tmp_path, **options)
+            assert "\n" not in str(caught.value)
+    conf = tmp_path / "broker.conf"
+    conf.write_bytes(b"a = \\u00zz\n")
+    with pytest.raises(OptionError, match=r"line 1: .*; a broker does not start with it either$"):
+        load_config(tmp_path, broker_conf=conf)
+
+
+def test_an_option_of_the_command_line_twice(tmp_path: Path) -> None:
+    """Two values are refused, whatever the case of the names; the same one twice is no contradiction."""
+    assert load_config(tmp_path, overrides=["maxIndexNum=5", "MAXINDEXNUM=5"])["maxIndexNum"] == 5
+    with pytest.raises(OptionError, match=r"^option MAXINDEXNUM is given twice: 5 and 6; give one of them$"):
+        load_config(tmp_path, overrides=["maxIndexNum=5", "MAXINDEXNUM=6"])
 
 
 def test_source_options_read_back_the_same(tmp_path: Path) -> None:

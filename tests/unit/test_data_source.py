@@ -109,7 +109,8 @@ def test_latest_offset_at_the_end_is_the_start_itself(records: list[StoredRecord
 )
 def test_default_limits(options: dict[str, object], expected: ReadLimit, tmp_path: Path) -> None:
     """The options are the limit of a micro-batch."""
-    assert expected == stream(tmp_path, **options).getDefaultReadLimit()
+    (tmp_path / "commitlog").mkdir()
+    assert expected == stream(tmp_path / "commitlog", **options).getDefaultReadLimit()
 
 
 @pytest.mark.parametrize(
@@ -240,9 +241,11 @@ def test_an_end_before_the_start_reads_nothing(ending: int, records: list[Stored
 
 def test_an_empty_log_has_one_empty_partition(tmp_path: Path) -> None:
     """Spark would make a partition of its own for none."""
-    reader = batch(tmp_path)
-    (partition,) = reader.partitions()
-    assert read(reader, [partition]) == []
+    (tmp_path / "commitlog").mkdir()
+    for path in (tmp_path / "commitlog", tmp_path):
+        reader = batch(path)
+        (partition,) = reader.partitions()
+        assert read(reader, [partition]) == []
 
 
 def test_ranges_as_rows(records: list[StoredRecord], tmp_path: Path) -> None:

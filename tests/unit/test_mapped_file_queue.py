@@ -11,7 +11,8 @@ import pytest
 from unit.logs import varied_messages, write_log
 
 from reput.source.errors import SegmentError, StoreError
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, file_name, open_for_reading
+from reput.source.mapped_file_name import file_name
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
 from reput.source.offset_range import check_begins_record, find_timestamp, first_store_timestamp, limit, split
 from reput.source.range_reader import DecodeOptions, read_windows
 from reput.source.reput_end_offset import ReputEndFinder
@@ -107,16 +108,30 @@ def load_error(kind: type[StoreError], *paths: Path, size: int | None = None) ->
 def test_a_missing_directory(tmp_path: Path) -> None:
     """The error names the directory and what to give instead."""
     missing = tmp_path / "commitlog"
-    assert load_error(StoreError, tmp_path, missing) == (
+    (tmp_path / "other").mkdir()
+    assert load_error(StoreError, tmp_path / "other", missing) == (
         f"no commitlog at {missing}: the directory does not exist; give the store root that holds commitlog/"
     )
 
 
 def test_a_directory_that_is_none(tmp_path: Path) -> None:
-    """A file in the directory's place is named, with the system's reason."""
+    """A file in the directory's place is named, with what it is."""
     file = tmp_path / "commitlog"
     file.write_bytes(b"")
-    assert load_error(StoreError, file) == f"cannot list the commitlog at {file}: Not a directory"
+    assert load_error(StoreError, file) == (
+        f"no commitlog at {file}: it is no directory; give the store root that holds commitlog/"
+    )
+
+
+def test_a_directory_of_other_files(tmp_path: Path) -> None:
+    """It is no empty log: nobody is told that there are no messages."""
+    (tmp_path / "lost+found").mkdir()
+    assert MappedFileQueue.load([tmp_path]).files == ()  # the root of a new disk
+    (tmp_path / "x.txt").write_bytes(b"")
+    assert load_error(StoreError, tmp_path) == (
+        f"no commitlog at {tmp_path}: the directory holds x.txt, and no file of a commitlog (a name of 20 digits); "
+        "give the store root that holds commitlog/"
+    )
 
 
 def test_sizes_that_differ(tmp_path: Path) -> None:

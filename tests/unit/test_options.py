@@ -11,6 +11,7 @@ import pytest
 from reput.source.errors import OptionError
 from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 from reput.source.options import SOURCE_OPTIONS, SourceOptions
+from reput.source.printable import printable
 
 #: A name, the attribute it sets, its default.
 DEFAULTS = [
@@ -90,7 +91,11 @@ def test_values(name: str, text: str, expected: object) -> None:
     assert expected == getattr(parse(**{name: text}), ATTRIBUTES[name])
 
 
-BYTES = "bytes: a whole number from 1, or one with k, m, g or t wanted"
+LONG_MAX = 9223372036854775807
+BYTES = f"bytes: a whole number from 1 to {LONG_MAX}, or one with k, m, g or t wanted"
+TIME = (
+    f"milliseconds since 1970: a whole number from 0 to {LONG_MAX}, a store timestamp; replaces startingOffset wanted"
+)
 DELAYS = "delays with blanks between, each a number and s, m, h or d wanted"
 
 
@@ -103,8 +108,9 @@ DELAYS = "delays with blanks between, each a number and s, m, h or d wanted"
         ("startingOffset", "first", "earliest, latest or a physical offset wanted"),
         ("startingOffset", "1.5", "earliest, latest or a physical offset wanted"),
         ("endingOffset", "earliest", "latest or a physical offset (exclusive); batch reads only wanted"),
-        ("startingTimestamp", "-5", "milliseconds since 1970, a store timestamp; replaces startingOffset wanted"),
-        ("startingTimestamp", "now", "milliseconds since 1970, a store timestamp; replaces startingOffset wanted"),
+        ("startingTimestamp", "-5", TIME),
+        ("startingTimestamp", "now", TIME),
+        ("startingTimestamp", str(LONG_MAX + 1), TIME),
         ("maxBytesPerTrigger", "-1", BYTES),
         ("maxBytesPerTrigger", "0", BYTES),
         ("maxBytesPerTrigger", "0g", BYTES),
@@ -112,17 +118,24 @@ DELAYS = "delays with blanks between, each a number and s, m, h or d wanted"
         ("maxBytesPerTrigger", "1mb", BYTES),
         ("maxBytesPerTrigger", "1 m", BYTES),
         ("maxBytesPerTrigger", "m", BYTES),
-        ("maxMessagesPerTrigger", "0", "a whole number from 1 wanted"),
-        ("maxMessagesPerTrigger", "1k", "a whole number from 1 wanted"),
+        ("maxMessagesPerTrigger", "0", f"a whole number from 1 to {LONG_MAX} wanted"),
+        ("maxMessagesPerTrigger", "1k", f"a whole number from 1 to {LONG_MAX} wanted"),
         ("maxBytesPerPartition", "all", BYTES),
         ("failOnDataLoss", "no", "true or false wanted"),
         ("failOnDataLoss", "1", "true or false wanted"),
         ("checkCrc", "true", "tail, all or none wanted"),
         ("onDamage", "skip", "stop, quarantine or broker wanted"),
         ("includeBody", "yes", "true or false wanted"),
-        ("tailGuardMs", "-1", "milliseconds: a whole number from 0 wanted"),
-        ("tailGuardMs", "0.5", "milliseconds: a whole number from 0 wanted"),
-        ("mappedFileSizeCommitLog", "1GiB", BYTES),
+        ("tailGuardMs", "-1", "milliseconds: a whole number from 0 to 2147483647 wanted"),
+        ("tailGuardMs", "0.5", "milliseconds: a whole number from 0 to 2147483647 wanted"),
+        ("mappedFileSizeCommitLog", "1GiB", BYTES.replace(str(LONG_MAX), "2147483647")),
+        ("mappedFileSizeCommitLog", "2g", BYTES.replace(str(LONG_MAX), "2147483647")),
+        ("startingOffset", str(LONG_MAX + 1), "earliest, latest or a physical offset wanted"),
+        ("maxBytesPerTrigger", "8388608t", BYTES),
+        ("maxBytesPerTrigger", "\u0665", BYTES),
+        ("maxMessagesPerTrigger", "1_000", f"a whole number from 1 to {LONG_MAX} wanted"),
+        ("tailGuardMs", "2147483648", "milliseconds: a whole number from 0 to 2147483647 wanted"),
+        ("path", "/a\0b", "the commitlog directory, or several with commas between wanted"),
         ("messageDelayLevel", "1s,5s", DELAYS),
         ("messageDelayLevel", "", DELAYS),
         ("path", " , ", "the commitlog directory, or several with commas between wanted"),
@@ -132,7 +145,15 @@ def test_a_wrong_value_is_told_what_is_right(name: str, text: str, wanted: str) 
     """The error names the option, what was given, and what it allows."""
     with pytest.raises(OptionError) as raised:
         parse(**{name: text})
-    assert f"{name}={text}: {wanted}" == str(raised.value)
+    assert f"{name}={printable(text)}: {wanted}" == str(raised.value)
+
+
+def test_a_long_value_is_named_by_its_beginning() -> None:
+    """A digit too many, or a million of them: one line."""
+    with pytest.raises(OptionError) as raised:
+        parse(maxMessagesPerTrigger="9" * 1_000_000)
+    assert str(raised.value).startswith(f"maxMessagesPerTrigger={'9' * 60}... (1000000 characters): a whole number")
+    assert len(str(raised.value)) < 200
 
 
 def test_names_have_no_case() -> None:

@@ -72,6 +72,12 @@ def test_several_dledger_directories(store: Path) -> None:
     assert paths_of(config_of(store, "enableDLegerCommitLog=true\ndLegerSelfId=n1")) == ["dledger-n1/data"]
 
 
+def test_a_self_id_is_no_pattern(store: Path) -> None:
+    """What broker.conf says is a name, though it looks like a pattern."""
+    with pytest.raises(StoreError, match=r"it has no directory dledger-n\*; give"):
+        config_of(store, "enableDLegerCommitLog=true\ndLegerSelfId=n*")
+
+
 @pytest.mark.parametrize("conf", [None, "dLegerSelfId=n7"])
 def test_no_dledger_directory(tmp_path: Path, conf: str | None) -> None:
     """The directory that is missing is named."""
@@ -115,7 +121,7 @@ def rocksdb_store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize("store_type", ["defaultRocksDB", "DEFAULTROCKSDB", "defaultRocksDBStore"])
+@pytest.mark.parametrize("store_type", ["defaultRocksDB", "DEFAULTROCKSDB"])
 def test_a_store_type_of_rocksdb(tmp_path: Path, store_type: str) -> None:
     """Named by broker.conf; the table needs no queues."""
     write_log(tmp_path / "store" / "commitlog", varied_messages(3), SIZE)
@@ -136,6 +142,8 @@ def test_queues_that_are_a_rocksdb_database(rocksdb_store: Path) -> None:
             config_of(rocksdb_store, conf)
         assert str(raised.value).startswith(words)
     config_of(rocksdb_store, None, "consumeQueueEnable=false")
+    with pytest.raises(OptionError, match="is a RocksDB database"):
+        config_of(rocksdb_store, "storeType=somethingElse")
     config_of(rocksdb_store, "storeType=default")
 
 
