@@ -31,10 +31,11 @@ from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.log_continuity import LogContinuity
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
-from reput.streaming.recovery import aligned, catch_up, check_taken_over, recover_sinks
+from reput.streaming.recovery import aligned, catch_up, check_taken_over, forget_planned_batch, recover_sinks
 
 _POLL_SECONDS = 0.2
 _SPARK_LOG = "spark.log"
@@ -112,6 +113,8 @@ class Tail:
         quarantine.recover(least_end, most_end)
         # The sinks passed over it (or there is none, and the log's beginning is where all begins).
         least = self._log.queue().min_offset
+        if not self._config["failOnDataLoss"]:
+            least = self._log.next_available(quarantine.end_offset)
         if quarantine.end_offset < least:
             quarantine.write(least, [expired_range(quarantine.end_offset, least)])
 
@@ -144,12 +147,19 @@ class Tail:
         dispatches: list[Dispatch] = []
         if self._logic.sinks or self._quarantine is not None:
             quarantine = None if self._quarantine is None else self._quarantine_step(spark, self._quarantine)
-            dispatches.append(LogicDispatch(self._logic, self._files, decode, report, self._on_arrival, quarantine))
+            continuity = self._continuity(LogicDispatch.name)
+            dispatches.append(
+                LogicDispatch(self._logic, self._files, decode, continuity, report, self._on_arrival, quarantine)
+            )
         if self._paths.table is not None:
             table = MessageTable(spark, self._paths.table, self._config["broker"], self._files)
             recover_sinks([table], self._log, fail_on_data_loss=self._config["failOnDataLoss"])
-            dispatches.append(TableDispatch(table, self._config["broker"], decode, report))
+            continuity = self._continuity(TableDispatch.name)
+            dispatches.append(TableDispatch(table, self._config["broker"], decode, continuity, report))
         return dispatches
+
+    def _continuity(self, query: str) -> LogContinuity:
+        return LogContinuity(query, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
 
     def _quarantine_step(self, spark: SparkSession, quarantine: Quarantine) -> QuarantineStep:
         table = None
@@ -166,6 +176,7 @@ class Tail:
         try:
             for dispatch in dispatches:
                 checkpoint = self._paths.checkpoint_of(dispatch.name)
+                forget_planned_batch(checkpoint, self._log)
                 catch_up(spark, self._config, dispatch, checkpoint, self._log)
                 gate = BatchGate(dispatch)
                 queries.append(self._start(spark, dispatch, gate, checkpoint, available_now=available_now))
