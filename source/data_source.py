@@ -283,10 +283,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             msg = f"the checkpoint's offset is {offset}, which is not of version {_OFFSET_VERSION} of this source"
             raise OptionError(msg)
         begin = int(offset["physicOffset"])
+        self._check_last_record(offset, is_idle=False)
         if self._identified != offset:
             self._log.check_identity(begin, offset)
             self._identified = offset
-        self._check_last_record(offset, is_idle=False)
         queue = self._log.queue()
         further = queue.next_available(begin)
         # The end of segments in front of a hole is told by name: `LogReader.end`.
