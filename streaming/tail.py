@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ _POLL_SECONDS = 0.2
 _SPARK_LOG = "spark.log"
 # How long a stopped query may take to note that its last batch is done.
 _STOP_SECONDS = 10.0
+# Between two questions for an idle log's end, Spark is at rest for its `pollingDelay` only: not to be missed.
+_STOP_POLL_SECONDS = 0.003
 
 
 @dataclass(frozen=True)
@@ -237,10 +240,9 @@ def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:
     """Stop a query after the batch under way, giving Spark the time to note that it is done."""
     gate.close()
     waited = threading.Event()
-    for _ in range(int(_STOP_SECONDS / _POLL_SECONDS)):
-        if not query.isActive or not query.status["isTriggerActive"]:
-            break
-        waited.wait(_POLL_SECONDS)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        waited.wait(_STOP_POLL_SECONDS)
     query.stop()
 
 
