@@ -33,6 +33,7 @@ from reput.source.segment_head import HEAD_SIZE, is_begun
 
 # Looking for what follows a doubtful place may read a whole segment: again after so many times what it took.
 _SEARCH_AGAIN_FACTOR = 100
+_LOOKS_AT_LEAST = 3
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,11 @@ class ReputEndFinder:
         """The end as it stands now, with the last record waited for as long as the guard asks."""
         end = self.find(load(), start)
         deadline = self._clock() + 2 * self._tail_guard_ms / 1000
-        while (end.held_back or self._is_young_doubt()) and self._clock() < deadline:
+        looks = 1
+        # A busy machine may oversleep the time: what was completed at the second look is trusted at the third.
+        while (end.held_back or self._is_young_doubt()) and (self._clock() < deadline or looks < _LOOKS_AT_LEAST):
             time.sleep(max(self._tail_guard_ms, 1) / 1000)
+            looks += 1
             passed = self._passed
             end = self.find(load(), start)
             if self._passed > passed:  # behind a damaged place there may be another, with a guard of its own
