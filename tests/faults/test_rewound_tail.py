@@ -87,6 +87,19 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(last_record, name, 0)
 
 
+def rewrite(log: Path, content: list[Message], *, keep: bool = False) -> None:
+    before = contents(log)
+    shutil.rmtree(log)
+    end = write(log, content)[-1]
+    if keep:
+        leave_old_bytes(log, before, end)
+
+
+def remove_last(log: Path) -> None:
+    for path in sorted(log.iterdir())[-2:]:
+        path.unlink()
+
+
 OLD = messages(40)
 # How the log looks after the broker's restart: how many records it kept, what it wrote on, whether old bytes stand
 # behind the new end. Records of another size leave a seam that is none; those of one size lie as the old ones did.
@@ -99,23 +112,10 @@ CASES: dict[str, Callable[[Path], None]] = {
     "cut at a record, zeros behind it": lambda log: rewrite(log, OLD[:39]),
     "cut into an earlier segment": lambda log: rewrite(log, OLD[:5]),
     "cut into an earlier segment, written on": lambda log: rewrite(log, OLD[:5] + messages(60, 100, 25)),
-    "last segments removed": lambda log: remove_last(log),
+    "last segments removed": remove_last,
     "another store": lambda log: rewrite(log, messages(45, 500, 30)),
     "another store, shorter": lambda log: rewrite(log, messages(3, 500)),
 }
-
-
-def rewrite(log: Path, content: list[Message], *, keep: bool = False) -> None:
-    before = contents(log)
-    shutil.rmtree(log)
-    end = write(log, content)[-1]
-    if keep:
-        leave_old_bytes(log, before, end)
-
-
-def remove_last(log: Path) -> None:
-    for path in sorted(log.iterdir())[-2:]:
-        path.unlink()
 
 
 @pytest.mark.parametrize("by", ["the same process", "another process", "available now"])
@@ -131,10 +131,9 @@ def test_a_log_that_is_written_over(case: str, by: str, at_once: None, tmp_path:
     CASES[case](log)
     if by != "the same process":
         stream.restart()
+    if by == "available now":
+        stream.reader.prepareForTriggerAvailableNow()
     with pytest.raises(CommitLogRewoundError) as raised:
-        if by == "available now":
-            stream.reader.prepareForTriggerAvailableNow()
-        stream.read_all()
         stream.read_all()
     assert f"a record of {last.size} bytes at offset {last.offset}, " in str(raised.value)
     assert "'reput recover'" in str(raised.value)
