@@ -15,7 +15,7 @@ from reput.sinks.index_file import IndexFile
 from reput.sinks.index_format import HEADER_SIZE, IndexHeader
 from reput.sinks.logic_batch import KeyEntries, LogicBatch
 from reput.sinks.sink import part_to_write
-from reput.sinks.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
 from reput.sinks.store_path import INDEX, index_file, is_index_file_name
 from reput.source.errors import SinkError
 
@@ -76,6 +76,11 @@ class IndexSink:
     def end_offset(self) -> int:
         """The effect of every record before this place is durable."""
         return self._progress.end_offset
+
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """See ``Sink.last_record``."""
+        return self._progress.last_record
 
     @property
     def index_msg_timestamp(self) -> int:

@@ -85,6 +85,11 @@ class MessageTable:
         """Every record before this place is in the table."""
         return self._progress.end_offset
 
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """The last record before `end_offset` that is in the table, None where that is not known."""
+        return self._progress.last_record
+
     def recover(self, start_offset: int) -> SinkProgress:
         """Find out how far the table is: its own transactions say so, a first start begins at `start_offset`.
 

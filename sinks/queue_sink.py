@@ -15,7 +15,7 @@ from reput.sinks.durable_file import DurableFiles
 from reput.sinks.logic_batch import LogicBatch, QueueEntries
 from reput.sinks.queue_files import QueueFiles, QueueKind, Units
 from reput.sinks.sink import part_to_write
-from reput.sinks.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
 from reput.source.batch_decoder import Bytes
 from reput.source.errors import SinkError
 
@@ -92,6 +92,11 @@ class QueueSink(ABC):
     def end_offset(self) -> int:
         """The effect of every record before this place is durable."""
         return self._progress.end_offset
+
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """See ``Sink.last_record``."""
+        return self._progress.last_record
 
     def recover(self, start_offset: int) -> SinkProgress:
         """See ``Sink.recover``: entries of records from the progress record's end on are dropped."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.sink_progress import SinkProgress
+from reput.sinks.sink_progress import RecordFingerprint, SinkProgress
 from reput.source.errors import SinkError
 
 
@@ -30,6 +30,10 @@ class Sink(Protocol):
     @property
     def end_offset(self) -> int:
         """The effect of every record before this place is durable."""
+
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """The last record whose effect is durable; None before the first, and behind records that expired unread."""
 
     def write(self, batch: LogicBatch) -> AnomalyCounts:
         """Add the batch's effect, durably, once: records before `end_offset` are passed over.

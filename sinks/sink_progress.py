@@ -10,18 +10,11 @@ from typing import Any
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.store_path import progress_file
 from reput.source.errors import SinkError
+from reput.source.record_fingerprint import RecordFingerprint
+
+__all__ = ["ProgressFile", "RecordFingerprint", "SinkProgress"]
 
 _VERSION = 1
-
-
-@dataclass(frozen=True)
-class RecordFingerprint:
-    """Enough of one record to know it again: its place, size, store timestamp (ms) and body CRC."""
-
-    offset: int
-    size: int
-    store_timestamp: int
-    body_crc: int
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,18 @@
 """The Spark data source ``rocketmq-commitlog``: thin adapters over the segments, the end, the ranges, the decoder.
 
-Offsets are exclusive ends: an offset of 1000 says that every record before byte 1000 of the log was read. Spark
-compares offsets as JSON text, so they are built in one place, with plain integers and a fixed order of keys.
+Offsets are exclusive ends: an offset of 1000 says that every record before byte 1000 of the log was read. Each also
+says which record was the last, so that a log that was cut and written anew is noticed before anything more is read of
+it, whatever process asks. Spark compares offsets as JSON text, so they are built in one place, with plain integers and
+a fixed order of keys.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -24,8 +27,9 @@ from pyspark.sql.types import StructType
 
 from reput.source.commit_log_path import given_commit_logs
 from reput.source.dispatch_request import RANGE_SCHEMA, OffsetRange, message_schema, spark_schema
-from reput.source.errors import DataLossError, OptionError
+from reput.source.errors import DataLossError, OptionError, TransientError
 from reput.source.options import LATEST, SourceOptions
+from reput.source.record_fingerprint import RecordFingerprint
 from reput.source.worker_process import settle_worker
 
 if TYPE_CHECKING:
@@ -35,6 +39,15 @@ _log = logging.getLogger(__name__)
 
 NAME = "rocketmq-commitlog"
 _OFFSET_VERSION = 1
+_LAST_RECORD = ("lastRecordOffset", "lastRecordSize", "lastRecordStoreTimestamp", "lastRecordBodyCrc")
+# How long a question for the end of an idle log may wait for an answer, when Spark asks one after the other: of what
+# that costs, Spark's part is the most.
+_IDLE_S = 0.1
+_ASKED_AGAIN_WITHIN_S = 0.05
+# Segments go one after the other; a log that is gone anew each time is no log.
+_ATTEMPTS = 20
+
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -141,6 +154,12 @@ class _EmptyPartition(InputPartition):
     pass
 
 
+def last_record_of_offset(offset: dict[str, Any]) -> RecordFingerprint | None:
+    """The last record before an offset of this source, None where it names none."""
+    numbers = [int(offset.get(name, -1)) for name in _LAST_RECORD]
+    return None if numbers[0] < 0 else RecordFingerprint(*numbers)
+
+
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Advances ``reputFromOffset`` in micro-batches."""
 
@@ -149,11 +168,15 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._log = _log_reader(options)
         self._available_now_end: int | None = None
         self._initial_offset: dict[str, Any] | None = None
+        self._identified: dict[str, Any] | None = None
+        self._told: tuple[int, int] | None = None
+        self._answered_at = 0.0
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a first batch begins; the same answer however often Spark asks."""
         if self._initial_offset is None:
-            self._initial_offset = self._offset(self._log.initial_offset())
+            begin = self._log.initial_offset()
+            self._initial_offset = self._offset(begin, begin)
         return self._initial_offset
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -165,7 +188,26 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch, `start` itself when there is nothing new."""
+        """The end of the next batch, `start` itself when there is nothing new.
+
+        Where Spark asks again at once, an idle log is waited for a moment.
+
+        Raises
+        ------
+        CommitLogRewoundError
+            The log has not the record any more that was the last before `start`: it was cut and written anew.
+        DataLossError, SegmentError
+            Records behind `start` are not in the log any more, and `failOnDataLoss` is on.
+        """
+        waits = self._available_now_end is None and time.monotonic() - self._answered_at < _ASKED_AGAIN_WITHIN_S
+        end = self._while_segments_go(lambda: self._end_of_batch(start, limit))
+        if end == start and waits:
+            self._log.wait_at(int(start["physicOffset"]), _IDLE_S)
+            end = self._while_segments_go(lambda: self._end_of_batch(start, limit))
+        self._answered_at = time.monotonic()
+        return end
+
+    def _end_of_batch(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = self._checked(start)
         end = self._log.end(begin)
         if self._available_now_end is not None:
@@ -175,12 +217,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if bytes_max is not None and messages_max is None:
             messages_max = self._options.max_messages_per_trigger
         end = self._log.limit(begin, end, bytes_max, messages_max)
+        # Only now: what stands behind the last record is the log's when that record was the log's afterwards.
+        self._check_last_record(start, is_idle=end <= begin)
         # Paranoia as in Kafka's source: never go back, and keep the text of an offset that did not move.
-        return start if end <= begin else self._offset(end)
+        return start if end <= begin else self._offset(end, int(start.get("startOffset", begin)))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the run: the log as it stands, its last record waited for."""
-        self._available_now_end = self._log.settled_end(self._log.queue().min_offset)
+        self._available_now_end = self._while_segments_go(lambda: self._log.settled_end(self._log.queue().min_offset))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the log, for the lag in the query's progress; None before the first look.
@@ -190,20 +234,56 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end, bad_end = self._log.last_end, self._log.bad_end
         if end is None:
             return None
-        return self._offset(end) | ({} if bad_end is None else {"badEnd": bad_end.name})
+        named = {"version": _OFFSET_VERSION, "physicOffset": end}
+        return named | ({} if bad_end is None else {"badEnd": bad_end.name})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Ranges of `[start, end)` that begin on a record; none when they are equal."""
-        begin, stop = self._checked(start), int(end["physicOffset"])
-        return [RangePartition(span) for span in self._log.split(begin, stop)]
+        """Ranges of `[start, end)` that begin on a record; none when they are equal.
+
+        Raises
+        ------
+        CommitLogRewoundError, DataLossError
+            See `latestOffset`.
+        TransientError
+            The log was cut behind `start` since `end` was its end.
+        """
+        stop = int(end["physicOffset"])
+        spans = self._while_segments_go(lambda: list(self._log.split(self._checked(start), stop)))
+        last = last_record_of_offset(end)
+        if last is not None and self._log.find_record(last) != last:
+            msg = (
+                f"the log was cut before [{start['physicOffset']}, {stop}) of it was read: it no longer has the record "
+                f"at offset {last.offset}; start the same command again (a stream of your own needs a new checkpoint)"
+            )
+            raise TransientError(msg)
+        return [RangePartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one range."""
         return _read(self._options, partition)
 
-    def _offset(self, offset: int) -> dict[str, Any]:
-        identity = self._log.identity(offset)
-        return {"version": _OFFSET_VERSION, "physicOffset": offset, **identity}
+    def _while_segments_go(self, ask: Callable[[], Answer]) -> Answer:
+        """The answer; asked again with ``failOnDataLoss=false`` when segments expire while it is looked for."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return ask()
+            except DataLossError:
+                if self._options.fail_on_data_loss or not left:
+                    raise
+                self._log.look_anew()
+        raise AssertionError
+
+    def _offset(self, offset: int, start_offset: int) -> dict[str, Any]:
+        """`start_offset` is where the stream began to read."""
+        last = self._log.last_record_before(offset)
+        numbers = (-1,) * len(_LAST_RECORD) if last is None else astuple(last)
+        return {
+            "version": _OFFSET_VERSION,
+            "physicOffset": offset,
+            **self._log.identity(offset),
+            "startOffset": start_offset,
+            **dict(zip(_LAST_RECORD, numbers, strict=True)),
+        }
 
     def _checked(self, offset: dict[str, Any]) -> int:
         """The place that a checkpoint's offset names, after checking that this is still the same log."""
@@ -211,13 +291,30 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             msg = f"the checkpoint's offset is {offset}, which is not of version {_OFFSET_VERSION} of this source"
             raise OptionError(msg)
         begin = int(offset["physicOffset"])
-        self._log.check_identity(begin, offset)
-        least = self._log.queue().min_offset
-        if begin >= least:
+        self._check_last_record(offset, is_idle=False)
+        if self._identified != offset:
+            self._log.check_identity(begin, offset)
+            self._identified = offset
+        queue = self._log.queue()
+        further = queue.next_available(begin)
+        # The end of segments in front of a hole is told by name: `LogReader.end`.
+        if further == begin or (self._options.fail_on_data_loss and begin >= queue.min_offset):
             return begin
-        msg = f"the log begins at {least}, records from {begin} on have expired unread"
+        if begin < queue.min_offset:
+            msg = f"the log begins at {further}, records from {begin} on have expired unread"
+            goes_on = "at the log's beginning"
+        else:
+            msg = f"the segments of [{begin}, {further}) are missing, their records are unread"
+            goes_on = "behind them"
         if self._options.fail_on_data_loss:
-            msg += "; set failOnDataLoss=false to go on at the log's beginning"
+            msg += f"; set failOnDataLoss=false to go on {goes_on}"
             raise DataLossError(msg)
-        _log.warning("%s; going on at the log's beginning", msg)
-        return least
+        if self._told != (begin, further):
+            self._told = begin, further
+            _log.warning("%s; going on %s", msg, goes_on)
+        return further
+
+    def _check_last_record(self, offset: dict[str, Any], *, is_idle: bool) -> None:
+        if (last := last_record_of_offset(offset)) is not None:
+            begin = int(offset.get("startOffset", offset["physicOffset"]))
+            self._log.check_last_record(last, begin, is_idle=is_idle)

@@ -4,37 +4,60 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from reput.source import offset_range
 from reput.source.dispatch_request import OffsetRange
-from reput.source.errors import CommitLogRewoundError, DataLossError
-from reput.source.mapped_file_queue import MappedFileQueue, open_for_reading
+from reput.source.errors import CommitLogRewoundError, DataLossError, TransientError
+from reput.source.last_record import LastRecordWatch, find_record, is_led_to, last_record_before
+from reput.source.mapped_file_queue import MappedFileQueue, open_segment, read_head
 from reput.source.message_decoder import Verdict
 from reput.source.offset_range import Boundaries
 from reput.source.options import EARLIEST, LATEST, SourceOptions
 from reput.source.range_reader import DecodeOptions
+from reput.source.record_fingerprint import RecordFingerprint
 from reput.source.reput_end_offset import ReputEnd, ReputEndFinder
+from reput.source.segment_listing import SegmentListing
 
 _log = logging.getLogger(__name__)
 
 # What a writer leaves for a moment at the end of a log; anything else there is worth a word.
 _QUIET_VERDICTS = (Verdict.EMPTY, Verdict.BLANK, Verdict.UNDERFLOW, Verdict.MESSAGE)
 
+# An empty place stays the end of the log while its first bytes are zeros. Once in a while everything is looked at.
+_HEAD_BYTES = 8
+_FULL_LOOK_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.01
+_WAY_OUT = (
+    "'reput recover' with the same --store and --output cuts queues and index back to the last record that still "
+    "agrees; a stream of your own needs a new checkpoint"
+)
+
 
 class LogReader:
-    """Reads one commitlog by its options; lists the directory anew for each question."""
+    """Reads one commitlog by its options, as it is at each question. For one thread."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self.options = self._options = options
+        self._listing = SegmentListing(
+            options.path,
+            options.mapped_file_size,
+            dledger=options.enable_dledger_commit_log,
+            on_damage=options.on_damage,
+        )
         self._boundaries = Boundaries()
         self._finder = ReputEndFinder(
             check_crc=options.check_crc != "none",
             tail_guard_ms=options.tail_guard_ms,
             on_boundary=self._boundaries.note,
+            over_holes=not options.fail_on_data_loss,
         )
+        self._watch = LastRecordWatch()
+        # The end found last, if nothing stood there; the segments of then, and when everything was looked at.
+        self._empty_end: tuple[int, MappedFileQueue, float] | None = None
+        self._found: tuple[ReputEnd, float] | None = None
         self.last_end: int | None = None
         #: What stands at the last end found, when that is nothing a growing log has there.
         self.bad_end: Verdict | None = None
@@ -46,11 +69,8 @@ class LogReader:
         return DecodeOptions(self._options.check_crc == "all", self._options.delays_ms, self._options.on_damage)
 
     def queue(self) -> MappedFileQueue:
-        """The segments as they are now; see ``MappedFileQueue.load`` for errors."""
-        found = MappedFileQueue.load(
-            self._options.path, self._options.mapped_file_size, dledger=self._options.enable_dledger_commit_log
-        )
-        return replace(found, files=tuple(replace(file, on_damage=self._options.on_damage) for file in found.files))
+        """The segments as they are now; see ``SegmentListing.load`` for errors."""
+        return self._listing.load()
 
     def initial_offset(self) -> int:
         """Where the options say to begin, inside what the log still has.
@@ -83,15 +103,53 @@ class LogReader:
         return wanted
 
     def end(self, start: int) -> int:
-        """The end of whole records, looking on from `start`, where a record begins."""
+        """The end of whole records, looking on from `start`, where a record begins.
+
+        With `failOnDataLoss=false` it is at most where segments are missing, if there are some behind them.
+        """
         queue = self.queue()
+        begin = max(start, queue.min_offset)
+        if self._is_still_empty(queue, begin):
+            return begin
+        now = time.monotonic()
         self._check_no_hole(queue, start)
-        return self._noted(self._finder.find(queue, max(start, queue.min_offset)))
+        found = self._finder.find(queue, begin)
+        is_empty = (found.offset, found.verdict, found.held_back) == (begin, Verdict.EMPTY, 0)
+        self._empty_end = (begin, queue, now) if is_empty else None
+        if self._found is None or self._found[0] != found:
+            self._found = found, now
+        return self._noted(found)
+
+    def wait_at(self, end: int, seconds: float) -> None:
+        """Wait until something stands at `end`, where the log was found to end, or at most so many seconds.
+
+        Where something stands there that is no record, and has for a while, all of the time is waited.
+        """
+        now = time.monotonic()
+        deadline = now + seconds
+        if self._empty_end is None and self._found is not None and now - self._found[1] >= _FULL_LOOK_EVERY_S:
+            time.sleep(seconds)
+        while time.monotonic() < deadline and self._is_still_empty(self.queue(), end):
+            time.sleep(_LOOK_EVERY_S)
+
+    def _is_still_empty(self, queue: MappedFileQueue, end: int) -> bool:
+        """Whether `end` was the log's end, nothing stood there, and still nothing does."""
+        if self._empty_end is None or self._empty_end[0] != end or self._empty_end[1] is not queue:
+            return False
+        if time.monotonic() - self._empty_end[2] >= _FULL_LOOK_EVERY_S:
+            return False
+        file = queue.find(end)
+        return file is None or not any(read_head(file, _HEAD_BYTES, end - file.file_from_offset))
 
     def settled_end(self, start: int) -> int:
-        """The end as it stands now, with the last record waited for."""
-        self._check_no_hole(self.queue(), start)
-        return self._noted(self._finder.settle(self.queue, start))
+        """The end as it stands now, with the last record waited for.
+
+        With `failOnDataLoss=false` it is behind all segments that are missing.
+        """
+        queue = self.queue()
+        self._check_no_hole(queue, start)
+        begin = start if self._options.fail_on_data_loss else max(start, queue.last_row_begin)
+        return self._noted(self._finder.settle(self.queue, begin))
 
     def align_down(self, start: int, offset: int) -> int:
         """The last place up to `offset` where a record begins, walking from `start` or a segment's beginning."""
@@ -106,7 +164,14 @@ class LogReader:
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
         """See ``offset_range.split``."""
-        return offset_range.split(self.queue(), start, end, self._options.max_bytes_per_partition, self._boundaries)
+        return offset_range.split(
+            self.queue(),
+            start,
+            end,
+            self._options.max_bytes_per_partition,
+            self._boundaries,
+            over_holes=not self._options.fail_on_data_loss,
+        )
 
     def look_at(self, offset: int, size: int) -> tuple[str, int, bytes]:
         """The segment that holds `offset`: its path, the byte of it, and at most `size` bytes from there on.
@@ -121,8 +186,61 @@ class LogReader:
             msg = f"the log has no file with offset {offset} any more"
             raise DataLossError(msg)
         position = offset - file.file_from_offset
-        with open_for_reading(file.path) as descriptor:
+        with open_segment(file) as descriptor:
             return file.path, position, os.pread(descriptor, size, position)
+
+    def next_available(self, offset: int) -> int:
+        """`offset`, or where the log goes on behind it when the segment that held it is not there any more."""
+        return self.queue().next_available(offset)
+
+    def look_anew(self) -> None:
+        """Trust nothing that was listed before."""
+        self._listing.forget()
+
+    def last_record_before(self, end: int) -> RecordFingerprint | None:
+        """The last record before `end`, a place where a record may begin; None when its segment has none."""
+        return last_record_before(self.queue(), end, self._boundaries)
+
+    def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:
+        """The record that the log has at the place of `known`, by its first bytes; `known` where it has expired.
+
+        Raises
+        ------
+        TransientError
+            The log has no segment at all.
+        """
+        queue = self.queue()
+        self._check_not_empty(queue, known)
+        return find_record(queue, known)
+
+    def is_led_to(self, known: RecordFingerprint, *begins: int) -> bool:
+        """Whether the records before `known` lead to it: from its segment's begin, or one of these places."""
+        return is_led_to(self.queue(), known, begins)
+
+    def check_last_record(self, known: RecordFingerprint, begin: int, *, is_idle: bool) -> None:
+        """Raise CommitLogRewoundError when the log has lost `known`, the last record that was read.
+
+        `begin` is where reading began; `is_idle` says that there is time to follow the records that lead to `known`.
+
+        Raises
+        ------
+        TransientError
+            The log has no segment at all.
+        """
+        queue = self.queue()
+        self._check_not_empty(queue, known)
+        if not self._watch.is_there(queue, known, [begin], is_idle=is_idle):
+            found = find_record(queue, known)
+            raise CommitLogRewoundError(rewound(known, found if found != known else None))
+
+    def _check_not_empty(self, queue: MappedFileQueue, known: RecordFingerprint) -> None:
+        if not queue.files:
+            where = ", ".join(map(str, self._options.path))
+            msg = (
+                f"{where} holds no segment, and the log was read as far as offset {known.offset + known.size}: is its "
+                "volume mounted? start the same command again when the log is back"
+            )
+            raise TransientError(msg)
 
     def identity(self, offset: int) -> dict[str, int]:
         """What tells this log from another in an offset: the first record of the segment that ends before `offset`.
@@ -164,3 +282,13 @@ class LogReader:
             )
         self.last_end = end.offset
         return end.offset
+
+
+def rewound(known: RecordFingerprint, found: RecordFingerprint | None, way_out: str | None = None) -> str:
+    """What is said of a record that was read, and is not the log's any more."""
+    now = "no such record" if found is None else f"one of {found.size} bytes, stored at {found.store_timestamp}"
+    return (
+        f"a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, was read, and "
+        f"the log now has {now}: the broker cut the log and wrote on, or this is another store; "
+        f"{way_out or _WAY_OUT}"
+    )

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import logging
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from reput.source.commit_log_path import check_is_commit_log, no_commit_log
 from reput.source.damage import STOP
 from reput.source.dledger_entry import ENTRY_HEADER_SIZE
-from reput.source.errors import DataLossError, OptionError, SegmentError, StoreError
+from reput.source.errors import DataLossError, OptionError, SegmentError, StoreError, TransientError
 from reput.source.mapped_file_name import is_file_name
+from reput.source.read_error import read_error
 from reput.source.resource_limits import limit_reached
 from reput.source.segment_head import HEAD_SIZE, is_framed
 
@@ -46,16 +50,53 @@ class MappedFile:
 
 @contextmanager
 def open_for_reading(path: str) -> Iterator[int]:
-    """A read-only descriptor that leaves no trace, not even an access time where the system allows that."""
+    """A read-only descriptor that leaves no trace, not even an access time where the system allows that.
+
+    Raises
+    ------
+    FileNotFoundError
+        The file has gone; what that means the caller knows.
+    StoreError, TransientError
+        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
+    """
+    try:
+        descriptor = _open(path)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        known = read_error(path, error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _open(path: str) -> int:
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags | os.O_NOATIME)
+        return os.open(path, flags | os.O_NOATIME)
     except PermissionError:  # O_NOATIME is for the file's owner only
-        descriptor = os.open(path, flags)
+        return os.open(path, flags)
+
+
+@contextmanager
+def open_segment(file: MappedFile, doing: str = "it was looked at") -> Iterator[int]:
+    """A segment open for reading; see `open_for_reading`.
+
+    Raises
+    ------
+    DataLossError
+        It has gone since it was listed; `doing` says in the message what for it was wanted.
+    """
     try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        with open_for_reading(file.path) as descriptor:
+            yield descriptor
+    except FileNotFoundError as error:
+        if error.filename != file.path:
+            raise
+        msg = f"{file.path} is gone: the log expired while {doing}"
+        raise DataLossError(msg) from None
 
 
 def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:
@@ -70,22 +111,31 @@ def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:
     return done
 
 
-def read_head(file: MappedFile, size: int) -> bytes:
-    """The first `size` bytes of a segment; DataLossError when it has gone since it was listed."""
-    try:
-        with open_for_reading(file.path) as descriptor:
-            return os.pread(descriptor, size, 0)
-    except FileNotFoundError:
-        msg = f"{file.path} is gone: the log expired while it was looked at"
-        raise DataLossError(msg) from None
+def read_head(file: MappedFile, size: int, position: int = 0) -> bytes:
+    """The first `size` bytes of a segment, or those from its byte `position` on, fewer where it ends.
+
+    Raises
+    ------
+    DataLossError
+        It has gone since it was listed.
+    """
+    with open_segment(file) as descriptor:
+        return os.pread(descriptor, size, position)
+
+
+_FIRST_BYTE = attrgetter("file_from_offset")
 
 
 @dataclass(frozen=True)
 class MappedFileQueue:
-    """The row of segments, oldest first. A snapshot: load again to see new and expired files."""
+    """The row of segments, oldest first. A snapshot: load again to see new and expired files.
+
+    `unfinished` is the path of a last file that has no size yet, None without one; it is not among `files`.
+    """
 
     files: tuple[MappedFile, ...]
     paths: tuple[Path, ...]
+    unfinished: str | None = None
 
     @classmethod
     def load(
@@ -110,12 +160,11 @@ class MappedFileQueue:
         found = [entry for path in paths for entry in _framed(sorted(_segments(path)), dledger=dledger)]
         found.sort()
         # The broker creates a file and then gives it its size: a last file of size 0 is not there yet.
-        if found and found[-1].size == 0:
-            found.pop()
+        unfinished = found.pop().path if found and found[-1].size == 0 else None
         if found:
             _check_sizes(found, mapped_file_size)
             _check_frames(found, dledger=dledger)
-        return cls(tuple(found), tuple(paths))
+        return cls(tuple(found), tuple(paths), unfinished)
 
     @property
     def mapped_file_size(self) -> int:
@@ -134,10 +183,23 @@ class MappedFileQueue:
 
     def find(self, offset: int) -> MappedFile | None:
         """The segment that holds `offset`, or None."""
-        for file in reversed(self.files):
-            if file.file_from_offset <= offset:
-                return file if offset < file.end else None
-        return None
+        at = bisect_right(self.files, offset, key=_FIRST_BYTE) - 1
+        return self.files[at] if at >= 0 and offset < self.files[at].end else None
+
+    @property
+    def last_row_begin(self) -> int:
+        """Where the last segments begin that follow each other without a hole; 0 without segments."""
+        begin = self.min_offset
+        for file, after in zip(self.files, self.files[1:], strict=False):
+            if file.end != after.file_from_offset:
+                begin = after.file_from_offset
+        return begin
+
+    def next_available(self, offset: int) -> int:
+        """`offset`, or where the next segment begins when there is none with it and there are some behind it."""
+        at = bisect_right(self.files, offset, key=_FIRST_BYTE)
+        is_there = at > 0 and offset < self.files[at - 1].end
+        return offset if is_there or at == len(self.files) else self.files[at].file_from_offset
 
     def following(self, file: MappedFile) -> MappedFile | None:
         """The segment that begins where `file` ends, or None."""
@@ -155,6 +217,11 @@ class MappedFileQueue:
                 raise SegmentError(msg)
 
 
+@lru_cache(maxsize=1024)  # said once, however often the directory is listed
+def _ignore(name: str, directory: Path) -> None:
+    _log.warning("ignored %r in %s: not a segment's name", name, directory)
+
+
 def _segments(directory: Path) -> Iterator[MappedFile]:
     others: list[str] = []
     segments = 0
@@ -170,12 +237,14 @@ def _segments(directory: Path) -> Iterator[MappedFile]:
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(no_commit_log(directory)) from None
     except OSError as error:
+        if isinstance(known := read_error(str(directory), error), TransientError):
+            raise known from error
         msg = f"cannot list the commitlog at {directory}: {limit_reached(error) or error.strerror}"
         raise StoreError(msg) from error
     if not segments:
         check_is_commit_log(directory)
     for name in others:
-        _log.warning("ignored %r in %s: not a segment's name", name, directory)
+        _ignore(name, directory)
 
 
 def _framed(files: Sequence[MappedFile], *, dledger: bool) -> list[MappedFile]:

@@ -43,17 +43,26 @@ class Boundaries:
 
 
 def split(
-    queue: MappedFileQueue, start: int, end: int, bytes_max: int, known: Boundaries | None = None
+    queue: MappedFileQueue,
+    start: int,
+    end: int,
+    bytes_max: int,
+    known: Boundaries | None = None,
+    *,
+    over_holes: bool = False,
 ) -> Iterator[OffsetRange]:
     """Cut `[start, end)` at segments, and again so that a range has about `bytes_max` bytes, never inside a record.
 
     Raises
     ------
     DataLossError
-        A segment of the range has gone.
+        A segment of the range has gone; with `over_holes` the ranges go on behind it.
     """
     while start < end:
         file = queue.find(start)
+        if file is None and over_holes and (further := queue.next_available(start)) > start:
+            start = further
+            continue
         if file is None:
             msg = f"the log has no file with offset {start} any more, [{start}, {end}) was still to be read"
             raise DataLossError(msg)
@@ -168,12 +177,13 @@ def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
     while place < end and (file := queue.find(place)) is not None:
         for scan in scan_windows(file, place, min(end, file.end), check_crc=False):
             for row in range(len(scan)):
-                if _store_timestamp(scan.data, int(scan.parts[row, rk.AT])) >= timestamp_ms:
+                if store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) >= timestamp_ms:
                     return scan.place_of(row)
         place = file.end
     return end
 
 
-def _store_timestamp(data: Bytes, at: int) -> int:
+def store_timestamp_at(data: Bytes, at: int) -> int:
+    """Store time in milliseconds of the record that begins at `data[at]`."""
     shift = HOST_V6_EXTRA if load_i32(data, at + SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
     return int(load_i64(data, at + STORE_TIMESTAMP_AT + shift))

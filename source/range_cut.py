@@ -15,7 +15,7 @@ import numpy as np
 from reput.source import record_kernels as rk
 from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import DataLossError
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_fully
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_segment, read_fully
 from reput.source.range_reader import scan_windows
 from reput.source.resync_kernels import LOOKED_AT, NOT_FOUND, find_own_place
 
@@ -105,18 +105,14 @@ def next_record(file: MappedFile, place: int, stop: int) -> int:
 def _heads(file: MappedFile, place: int, stop: int) -> Iterator[int]:
     """Places where a magic code stands and says its own place."""
     head = file.frame + LOOKED_AT
-    try:
-        with open_for_reading(file.path) as descriptor:
-            while place + head <= stop:
-                data = np.empty(min(_WINDOW_BYTES, stop - place), np.uint8)
-                if read_fully(descriptor, data, len(data), place - file.file_from_offset) < len(data):
-                    msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while it was read"
-                    raise DataLossError(msg)
-                at = 0
-                while (at := int(find_own_place(data, at, len(data), place, file.frame))) != NOT_FOUND:
-                    yield place + at
-                    at += 1
-                place += len(data) - head + 1
-    except FileNotFoundError:
-        msg = f"{file.path} is gone: the log expired while [{place}, {stop}) was still to be read"
-        raise DataLossError(msg) from None
+    with open_segment(file, f"[{place}, {stop}) was still to be read") as descriptor:
+        while place + head <= stop:
+            data = np.empty(min(_WINDOW_BYTES, stop - place), np.uint8)
+            if read_fully(descriptor, data, len(data), place - file.file_from_offset) < len(data):
+                msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while it was read"
+                raise DataLossError(msg)
+            at = 0
+            while (at := int(find_own_place(data, at, len(data), place, file.frame))) != NOT_FOUND:
+                yield place + at
+                at += 1
+            place += len(data) - head + 1

@@ -16,8 +16,8 @@ import numpy as np
 from reput.source.batch_decoder import Int64s, RecordColumns, decode_columns
 from reput.source.broker_skip import broker_goes_on_at
 from reput.source.damage import BROKER, QUARANTINE, STOP, DamagedRange
-from reput.source.errors import CorruptRecordError, DataLossError
-from reput.source.mapped_file_queue import MappedFile, open_for_reading
+from reput.source.errors import CorruptRecordError
+from reput.source.mapped_file_queue import MappedFile, open_segment
 from reput.source.message_decoder import Verdict
 from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 from reput.source.record_scan import WINDOW_BYTES, Scan, scan_segment
@@ -90,14 +90,10 @@ def _as_a_broker_reads(scan: Scan) -> Scan:
 
 @contextmanager
 def _opened(file: MappedFile, start: int, end: int) -> Iterator[int]:
-    try:
-        with open_for_reading(file.path) as descriptor:
-            # Of a log that is not in memory the system reads twice as far ahead: it takes this for the whole file.
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            yield descriptor
-    except FileNotFoundError:
-        msg = f"{file.path} is gone: the log expired while [{start}, {end}) was still to be read"
-        raise DataLossError(msg) from None
+    with open_segment(file, f"[{start}, {end}) was still to be read") as descriptor:
+        # Of a log that is not in memory the system reads twice as far ahead: it takes this for the whole file.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        yield descriptor
 
 
 def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict) -> DamagedRange | None:
@@ -215,7 +211,7 @@ def _decoded(
 def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRecordError:
     """The error for a place in the middle of the log that is not a good record."""
     at = offset - file.file_from_offset
-    with open_for_reading(file.path) as descriptor:
+    with open_segment(file) as descriptor:
         found = os.pread(descriptor, 16, at)
     msg = (
         f"{file.path}: no good record at offset {offset} (byte {at} of the file): {verdict.name}, the bytes there "

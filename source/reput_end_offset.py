@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reput.source.damage import BROKER, QUARANTINE, STOP
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading, read_head
+from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_segment, read_head
 from reput.source.message_decoder import Verdict
 from reput.source.range_reader import scan_windows
 from reput.source.resync import OpenSegment
@@ -33,6 +33,7 @@ from reput.source.segment_head import HEAD_SIZE, is_begun
 
 # Looking for what follows a doubtful place may read a whole segment: again after so many times what it took.
 _SEARCH_AGAIN_FACTOR = 100
+_LOOKS_AT_LEAST = 3
 
 
 @dataclass(frozen=True)
@@ -80,15 +81,20 @@ class ReputEndFinder:
         tail_guard_ms: int,
         clock: Callable[[], float] = time.monotonic,
         on_boundary: Callable[[int], None] | None = None,
+        over_holes: bool = False,
     ) -> None:
         """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds.
 
-        `on_boundary` is told places where ranges may be cut, now and then along the walk.
+        `on_boundary` is told places where ranges may be cut, now and then along the walk. With `over_holes` the log
+        goes on behind segments that are missing: those in front of the hole end where it begins.
         """
         self._check_crc = check_crc
         self._tail_guard_ms = tail_guard_ms
         self._clock = clock
         self._on_boundary = on_boundary or (lambda _: None)
+        self._over_holes = over_holes
+        self._queue: MappedFileQueue | None = None
+        self._begun: set[int] = set()  # segments of `_queue` that were begun
         self._walked = -1  # a place behind a trusted record, up to which the active segment was walked
         self._last: _LastRecord | None = None
         self._doubt: _Doubt | None = None
@@ -96,15 +102,19 @@ class ReputEndFinder:
 
     def find(self, queue: MappedFileQueue, start: int) -> ReputEnd:
         """The end of whole records at or behind `start`, which is a place where a record or a blank begins."""
+        if queue is not self._queue:
+            self._queue, self._begun = queue, set()
         file = queue.find(start)
         if file is None:
             return ReputEnd(start, Verdict.EMPTY)
         place = start
-        after = queue.following(file)
-        while after is not None:
-            if begins_with_record(after):
+        last = file
+        while (after := queue.following(last)) is not None:
+            last = after
+            if self._is_begun(after):
                 file, place = after, after.file_from_offset
-            after = queue.following(after)
+        if self._over_holes and self._is_begun(queue.find(queue.next_available(last.end))):
+            return ReputEnd(last.end, Verdict.EMPTY)
         if file.file_from_offset <= self._walked < file.end:
             place = max(place, self._walked)
         end = self._walk(file, place)
@@ -118,13 +128,23 @@ class ReputEndFinder:
         """The end as it stands now, with the last record waited for as long as the guard asks."""
         end = self.find(load(), start)
         deadline = self._clock() + 2 * self._tail_guard_ms / 1000
-        while (end.held_back or self._is_young_doubt()) and self._clock() < deadline:
+        looks = 1
+        # A busy machine may oversleep the time: what was completed at the second look is trusted at the third.
+        while (end.held_back or self._is_young_doubt()) and (self._clock() < deadline or looks < _LOOKS_AT_LEAST):
             time.sleep(max(self._tail_guard_ms, 1) / 1000)
+            looks += 1
             passed = self._passed
             end = self.find(load(), start)
             if self._passed > passed:  # behind a damaged place there may be another, with a guard of its own
                 deadline = self._clock() + 2 * self._tail_guard_ms / 1000
         return end
+
+    def _is_begun(self, file: MappedFile | None) -> bool:
+        if file is None:
+            return False
+        if file.file_from_offset not in self._begun and begins_with_record(file):
+            self._begun.add(file.file_from_offset)
+        return file.file_from_offset in self._begun
 
     def _walk(self, file: MappedFile, place: int) -> ReputEnd:
         """Where the good records of the last segment end, and behind damage in its middle where they end at last."""
@@ -163,7 +183,7 @@ class ReputEndFinder:
         """Where the log goes on behind `place`, None when `place` is where it ends, or may be."""
         if file.on_damage != QUARANTINE or place >= file.end:
             return None
-        with open_for_reading(file.path) as descriptor:
+        with open_segment(file) as descriptor:
             segment = OpenSegment(descriptor, file)
             if segment.is_blank(place):
                 return None

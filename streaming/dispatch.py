@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -19,9 +20,11 @@ from reput.sinks.logic_window import WINDOW_SCHEMA, encode_window
 from reput.sinks.message_file import PART_DDL, PartWriter
 from reput.sinks.message_table import MessageTable, TableBatch
 from reput.sinks.quarantine import (
+    EXPIRED,
     QuarantinedRange,
     count_causes,
     damage_of,
+    expired_range,
     with_damage,
     with_damage_schema,
 )
@@ -31,6 +34,7 @@ from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint,
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
 from reput.source.range_reader import DecodeOptions, read_windows
+from reput.streaming.log_continuity import LogContinuity
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import BatchReport
 from reput.streaming.quarantine_step import QuarantineStep
@@ -81,6 +85,7 @@ class LogicDispatch:
         logic: LogicSinks,
         files: DurableFiles,
         decode: DecodeOptions,
+        continuity: LogContinuity,
         report: Report,
         on_arrival: ArrivalListener | None = None,
         quarantine: QuarantineStep | None = None,
@@ -93,6 +98,7 @@ class LogicDispatch:
         self._index = logic.index
         self._files = files
         self._decode = decode
+        self._continuity = continuity
         self._report = report
         self._needs = replace(logic.needs, arrivals=on_arrival is not None)
         self._on_arrival = on_arrival
@@ -102,6 +108,8 @@ class LogicDispatch:
         # The batch before in this run: only then is the record before a batch known.
         self._last_end = -1
         self._last_record: RecordFingerprint | None = None
+        # What was passed over since the last report.
+        self._passed_over: Counter[str] = Counter()
 
     @property
     def end_offset(self) -> int:
@@ -121,11 +129,20 @@ class LogicDispatch:
                 rows = (with_damage(encode_window(window, needs), window.damaged) for window in windows)
                 yield hand_over(scratch, rows, schema)
 
-        results = run_job(ranges, task, SCRATCH_DDL)
+        records = [sink.last_record for sink in self._sinks]
+        results = self._continuity.results(ranges, lambda some: run_job(some, task, SCRATCH_DDL), records)
         if not results.num_rows:
+            self._pass_over(self._continuity.next_available(self.end_offset))
             return
         rows = self._scratch.take(results["path"].to_pylist())
+        self._continuity.check(records)
+        for piece in self._continuity.pieces(rows):
+            self._write(piece, began)
+            began = time.monotonic()
+
+    def _write(self, rows: pa.Table, began: float) -> None:
         batch = LogicBatch.merge(rows)
+        self._pass_over(batch.start)
         quarantined: tuple[QuarantinedRange, ...] = ()
         if self._quarantine is not None:
             batch, quarantined = self._quarantine(batch, damage_of(rows))
@@ -137,10 +154,23 @@ class LogicDispatch:
         if batch.last_record is not None and self._sinks:
             self._write_checkpoint(batch.last_record.store_timestamp)
         seconds = time.monotonic() - began
-        causes = count_causes(quarantined)
+        causes, self._passed_over = count_causes(quarantined) + self._passed_over, Counter()
         self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies, causes))
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
+
+    def _pass_over(self, start: int) -> None:
+        """Go on at `start`, durably, where nothing is left of the log between the sinks' end and there."""
+        end = self.end_offset
+        if not self._continuity.is_gone(end, start):
+            return
+        self._continuity.tell(end, start)
+        self._passed_over[EXPIRED] += 1
+        if self._quarantine is not None and self._quarantine.end_offset < start:
+            self._quarantine.write(start, (expired_range(self._quarantine.end_offset, start),))
+        for sink in self._sinks:
+            if sink.end_offset < start:
+                sink.pass_over(start)
 
     def _write_checkpoint(self, store_timestamp: int) -> None:
         known = load_store_checkpoint(self._files)
@@ -155,11 +185,16 @@ class TableDispatch:
 
     name = "table"
 
-    def __init__(self, table: MessageTable, broker: str, decode: DecodeOptions, report: Report) -> None:
+    def __init__(
+        self, table: MessageTable, broker: str, decode: DecodeOptions, continuity: LogContinuity, report: Report
+    ) -> None:
         self._table = table
         self._broker = broker
         self._decode = decode
+        self._continuity = continuity
         self._report = report
+        # What was passed over since the last report.
+        self._passed_over: Counter[str] = Counter()
 
     @property
     def end_offset(self) -> int:
@@ -175,13 +210,26 @@ class TableDispatch:
             for span in ranges_of(batches):
                 yield writer.write(span)
 
-        parts = run_job(ranges, task, PART_DDL)
+        records = [self._table.last_record]
+        parts = self._continuity.results(ranges, lambda some: run_job(some, task, PART_DDL), records)
         if not parts.num_rows:
+            self._pass_over(self._continuity.next_available(self.end_offset))
             return
-        batch = TableBatch.merge(parts)
-        self._table.commit(batch)
-        seconds = time.monotonic() - began
-        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds))
+        self._continuity.check(records)
+        for piece in self._continuity.pieces(parts):
+            batch = TableBatch.merge(piece)
+            self._pass_over(batch.start)
+            self._table.commit(batch)
+            seconds, began = time.monotonic() - began, time.monotonic()
+            causes, self._passed_over = self._passed_over, Counter()
+            self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, quarantined=causes))
+
+    def _pass_over(self, start: int) -> None:
+        """Go on at `start`, durably, where nothing is left of the log between the table's end and there."""
+        if self._continuity.is_gone(self.end_offset, start):
+            self._continuity.tell(self.end_offset, start)
+            self._passed_over[EXPIRED] += 1
+            self._table.pass_over(start)
 
 
 class BatchGate:

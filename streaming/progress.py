@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.quarantine import EXPIRED
 
 _log = logging.getLogger("reput")
 _MB = 1_000_000
@@ -49,8 +50,11 @@ class _Total:
 
 def findings(anomalies: AnomalyCounts, quarantined: Counter[str]) -> str:
     """What is added to a line about a batch or a query; empty where all was in order."""
-    causes = ", ".join(f"{count} {cause}" for cause, count in sorted(quarantined.items()))
-    return (f", anomalies: {anomalies}" if anomalies else "") + (f", quarantined: {causes}" if causes else "")
+    causes = ", ".join(f"{count} {cause}" for cause, count in sorted(quarantined.items()) if cause != EXPIRED)
+    found = [f", anomalies: {anomalies}"] if anomalies else []
+    found += [f", quarantined: {causes}"] if causes else []
+    found += [f", ranges expired unread: {quarantined[EXPIRED]}"] if quarantined[EXPIRED] else []
+    return "".join(found)
 
 
 class ProgressReporter:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.quarantine import Quarantine, QuarantinedRange, load_quarantine
+from reput.sinks.quarantine import EXPIRED, Quarantine, QuarantinedRange, load_quarantine
 from reput.sinks.quarantine_table import QuarantineTable
 from reput.sinks.queue_admission import RefusedRecord
 from reput.sinks.wave_entries import WaveEntries
@@ -77,6 +77,8 @@ class QuarantineStep:
                 damaged += (DamagedRange(begin, stop, record.cause, *self.log.look_at(begin, HEAD_BYTES)),)
         lines = self.quarantine.write(end, damaged)
         for line in lines:
+            if line.cause == EXPIRED:  # said by whoever passes over it
+                continue
             _log.warning(
                 "left out of the log at %d: %d bytes, %s, in %s",
                 line.physical_offset,

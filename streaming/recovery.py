@@ -15,10 +15,11 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from reput.sinks.consume_queue import ConsumeQueueSink
+from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
 from reput.sinks.sink_progress import RecordFingerprint, SinkProgress
 from reput.sinks.store_path import ABORT, CONSUME_QUEUE, INDEX, progress_file
-from reput.source.data_source import NAME
+from reput.source.data_source import NAME, last_record_of_offset
 from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, OutputError
 from reput.source.log_reader import LogReader
 from reput.source.range_reader import read_windows
@@ -58,23 +59,28 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
         The last record a sink has is no longer where it was.
     DataLossError
         Records after a sink's end have expired unread, and `fail_on_data_loss` is set.
+    TransientError
+        The log has no segment at all, and a sink has records of it.
     """
-    least = log.queue().min_offset
     start = None
     for sink in sinks:
         if start is None:
             start = log.initial_offset()
         progress = sink.recover(start)
         if progress.last_record is not None:
+            log.find_record(progress.last_record)
             check_fingerprint(log, sink.name, progress.last_record, progress.start_offset)
-        if sink.end_offset >= least:
+        further = log.next_available(sink.end_offset)
+        is_behind_begin = sink.end_offset >= log.queue().min_offset
+        if further == sink.end_offset or (is_behind_begin and fail_on_data_loss):  # a hole is told by name
             continue
-        lost = f"{sink.name} ends at {sink.end_offset} and the log begins at {least}: records between expired unread"
+        there = "goes on" if is_behind_begin else "begins"
+        lost = f"{sink.name} ends at {sink.end_offset} and the log {there} at {further}: records between expired unread"
         if fail_on_data_loss:
             msg = f"{lost}; set failOnDataLoss=false to go on without them"
             raise DataLossError(msg)
         _log.warning("%s; going on without them", lost)
-        sink.pass_over(least)
+        sink.pass_over(further)
 
 
 def check_taken_over(output: Path, sinks: Sequence[str]) -> None:
@@ -108,10 +114,8 @@ def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start
     if file is None and known.offset < log.queue().min_offset:
         return
     found: RecordFingerprint | None = None
-    if file is not None and known.offset + known.size <= file.end:
-        place = known.offset - file.frame
-        if any(log.align_down(begin, place) == place for begin in (0, start_offset)):
-            found = fingerprint_at(log, known)
+    if file is not None and known.offset + known.size <= file.end and log.is_led_to(known, start_offset):
+        found = fingerprint_at(log, known)
     if found != known:
         msg = (
             f"{sink} has a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, "
@@ -144,6 +148,30 @@ def spark_offset(checkpoint: Path) -> int | None:
         return None
     lines = (checkpoint / "offsets" / str(max(commits))).read_text().splitlines()
     return int(json.loads(lines[-1])["physicOffset"])
+
+
+def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
+    """Remove a query's Spark checkpoint when its next batch was planned for a log that has been cut since.
+
+    Spark would ask for that very batch again and again. The sinks know where they end, and Spark begins there anew.
+    """
+    planned = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdecimal()]
+    if not planned or (checkpoint / "commits" / str(max(planned))).exists():
+        return
+    lines = (checkpoint / "offsets" / str(max(planned))).read_text().splitlines()
+    offset = json.loads(lines[-1])
+    last = last_record_of_offset(offset)
+    if last is None or (log.find_record(last) == last and log.is_led_to(last, int(offset["startOffset"]))):
+        return
+    _log.warning(
+        "the log was cut before a planned micro-batch was read: it no longer has the record at offset %d; removing "
+        "Spark's checkpoint %s, the sinks know where they end",
+        last.offset,
+        checkpoint,
+    )
+    files = DurableFiles(checkpoint.parent)
+    files.remove_tree(checkpoint.name)
+    files.close()
 
 
 def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, checkpoint: Path, log: LogReader) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,15 +32,18 @@ from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.log_continuity import LogContinuity
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
-from reput.streaming.recovery import aligned, catch_up, check_taken_over, recover_sinks
+from reput.streaming.recovery import aligned, catch_up, check_taken_over, forget_planned_batch, recover_sinks
 
 _POLL_SECONDS = 0.2
 _SPARK_LOG = "spark.log"
 # How long a stopped query may take to note that its last batch is done.
 _STOP_SECONDS = 10.0
+# Between two questions for an idle log's end, Spark is at rest for its `pollingDelay` only: not to be missed.
+_STOP_POLL_SECONDS = 0.003
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,8 @@ class Tail:
         quarantine.recover(least_end, most_end)
         # The sinks passed over it (or there is none, and the log's beginning is where all begins).
         least = self._log.queue().min_offset
+        if not self._config["failOnDataLoss"]:
+            least = self._log.next_available(quarantine.end_offset)
         if quarantine.end_offset < least:
             quarantine.write(least, [expired_range(quarantine.end_offset, least)])
 
@@ -144,12 +150,19 @@ class Tail:
         dispatches: list[Dispatch] = []
         if self._logic.sinks or self._quarantine is not None:
             quarantine = None if self._quarantine is None else self._quarantine_step(spark, self._quarantine)
-            dispatches.append(LogicDispatch(self._logic, self._files, decode, report, self._on_arrival, quarantine))
+            continuity = self._continuity(LogicDispatch.name)
+            dispatches.append(
+                LogicDispatch(self._logic, self._files, decode, continuity, report, self._on_arrival, quarantine)
+            )
         if self._paths.table is not None:
             table = MessageTable(spark, self._paths.table, self._config["broker"], self._files)
             recover_sinks([table], self._log, fail_on_data_loss=self._config["failOnDataLoss"])
-            dispatches.append(TableDispatch(table, self._config["broker"], decode, report))
+            continuity = self._continuity(TableDispatch.name)
+            dispatches.append(TableDispatch(table, self._config["broker"], decode, continuity, report))
         return dispatches
+
+    def _continuity(self, query: str) -> LogContinuity:
+        return LogContinuity(query, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
 
     def _quarantine_step(self, spark: SparkSession, quarantine: Quarantine) -> QuarantineStep:
         table = None
@@ -166,6 +179,7 @@ class Tail:
         try:
             for dispatch in dispatches:
                 checkpoint = self._paths.checkpoint_of(dispatch.name)
+                forget_planned_batch(checkpoint, self._log)
                 catch_up(spark, self._config, dispatch, checkpoint, self._log)
                 gate = BatchGate(dispatch)
                 queries.append(self._start(spark, dispatch, gate, checkpoint, available_now=available_now))
@@ -226,10 +240,9 @@ def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:
     """Stop a query after the batch under way, giving Spark the time to note that it is done."""
     gate.close()
     waited = threading.Event()
-    for _ in range(int(_STOP_SECONDS / _POLL_SECONDS)):
-        if not query.isActive or not query.status["isTriggerActive"]:
-            break
-        waited.wait(_POLL_SECONDS)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        waited.wait(_STOP_POLL_SECONDS)
     query.stop()
 
 

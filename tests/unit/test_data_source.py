@@ -66,7 +66,10 @@ def test_an_offset_is_plain_json_in_a_fixed_order(records: list[StoredRecord], t
     """Spark compares offsets as text, so they have one spelling."""
     reader = stream(tmp_path)
     first = reader.initialOffset()
-    begin = '{"version": 1, "physicOffset": 8192, "fileFromOffset": -1, "firstStoreTimestamp": -1}'
+    begin = (
+        '{"version": 1, "physicOffset": 8192, "fileFromOffset": -1, "firstStoreTimestamp": -1, "startOffset": 8192, '
+        '"lastRecordOffset": -1, "lastRecordSize": -1, "lastRecordStoreTimestamp": -1, "lastRecordBodyCrc": -1}'
+    )
     assert begin == json.dumps(first)
     last = reader.latestOffset(first, ALL)
     assert list(first) == list(last)
@@ -164,7 +167,7 @@ def test_the_end_is_reported_for_the_lag(records: list[StoredRecord], tmp_path: 
 
 
 def offset_at(path: Path, place: int) -> dict[str, Any]:
-    return stream(path)._offset(place)
+    return stream(path)._offset(place, place)
 
 
 def test_a_checkpoint_of_another_version_is_refused(records: list[StoredRecord], tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+"""What it means that the system does not let a file or directory be read."""
+
+from __future__ import annotations
+
+import errno
+
+from reput.source.errors import ReputError, StoreError, TransientError
+
+# A disk, a network or a mount that does not answer. It may do so again; whether it will is not in the error.
+_MAY_PASS = frozenset(
+    {
+        *(errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO, errno.ENOMEDIUM),
+        *(errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN, errno.ECONNABORTED, errno.EINTR),
+    }
+)
+# Limits of the process say nothing about the file.
+_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def read_error(path: str, error: OSError) -> ReputError | None:
+    """The error to raise for one that the system raised on `path`; None where it is not about that file.
+
+    A file that is gone is no such error: what that means depends on who was reading.
+    """
+    if isinstance(error, FileNotFoundError) or error.errno in _LIMITS or error.filename not in (None, path):
+        return None
+    if error.errno in _MAY_PASS:
+        return TransientError(
+            f"cannot read {path}: {error.strerror}; look at the disk or mount that holds it, and start the same command"
+            " again"
+        )
+    return StoreError(f"cannot read {path}: {error.strerror}; make it readable for the user that runs reput")
