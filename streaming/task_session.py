@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from reput.streaming.config import PipelineConfig
 from reput.streaming.master import processes_of
 from reput.streaming.process_tasks import ProcessTasks
-from reput.streaming.session import TAIL_SETTINGS, prepare_kernels, start_session
+from reput.streaming.session import TAIL_SETTINGS, end_session, prepare_kernels, start_session
 from reput.streaming.tasks import SerialTasks, SparkTasks, Tasks
 
 
@@ -71,7 +71,7 @@ def task_session(
                 settings=TAIL_SETTINGS,
                 with_delta=table_master is not None,
             )
-            cleanup.callback(spark.stop)
+            cleanup.callback(end_session, spark)
         if tasks is None:
             assert spark is not None
             tasks = SparkTasks(spark)
