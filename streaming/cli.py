@@ -8,6 +8,7 @@ module is loaded is done here, so this module loads none of them.
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 from typing import Any
@@ -33,7 +34,8 @@ def main() -> None:
             os.environ.setdefault(name, value)
         leave()
         for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  a terminal may not know a letter
+            if isinstance(stream, io.TextIOWrapper):  # a terminal may not know a letter
+                stream.reconfigure(errors="backslashreplace")
         _application()()
     except interruption.InterruptedBySignal:
         is_service = sys.argv[1:2] == [_SERVICE]

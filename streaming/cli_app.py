@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -18,11 +18,13 @@ from typer.core import TyperCommand
 import reput
 from reput.streaming.working_directory import made_absolute
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 
 class _Command(TyperCommand):
     """A command that does not depend on the current directory once its paths are known."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run it; see ``working_directory`` and ``run_or_fail``."""
         ctx.params = {name: made_absolute(value) for name, value in ctx.params.items()}
         result: list[Any] = []
@@ -33,9 +35,9 @@ class _Command(TyperCommand):
 class Application(typer.Typer):
     """A Typer whose commands tell errors in one line and take no code from the current directory."""
 
-    def command(self, *names: Any, **options: Any) -> Any:
+    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
         """See ``Typer.command``."""
-        return super().command(*names, **{"cls": _Command, **options})
+        return super().command(name, **{"cls": _Command, **options})
 
 
 app = Application(

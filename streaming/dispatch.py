@@ -31,13 +31,16 @@ from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint,
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
 from reput.source.range_reader import DecodeOptions, read_windows
+from reput.streaming.failures import first_line
+from reput.streaming.jvm import has_jvm_died
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import BatchReport
 from reput.streaming.quarantine_step import QuarantineStep
 
 Report = Callable[[BatchReport], None]
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_ATTEMPTS = 3
+# A machine that is too busy for a Python worker to start in time needs a moment.
+_PAUSES_S = (0.2, 2.0)
 _log = logging.getLogger("reput")
 
 
@@ -61,13 +64,14 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
     counts only when the driver commits it. Met with 4.2.0: two queries that start at once can spoil the serialized
     form of a task (``OptionalDataException``).
     """
-    for left in reversed(range(_ATTEMPTS)):
+    for pause in (*_PAUSES_S, None):
         try:
             return ranges.mapInArrow(task, ddl).toArrow()
         except Exception as error:
-            if not left or remote_error(error) is not None:
+            if pause is None or remote_error(error) is not None or has_jvm_died(within_s=pause):
                 raise
-            _log.warning("a Spark job failed and is run again: %s", str(error).splitlines()[0])
+            _log.warning("a Spark job failed and is run again in %.1f s: %s", pause, first_line(error))
+            time.sleep(pause)
     raise AssertionError
 
 
@@ -137,8 +141,9 @@ class LogicDispatch:
         if batch.last_record is not None and self._sinks:
             self._write_checkpoint(batch.last_record.store_timestamp)
         seconds = time.monotonic() - began
+        stored = None if batch.last_record is None else batch.last_record.store_timestamp
         causes = count_causes(quarantined)
-        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies, causes))
+        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies, causes, stored))
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
 
@@ -181,7 +186,8 @@ class TableDispatch:
         batch = TableBatch.merge(parts)
         self._table.commit(batch)
         seconds = time.monotonic() - began
-        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds))
+        stored = None if batch.last_record is None else batch.last_record.store_timestamp
+        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, store_timestamp=stored))
 
 
 class BatchGate:
@@ -191,6 +197,8 @@ class BatchGate:
         self._dispatch = dispatch
         self._stopping = threading.Event()
         self._idle = threading.Lock()
+        #: What ended a batch inside: its sinks may have a part of it, and are to be recovered before the next one.
+        self.failure: BaseException | None = None
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         """Process the batch, unless a stop was asked for: then end the query with StoppedBetweenBatchesError."""
@@ -200,9 +208,11 @@ class BatchGate:
                 raise StoppedBetweenBatchesError
             try:
                 self._dispatch(ranges, batch_id)
-            except Exception:
+            except Exception as error:
+                self.failure = error
                 raise
             except BaseException as error:
+                self.failure = error
                 # py4j catches none of these: its thread would end, and the JVM wait for its answer for ever.
                 msg = f"{type(error).__name__} in a micro-batch: {error}"
                 raise RuntimeError(msg) from error

@@ -18,9 +18,11 @@ from pyspark.errors import PySparkException
 from reput.source import errors
 from reput.source.errors import OutputError, ReputError, TransientError, remote_error
 from reput.source.printable import printable
-from reput.streaming.jvm import has_jvm_died, running_jvm
+from reput.streaming.jvm import has_jvm_died, last_jvm
 
 _LINE_LENGTH_MAX = 600
+# A process that was killed closes its connections before it is seen to have ended.
+_JVM_ENDS_WITHIN_S = 0.5
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 
 #: Errors of the system that may pass by themselves, or when somebody makes room.
@@ -51,7 +53,9 @@ _OUT_OF_MEMORY = ("java.lang.OutOfMemoryError", "MemoryError", "OOM")
 _PYTHON_TRACE = "Traceback (most recent call last)"
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Warning|Interrupt)): ?(.*)$", re.MULTILINE)
 _SYSTEM_ERROR = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
-_JAVA_CAUSE = re.compile(r"^\s*(?:Caused by: )?([a-z][\w.$]*\.[\w$]*(?:Error|Exception|Throwable)): ([^\n]+)", re.MULTILINE)
+_JAVA_CAUSE = re.compile(
+    r"^\s*(?:Caused by: )?([a-z][\w.$]*\.[\w$]*(?:Error|Exception|Throwable)): ([^\n]+)", re.MULTILINE
+)
 _STREAM_FAILED = re.compile(r"terminated with exception: ([^\n]*)")
 
 
@@ -68,7 +72,7 @@ def failure_of(error: BaseException) -> ReputError:
     text = str(error)
     if (remote := remote_error(error)) is not None:
         return _named(*remote)
-    if has_jvm_died() or isinstance(error, Py4JNetworkError):
+    if has_jvm_died(within_s=_JVM_ENDS_WITHIN_S) or isinstance(error, Py4JNetworkError):
         return _jvm_death()
     if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
         return TransientError(
@@ -130,7 +134,7 @@ def _named(name: str, words: str) -> ReputError:
 
 
 def _jvm_death() -> TransientError:
-    jvm = running_jvm()
+    jvm = last_jvm()
     told = "does not answer" if jvm is None or jvm.is_alive else jvm.end_told
     msg = f"Spark's Java process {told}; nothing is lost: start the same command again"
     return TransientError(msg)

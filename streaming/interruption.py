@@ -15,7 +15,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_CODE_OF_SIGNAL = 128  # what a shell reports for a command that a signal ended
 
 
-class InterruptedBySignal(BaseException):  # noqa: N818  not an error: it was asked for
+class InterruptedBySignal(BaseException):
     """The command was asked to stop; no ``except Exception`` takes it for a failure."""
 
 

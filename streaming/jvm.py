@@ -39,6 +39,7 @@ class Jvm:
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        self._is_asked_to_end = False
         self._connection = directory / f"connection-{time.monotonic_ns()}"
         environment = {
             **os.environ,
@@ -64,7 +65,7 @@ class Jvm:
         finally:
             if output is not None:
                 output.close()
-        _running.append(self)
+        _known[:] = [self]
 
     def connect(self) -> Any:
         """Wait until it answers; the py4j gateway to it.
@@ -84,11 +85,11 @@ class Jvm:
                 raise TransientError(msg)
             time.sleep(_LOOKED_FOR_S)
         with self._connection.open("rb") as file:
-            port, secret = read_int(file), UTF8Deserializer().loads(file)
+            port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
         known = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         os.environ.update(known)
         try:
-            return launch_gateway()
+            return launch_gateway()  # type: ignore[no-untyped-call]
         finally:
             for name in known:
                 del os.environ[name]
@@ -111,14 +112,23 @@ class Jvm:
             return f"was killed by {signal.Signals(-code).name}"
         return f"was killed by signal {-code}"
 
+    def has_died(self, *, within_s: float = 0.0) -> bool:
+        """Whether it has ended, or ends within that time, though nobody here asked for it."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(within_s)
+        return not self.is_alive and not self._is_asked_to_end
+
     def kill(self) -> None:
         """End it at once, with what it started; may be called from a signal handler."""
         if self.is_alive:
+            self._is_asked_to_end = True
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self, *, within_s: float = 0.0) -> None:
         """Let it end by itself for `within_s` seconds, then kill it; it is gone afterwards."""
+        if self.is_alive:
+            self._is_asked_to_end = True
         if self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
@@ -127,27 +137,26 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.kill()
             self._process.wait()
-        with suppress(ValueError):
-            _running.remove(self)
 
 
-_running: list[Jvm] = []
+# The last one that was started.
+_known: list[Jvm] = []
 
 
-def running_jvm() -> Jvm | None:
-    """The JVM of this process's Spark, None if reput has not started one."""
-    return _running[-1] if _running else None
+def last_jvm() -> Jvm | None:
+    """The JVM of this process's Spark, also when it has ended; None if reput has not started one."""
+    return _known[0] if _known else None
 
 
-def has_jvm_died() -> bool:
-    """Whether Spark's JVM was started and has ended by itself."""
-    jvm = running_jvm()
-    return jvm is not None and not jvm.is_alive
+def has_jvm_died(*, within_s: float = 0.0) -> bool:
+    """Whether Spark's JVM has ended by itself, or does so within that time."""
+    jvm = last_jvm()
+    return jvm is not None and jvm.has_died(within_s=within_s)
 
 
 def kill_jvm() -> None:
     """End Spark's JVM at once, if there is one; may be called from a signal handler."""
-    for jvm in _running:
+    for jvm in _known:
         jvm.kill()
 
 

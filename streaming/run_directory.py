@@ -81,11 +81,11 @@ def end_processes_in(directory: Path) -> None:
 def _processes_in(directory: Path) -> Iterator[int]:
     """Processes that ended and are waited for by their parent have no working directory any more."""
     below = f"{os.path.realpath(directory)}/"
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
             with suppress(OSError):
-                if f"{os.readlink(f'/proc/{entry}/cwd')}/".startswith(below):
-                    yield int(entry)
+                if f"{(entry / 'cwd').readlink()}/".startswith(below):
+                    yield int(entry.name)
 
 
 def _remove_if_dead(directory: Path) -> None:

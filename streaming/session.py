@@ -21,7 +21,7 @@ from reput.source.errors import EnvironmentSetupError, TransientError
 from reput.streaming.failures import first_line, is_passing
 from reput.streaming.interruption import before_interruption
 from reput.streaming.java import check_java
-from reput.streaming.jvm import Jvm, kill_jvm, running_jvm
+from reput.streaming.jvm import Jvm, kill_jvm, last_jvm
 from reput.streaming.run_directory import run_directory
 from reput.streaming.spark_classes import SparkClasses, user_cache
 
@@ -108,8 +108,11 @@ def start_session(
     before_interruption(kill_jvm)
     # py4j would print a traceback of its own for each call that a JVM which died does not answer.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addHandler(logging.NullHandler())  # it uses the root, too, and that would print
     session = _started(builder, log_file)
     session.sparkContext.setLogLevel("ERROR")
+    # A thread of pyspark's, which would print a traceback when the JVM at its other end dies.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[attr-defined]  # noqa: SLF001
     return session
 
 
@@ -199,7 +202,7 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
 
     All that is to stay was made durable before, so the JVM gets no time of its own unless `jvm_within_s` says so.
     """
-    jvm = running_jvm()
+    jvm = last_jvm()
     if jvm is None:
         session.stop()
         return
