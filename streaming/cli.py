@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import gc
 import io
-import os
 import sys
 from typing import Any
 
+from reput.source.worker_process import load_without_threads
 from reput.streaming import interruption
 from reput.streaming.working_directory import leave
 
@@ -20,9 +20,6 @@ from reput.streaming.working_directory import leave
 # goes through them again and again while they are loaded: a quarter of a command's start-up.
 _GARBAGE_LOOKED_FOR_AFTER = 100_000
 _SERVICE = "tail"
-# Libraries that would start threads when they are loaded, for what reput does not use. Only a process with a single
-# thread can be forked without danger (``process_tasks``).
-_NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def main() -> None:
@@ -30,8 +27,7 @@ def main() -> None:
     try:
         interruption.listen()
         gc.set_threshold(_GARBAGE_LOOKED_FOR_AFTER)
-        for name, value in _NO_THREADS.items():
-            os.environ.setdefault(name, value)
+        load_without_threads()
         leave()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a terminal may not know a letter

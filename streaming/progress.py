@@ -68,7 +68,7 @@ class Lag:
 
 
 def _seconds(seconds: float | None) -> str:
-    return "?" if seconds is None else f"{seconds:,.1f}"
+    return "?" if seconds is None else f"{seconds:.1f}"
 
 
 @dataclass
@@ -180,9 +180,9 @@ class ProgressReporter:
         return log_end
 
     def _table(self) -> Table:
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("query")
-        for name in ("messages", "messages/s", "MB/s", "end offset", "behind", "seconds"):
+        for name in ("messages", "per s", "MB/s", "end offset", "behind", "seconds"):
             table.add_column(name, justify="right", no_wrap=True)
         with self._lock:
             for name, total in sorted(self._totals.items()):
@@ -194,7 +194,7 @@ class ProgressReporter:
                     f"{total.messages:,}",
                     f"{last.messages / seconds:,.0f}" if last else "-",
                     f"{(last.end - last.start) / seconds / _MB:,.1f}" if last else "-",
-                    f"{total.end:,}",
+                    str(total.end),
                     _size(lag.size_bytes),
                     _seconds(lag.seconds),
                 )

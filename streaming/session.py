@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -112,7 +112,8 @@ def start_session(
     session = _started(builder, log_file)
     session.sparkContext.setLogLevel("ERROR")
     # A thread of pyspark's, which would print a traceback when the JVM at its other end dies.
-    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[attr-defined]  # noqa: SLF001
+    accumulators: Any = session.sparkContext._accumulatorServer  # noqa: SLF001
+    accumulators.handle_error = lambda *_: None
     return session
 
 
