@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from reput.source.errors import OutputError
+from reput.source.errors import OutputError, OutputFullError
 
 # How many files are kept open; files written since the last `sync` stay open beyond it, so that a failed write-back
 # is reported to the descriptor that wrote.
@@ -314,5 +314,6 @@ def _sync_directory(directory: str) -> None:
 
 
 def _refused(action: str, path: Path, error: OSError) -> OutputError:
+    kind = OutputFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else OutputError
     msg = f"cannot {action} {path}: {error.strerror}; the output needs a writable directory with room on its disk"
-    return OutputError(msg)
+    return kind(msg)
