@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from reput.source.errors import OutputError
+from reput.source.errors import OutputError, OutputFullError
 from reput.source.resource_limits import limit_reached
 
 # How many files are kept open; files written since the last `sync` stay open beyond it, so that a failed write-back
@@ -315,6 +315,7 @@ def _sync_directory(directory: str) -> None:
 
 
 def _refused(action: str, path: Path, error: OSError) -> OutputError:
+    kind = OutputFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else OutputError
     why = limit_reached(error) or f"{error.strerror}; the output needs a writable directory with room on its disk"
     msg = f"cannot {action} {path}: {why}"
-    return OutputError(msg)
+    return kind(msg)

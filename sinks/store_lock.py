@@ -31,6 +31,7 @@ class StoreLock:
         OutputError
             The output cannot be written.
         """
+        self._root = root
         path = root / LOCK
         self._key = str(path.resolve())
         if self._key in _held:
@@ -63,6 +64,17 @@ class StoreLock:
         answer = _FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_GETLK, question))
         kind, process = answer[0], answer[4]
         return f" by process {process}" if kind != fcntl.F_UNLCK and process > 0 else ""
+
+    def check_in_place(self) -> None:
+        """Raise OutputError when the output's name no longer leads to what was locked: it was removed or replaced."""
+        try:
+            found = os.stat(self._root / LOCK)
+        except OSError as error:
+            msg = f"the output {self._root} was removed while reput wrote to it ({error.strerror}: its file {LOCK})"
+            raise OutputError(msg) from error
+        if not os.path.samestat(found, os.fstat(self._descriptor)):
+            msg = f"the output {self._root} was replaced by another one while reput wrote to it"
+            raise OutputError(msg)
 
     def close(self) -> None:
         """Give the lock back; the file stays, as a broker leaves it."""

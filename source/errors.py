@@ -8,6 +8,7 @@ ReputError
 │   ├── DataLossError        the log no longer holds what was still to be read
 │   └── CommitLogRewoundError  a record already dispatched is no longer where it was
 ├── OutputError              an output that cannot be written, or is not ours to write
+│   ├── OutputFullError      no room on its disk, or a quota is reached; also a TransientError
 │   └── StoreLockedError     a broker or another reput works on the same output
 ├── SinkError                files of an output that contradict the progress recorded for them
 ├── EnvironmentSetupError    Java, Spark or a package that is missing or too old
@@ -80,6 +81,12 @@ class EnvironmentSetupError(ReputError):
 
 class TransientError(ReputError):
     """A fault that may pass by itself, such as a process that died or a full disk; nothing was lost."""
+
+    exit_code = TRY_AGAIN
+
+
+class OutputFullError(OutputError, TransientError):
+    """There is no room for the output: its disk is full, or a quota is reached; with room, the run goes on."""
 
     exit_code = TRY_AGAIN
 

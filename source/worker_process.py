@@ -4,11 +4,36 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import signal
+from contextlib import suppress
 from functools import lru_cache
 
 # <malloc.h>; the threshold is the greatest that glibc takes on 64 bits.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_THRESHOLD_MAX, _NEVER = 32 * 1024 * 1024, 2**31 - 1
+# <sys/prctl.h>
+_PR_SET_PDEATHSIG = 1
+# Libraries that start threads when they are loaded, for what reput does not use.
+_WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
+
+def load_without_threads() -> None:
+    """Have numpy and pyarrow start no threads when they are loaded, here and in processes that are started later.
+
+    Only a process with a single thread can be forked without danger.
+    """
+    for name, value in _WITHOUT_THREADS.items():
+        os.environ.setdefault(name, value)
+
+
+def end_with_parent() -> None:
+    """Have the system kill this process when its parent dies: it would print that nobody reads its results.
+
+    With other C libraries, nothing changes.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 @lru_cache(maxsize=1)

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 import reput
-from reput.source.errors import OptionError, ReputError, remote_error
 from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
+from reput.streaming.working_directory import made_absolute
 
-app = typer.Typer(
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Command(TyperCommand):
+    """A command that does not depend on the current directory once its paths are known."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; see ``working_directory`` and ``run_or_fail``."""
+        ctx.params = {name: made_absolute(value) for name, value in ctx.params.items()}
+        result: list[Any] = []
+        run_or_fail(lambda: result.append(super(_Command, self).invoke(ctx)))
+        return result[0]
+
+
+class Application(typer.Typer):
+    """A Typer whose commands tell errors in one line and take no code from the current directory."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
+        """See ``Typer.command``."""
+        return super().command(name, **{"cls": _Command, **options})
+
+
+app = Application(
     name="reput",
     help="RocketMQ's ReputMessageService outside the broker, on Spark.",
     no_args_is_help=True,
@@ -23,8 +49,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-_WRONG_USAGE = 2
-_FAILED = 1
+_UNREAD = 141  # as a command ends that SIGPIPE ended
+_STANDARD_OUTPUT = 1
 
 errors = Console(stderr=True)
 
@@ -43,25 +69,44 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Leave Spark's own mess
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
-def _fail(error: BaseException, code: int) -> NoReturn:
-    errors.print(f"reput: {error}", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(code)
+def tell(words: str) -> None:
+    """One line to standard error; one that nobody reads any more is lost."""
+    with suppress(OSError):
+        errors.print(f"reput: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
 def run_or_fail(action: Callable[[], None]) -> None:
-    """Run a command; its errors become one line and an exit code: 1 failed, 2 wrong usage."""
+    """Run a command; whatever it raises becomes one line and the error's exit code, see ``source.errors``.
+
+    Where standard output was closed before all was written, as by ``| head``, no line is needed.
+    """
     try:
         action()
-    except OptionError as error:
-        _fail(error, _WRONG_USAGE)
-    except ReputError as error:
-        _fail(error, _FAILED)
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
     except Exception as error:
-        remote = remote_error(error)
-        if remote is None:
-            raise
-        name, message = remote
-        _fail(ReputError(message), _WRONG_USAGE if name == OptionError.__name__ else _FAILED)
+        if _is_unread(error):
+            raise typer.Exit(_UNREAD) from error
+        from reput.streaming.failures import failure_of, one_line  # noqa: PLC0415  with Spark's modules
+
+        failure = failure_of(error)
+        tell(one_line(str(failure)))
+        raise typer.Exit(failure.exit_code) from error
+
+
+def _is_unread(error: BaseException) -> bool:
+    """Whether `error` came from writing to a standard output that was closed at its other end."""
+    if not isinstance(error, BrokenPipeError):
+        return False
+    with suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(_STANDARD_OUTPUT, select.POLLOUT)
+        is_closed = any(events & select.POLLERR for _, events in poll.poll(0))
+        if is_closed:
+            # What is still buffered would fail again when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_OUTPUT)
+        return is_closed
+    return False
 
 
 def set_up_logging() -> None:

@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import typer
 
-from reput.streaming.cli_app import Json, Output, app, run_or_fail
+from reput.streaming.cli_app import Application, Json, Output, app, run_or_fail
 
-quarantine = typer.Typer(
+quarantine = Application(
     help="What was left out of the log under onDamage=quarantine or broker.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -25,7 +25,7 @@ def sql(
 ) -> None:
     """Run one SQL query over the message table."""
     from reput.streaming import sql as queries  # noqa: PLC0415
-    from reput.streaming.session import start_session, temporary_log_file  # noqa: PLC0415
+    from reput.streaming.session import end_session, start_session, temporary_log_file  # noqa: PLC0415
 
     def run() -> None:
         if output_format not in queries.FORMATS:
@@ -37,7 +37,7 @@ def sql(
             result = queries.query(spark, table, statement)
             queries.write_result(result, output_format, sys.stdout, Console())
         finally:
-            spark.stop()
+            end_session(spark)
             if log_file is not None:
                 log_file.unlink(missing_ok=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +35,10 @@ def tail(
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
     from reput.streaming.config import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
+    from reput.streaming.interruption import deferred  # noqa: PLC0415
     from reput.streaming.master import check_paths_on  # noqa: PLC0415
     from reput.streaming.progress import ProgressReporter  # noqa: PLC0415
-    from reput.streaming.session import TAIL_SETTINGS, start_session  # noqa: PLC0415
+    from reput.streaming.session import TAIL_SETTINGS, end_session, start_session  # noqa: PLC0415
     from reput.streaming.tail import Tail, TailPaths  # noqa: PLC0415
 
     set_up_logging()
@@ -49,8 +49,6 @@ def tail(
         settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
         check_paths_on(settings["sparkMaster"], store=store, output=output, table=table, checkpoint=checkpoint)
         with Tail(settings, TailPaths(output, table, checkpoint), reporter) as job:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: job.stop())
             spark = start_session(
                 "reput tail",
                 master=settings["sparkMaster"],
@@ -59,9 +57,10 @@ def tail(
                 settings=TAIL_SETTINGS,
             )
             try:
-                job.run(spark, available_now=available_now)
+                with deferred(job.stop):
+                    job.run(spark, available_now=available_now)
             finally:
-                spark.stop()
+                end_session(spark)
         for line in reporter.summary() or ["the log has nothing new"]:
             typer.echo(line)
 

@@ -34,6 +34,8 @@ from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint,
 from reput.source.dispatch_request import ranges_of
 from reput.source.errors import remote_error
 from reput.source.range_reader import DecodeOptions, read_windows
+from reput.streaming.failures import first_line
+from reput.streaming.jvm import has_jvm_died
 from reput.streaming.log_continuity import LogContinuity
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import BatchReport
@@ -41,7 +43,8 @@ from reput.streaming.quarantine_step import QuarantineStep
 
 Report = Callable[[BatchReport], None]
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_ATTEMPTS = 3
+# A machine that is too busy for a Python worker to start in time needs a moment.
+_PAUSES_S = (0.2, 2.0)
 _log = logging.getLogger("reput")
 
 
@@ -65,13 +68,14 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
     counts only when the driver commits it. Met with 4.2.0: two queries that start at once can spoil the serialized
     form of a task (``OptionalDataException``).
     """
-    for left in reversed(range(_ATTEMPTS)):
+    for pause in (*_PAUSES_S, None):
         try:
             return ranges.mapInArrow(task, ddl).toArrow()
         except Exception as error:
-            if not left or remote_error(error) is not None:
+            if pause is None or remote_error(error) is not None or has_jvm_died(within_s=pause):
                 raise
-            _log.warning("a Spark job failed and is run again: %s", str(error).splitlines()[0])
+            _log.warning("a Spark job failed and is run again in %.1f s: %s", pause, first_line(error))
+            time.sleep(pause)
     raise AssertionError
 
 
@@ -155,7 +159,8 @@ class LogicDispatch:
             self._write_checkpoint(batch.last_record.store_timestamp)
         seconds = time.monotonic() - began
         causes, self._passed_over = count_causes(quarantined) + self._passed_over, Counter()
-        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies, causes))
+        stored = None if batch.last_record is None else batch.last_record.store_timestamp
+        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies, causes, stored))
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
 
@@ -221,8 +226,18 @@ class TableDispatch:
             self._pass_over(batch.start)
             self._table.commit(batch)
             seconds, began = time.monotonic() - began, time.monotonic()
-            causes, self._passed_over = self._passed_over, Counter()
-            self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, quarantined=causes))
+            self._report_batch(batch, seconds)
+
+    def _report_batch(self, batch: TableBatch, seconds: float) -> None:
+        causes, self._passed_over = self._passed_over, Counter()
+        stored = None if batch.last_record is None else batch.last_record.store_timestamp
+        self._report(
+            BatchReport(
+                *(self.name, batch.start, batch.end, batch.messages, seconds),
+                quarantined=causes,
+                store_timestamp=stored,
+            )
+        )
 
     def _pass_over(self, start: int) -> None:
         """Go on at `start`, durably, where nothing is left of the log between the table's end and there."""
@@ -239,6 +254,8 @@ class BatchGate:
         self._dispatch = dispatch
         self._stopping = threading.Event()
         self._idle = threading.Lock()
+        #: What ended a batch inside: its sinks may have a part of it, and are to be recovered before the next one.
+        self.failure: BaseException | None = None
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         """Process the batch, unless a stop was asked for: then end the query with StoppedBetweenBatchesError."""
@@ -248,9 +265,11 @@ class BatchGate:
                 raise StoppedBetweenBatchesError
             try:
                 self._dispatch(ranges, batch_id)
-            except Exception:
+            except Exception as error:
+                self.failure = error
                 raise
             except BaseException as error:
+                self.failure = error
                 # py4j catches none of these: its thread would end, and the JVM wait for its answer for ever.
                 msg = f"{type(error).__name__} in a micro-batch: {error}"
                 raise RuntimeError(msg) from error

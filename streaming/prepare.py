@@ -7,10 +7,8 @@ import logging
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -19,7 +17,7 @@ from reput.streaming import sql
 from reput.streaming.config import load_config
 from reput.streaming.java import check_java
 from reput.streaming.progress import ProgressReporter
-from reput.streaming.session import JAVA_OPTIONS, TAIL_SETTINGS, start_session
+from reput.streaming.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, start_session
 from reput.streaming.spark_classes import SparkClasses
 from reput.streaming.tail import Tail, TailPaths
 from reput.streaming.warm_up import small_record
@@ -99,10 +97,5 @@ def _rehearse(spark: SparkSession, directory: Path) -> None:
 
 
 def _end(spark: SparkSession) -> None:
-    """Stop Spark and wait for its JVM, which else would outlive the session and end unheard with this process."""
-    gateway: Any = SparkContext._gateway  # noqa: SLF001
-    spark.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(_JVM_ENDS_WITHIN_S)
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    """Stop Spark and let its JVM end by itself: that is when it writes the archive."""
+    end_session(spark, jvm_within_s=_JVM_ENDS_WITHIN_S)

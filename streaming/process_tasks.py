@@ -13,21 +13,27 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.context import BaseContext
+from pathlib import Path
 from types import TracebackType
 
 from pyspark import cloudpickle
 
-from reput.source.errors import EnvironmentSetupError
-from reput.source.worker_process import keep_freed_memory
+from reput.source.errors import TransientError
+from reput.source.worker_process import end_with_parent, keep_freed_memory, load_without_threads
 from reput.streaming.tasks import Results, Tasks, result_of
 
+_PRELOADED = "reput.streaming.warm_up"
+_THREADS = Path("/proc/self/task")
 _PARENT_LOOKED_FOR_S = 1.0
 
 
 class ProcessTasks(Tasks):
-    """In processes that are forks of this one, with its modules and kernels; they end with it.
+    """In processes that end with this one.
 
-    To be made before other threads are, and before Spark is started.
+    They are forks of it, with its modules and kernels, as long as it has a single thread: to be made before others are,
+    and before Spark is started. A process with more threads cannot be forked without danger. There they are forks of
+    a server that has loaded the modules.
     """
 
     def __init__(self, processes: int) -> None:
@@ -36,7 +42,7 @@ class ProcessTasks(Tasks):
         # first: of what was only loaded little is garbage, and looking for it takes 0.2 s.
         gc.freeze()
         others = multiprocessing.active_children()
-        self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _begin, (os.getpid(),))
+        self._pool = ProcessPoolExecutor(processes, _context(), _begin)
         self._pool.submit(os.getpid).result()  # forks all of them
         self._processes = [child for child in multiprocessing.active_children() if child not in others]
 
@@ -48,7 +54,7 @@ class ProcessTasks(Tasks):
     ) -> None:
         if kind is not None and not issubclass(kind, Exception):
             for process in self._processes:  # Ctrl-C does not wait for pieces under way
-                process.terminate()
+                process.kill()
         self._pool.shutdown(cancel_futures=True)
 
     @property
@@ -61,7 +67,7 @@ class ProcessTasks(Tasks):
 
         Raises
         ------
-        EnvironmentSetupError
+        TransientError
             One of the processes died: now, or when the results are asked for.
         """
         pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
@@ -89,7 +95,7 @@ def _told_of_deaths() -> Iterator[None]:
             "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
             "sparkMaster=local[N]); run the same command again, a rebuild goes on where it was"
         )
-        raise EnvironmentSetupError(msg) from error
+        raise TransientError(msg) from error
 
 
 def _call(pickled: bytes, number: int) -> str:
@@ -97,13 +103,27 @@ def _call(pickled: bytes, number: int) -> str:
     return work(number)
 
 
-def _begin(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end when it is gone: a fork of a killed process would wait for ever."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _context() -> BaseContext:
+    if len(list(_THREADS.iterdir())) == 1:
+        return multiprocessing.get_context("fork")
+    load_without_threads()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_PRELOADED])
+    return context
+
+
+def _begin() -> None:
+    """Leave signals to the parent, and end when it is gone: a fork of a killed process would wait for ever."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    parent = os.getppid()
+    end_with_parent()
     keep_freed_memory()
 
     def watch() -> None:
-        while os.getppid() == parent:
+        # The system tells of the death of the thread that forked; and that one may have died before it was asked to.
+        driver = multiprocessing.parent_process()
+        while os.getppid() == parent and (driver is None or driver.is_alive()):
             time.sleep(_PARENT_LOOKED_FOR_S)
         os._exit(1)
 

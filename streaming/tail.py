@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from reput.sinks.anomalies import NO_ANOMALIES, anomaly_at_end
 from reput.sinks.arrival import ArrivalListener
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
@@ -28,11 +26,13 @@ from reput.source.damage import STOP
 from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OptionError, OutputError
 from reput.source.log_reader import LogReader
-from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.failures import failure_of, first_line, is_passing
+from reput.streaming.jvm import has_jvm_died
 from reput.streaming.log_continuity import LogContinuity
+from reput.streaming.log_end import LogEndWatch
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
@@ -44,6 +44,11 @@ _SPARK_LOG = "spark.log"
 _STOP_SECONDS = 10.0
 # Between two questions for an idle log's end, Spark is at rest for its `pollingDelay` only: not to be missed.
 _STOP_POLL_SECONDS = 0.003
+# How often it is looked whether the output is still the one that was locked.
+_OUTPUT_LOOKED_AT_S = 1.0
+# Before a query is started again that Spark ended for a reason that may pass; then the run ends.
+_PAUSES_S = (1.0, 5.0, 15.0)
+_log = logging.getLogger("reput")
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,17 @@ class TailPaths:
         """Spark's checkpoint of one query."""
         root = self.checkpoint or self.output / REPUT / SPARK_CHECKPOINT
         return root / query
+
+
+@dataclass
+class RunningQuery:
+    """One query: what it does, and how often it was started again since its dispatch got further."""
+
+    dispatch: Dispatch
+    gate: BatchGate
+    query: StreamingQuery
+    restarts: int = 0
+    restarted_at: int = -1
 
 
 class Tail:
@@ -76,7 +92,10 @@ class Tail:
         self._reporter = reporter
         self._on_arrival = on_arrival
         start = {name: config[name] for name in ("startingOffset", "startingTimestamp")}
-        self._log = LogReader(SourceOptions.parse(config.source_options(**start)))
+        options = SourceOptions.parse(config.source_options(**start))
+        self._log = LogReader(options)
+        self._log_end = LogEndWatch(LogReader(options))
+        self._lock: StoreLock | None = None
         self._files = DurableFiles(paths.output)
         self._stop = threading.Event()
         self._cleanup = ExitStack()
@@ -98,7 +117,7 @@ class Tail:
         check_paths(self._config.log_directories, self._paths)
         self._log.initial_offset()  # a store that cannot be read leaves no trace in the output
         with self._cleanup:
-            self._cleanup.enter_context(StoreLock(self._paths.output))
+            self._lock = self._cleanup.enter_context(StoreLock(self._paths.output))
             self._cleanup.callback(self._files.close)
             finish_swap(self._files)
             check_taken_over(self._paths.output, [sink.name for sink in self._logic.sinks])
@@ -173,25 +192,29 @@ class Tail:
         return QuarantineStep(quarantine, self._log, queues[0] if queues else None, table)
 
     def _run_queries(self, spark: SparkSession, dispatches: Sequence[Dispatch], *, available_now: bool) -> None:
-        self._reporter.start()
-        gates: list[BatchGate] = []
-        queries: list[StreamingQuery] = []
+        self._reporter.start(self._log_end.look)
+        running: list[RunningQuery] = []
         try:
             for dispatch in dispatches:
                 checkpoint = self._paths.checkpoint_of(dispatch.name)
                 forget_planned_batch(checkpoint, self._log)
                 catch_up(spark, self._config, dispatch, checkpoint, self._log)
                 gate = BatchGate(dispatch)
-                queries.append(self._start(spark, dispatch, gate, checkpoint, available_now=available_now))
-                gates.append(gate)
-            self._wait(queries)
+                query = self._start(spark, dispatch, gate, available_now=available_now)
+                running.append(RunningQuery(dispatch, gate, query))
+            self._wait(spark, running, available_now=available_now)
+        except Exception:
+            # An output that went away, and a JVM that died, make everything fail; what happened is told.
+            self._check_output()
+            if not (self._stop.is_set() and has_jvm_died()):  # its end was asked for, too
+                raise
         finally:
-            for query, gate in zip(queries, gates, strict=True):
-                stop_between_batches(query, gate)
+            for each in running:
+                stop_between_batches(each.query, each.gate)
             self._reporter.stop()
 
     def _start(
-        self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, checkpoint: Path, *, available_now: bool
+        self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, *, available_now: bool
     ) -> StreamingQuery:
         is_table = isinstance(dispatch, TableDispatch)
         prefix = "tableMax" if is_table else "max"
@@ -208,42 +231,65 @@ class Tail:
         spark.dataSource.register(CommitLogDataSource)
         stream = spark.readStream.format(NAME).options(**options).load()
         writer = stream.writeStream.queryName(dispatch.name).foreachBatch(gate)
-        writer = writer.option("checkpointLocation", str(checkpoint))
+        writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(dispatch.name)))
         if available_now:
             return writer.trigger(availableNow=True).start()
         period = self._config["tableTriggerMs" if is_table else "logicTriggerMs"]
         return writer.trigger(processingTime=f"{period} milliseconds").start()
 
-    def _wait(self, queries: Sequence[StreamingQuery]) -> None:
-        while not self._stop.is_set() and any(query.isActive for query in queries):
-            for query in queries:
-                if (error := query.exception()) is not None:
-                    raise error
-                self._note_latest(query)
+    def _wait(self, spark: SparkSession, running: Sequence[RunningQuery], *, available_now: bool) -> None:
+        looked_at = time.monotonic()
+        while not self._stop.is_set():
+            if has_jvm_died():
+                raise failure_of(RuntimeError())
+            for each in running:
+                if (error := each.query.exception()) is not None:
+                    self._start_again(spark, each, error, available_now=available_now)
+            if not any(each.query.isActive for each in running):
+                break
+            if time.monotonic() - looked_at >= _OUTPUT_LOOKED_AT_S:
+                looked_at = time.monotonic()
+                self._check_output()
+            self._reporter.refresh()
             self._stop.wait(_POLL_SECONDS)
-        for query in queries:
-            if (error := query.exception()) is not None:
+        for each in running:
+            if (error := each.query.exception()) is not None:
                 raise error
-            self._note_latest(query)
 
-    def _note_latest(self, query: StreamingQuery) -> None:
-        progress: Any = query.lastProgress
-        for source in progress["sources"] if progress else ():
-            latest = json.loads(source["latestOffset"] or "null")  # null until the log was looked at
-            if latest is not None:
-                bad_end = latest.get("badEnd")
-                at_end = NO_ANOMALIES if bad_end is None else anomaly_at_end(Verdict[bad_end])
-                self._reporter.on_latest(query.name, int(latest["physicOffset"]), at_end)
+    def _start_again(self, spark: SparkSession, each: RunningQuery, error: Exception, *, available_now: bool) -> None:
+        """Start a query again that ended between two batches, for a reason that may pass; else raise `error`."""
+        end = each.dispatch.end_offset
+        if end > each.restarted_at:
+            each.restarts, each.restarted_at = 0, end
+        if each.gate.failure is not None or each.restarts >= len(_PAUSES_S) or not is_passing(error):
+            raise each.gate.failure or error
+        pause = _PAUSES_S[each.restarts]
+        each.restarts += 1
+        _log.warning("%s stopped and is started again in %.0f s: %s", each.dispatch.name, pause, first_line(error))
+        if not self._stop.wait(pause):
+            each.query = self._start(spark, each.dispatch, each.gate, available_now=available_now)
+
+    def _check_output(self) -> None:
+        """Raise OutputError when the output was removed or replaced meanwhile."""
+        if self._lock is not None:
+            self._lock.check_in_place()
 
 
 def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:
-    """Stop a query after the batch under way, giving Spark the time to note that it is done."""
+    """Stop a query after the batch under way, giving Spark the time to note that it is done.
+
+    Where Spark's JVM has died there is nothing to stop.
+    """
     gate.close()
     waited = threading.Event()
     deadline = time.monotonic() + _STOP_SECONDS
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        waited.wait(_STOP_POLL_SECONDS)
-    query.stop()
+    try:
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            waited.wait(_STOP_POLL_SECONDS)
+        query.stop()
+    except Exception:
+        if not has_jvm_died():
+            raise
 
 
 def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:

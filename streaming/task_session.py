@@ -13,7 +13,7 @@ from reput.source.resource_limits import SPARK, check_limits
 from reput.streaming.config import PipelineConfig
 from reput.streaming.master import processes_of
 from reput.streaming.process_tasks import ProcessTasks
-from reput.streaming.session import TAIL_SETTINGS, prepare_kernels, start_session
+from reput.streaming.session import TAIL_SETTINGS, end_session, prepare_kernels, start_session
 from reput.streaming.tasks import SerialTasks, SparkTasks, Tasks
 
 
@@ -73,7 +73,7 @@ def task_session(
                 settings=TAIL_SETTINGS,
                 with_delta=table_master is not None,
             )
-            cleanup.callback(spark.stop)
+            cleanup.callback(end_session, spark)
         if tasks is None:
             assert spark is not None
             tasks = SparkTasks(spark)

@@ -7,6 +7,7 @@ after every task: with pandas, pyarrow and numba loaded that costs 45 ms, more t
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 from pyspark.daemon import manager
@@ -15,7 +16,12 @@ _TASKS = "pyspark.worker"  # other worker modules only plan, and decode nothing
 
 
 def main() -> None:
-    """Load, freeze, and serve Spark's requests for workers (``spark.python.daemon.module``)."""
+    """Load, freeze, and serve Spark's requests for workers (``spark.python.daemon.module``).
+
+    A service manager sends SIGTERM to every process of the service. The driver alone acts on it: daemon and workers
+    end when the JVM closes the daemon's standard input, which it does when it ends and when it stops them.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     if sys.argv[1:2] == [_TASKS]:
         import pandas as pd  # noqa: F401, PLC0415  pyspark's Arrow serializers load it in the first task
         import pyspark.worker  # noqa: F401, PLC0415

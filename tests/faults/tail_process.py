@@ -116,17 +116,21 @@ class TailProcess:
     def kill(self, *, all_at_once: bool = True) -> None:
         """SIGKILL to the driver, and at the same moment to its JVM and workers unless told otherwise."""
         if all_at_once:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            self._kill_all()
         else:
             self.process.kill()
         self.process.wait()
 
     def end(self) -> None:
         """Leave nothing of it behind."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self._kill_all()
         self.process.wait()
+
+    def _kill_all(self) -> None:
+        """The JVM is in a session of its own, and so are the workers."""
+        for pid in [self.process.pid, *self.children("")]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @dataclass

@@ -53,7 +53,7 @@ def ends_or_goes_on(tail: TailProcess) -> str:
 def test_the_jvm_dies(tmp_path: Path, proof: Proof) -> None:
     """The driver notices, and says so by its exit code."""
     with under_load(tmp_path) as tail:
-        (jvm,) = tail.children("org.apache.spark.deploy.SparkSubmit")
+        (jvm,) = (pid for pid in tail.children("") if Path(f"/proc/{pid}/exe").readlink().name == "java")
         os.kill(jvm, signal.SIGKILL)
         assert tail.process.wait(LIMIT_SECONDS) > 0, tail.last_words()
         proof("G15 dead parts that ended the run with an error")
@@ -63,7 +63,7 @@ def test_the_jvm_dies(tmp_path: Path, proof: Proof) -> None:
 def test_a_python_worker_dies(which: str, tmp_path: Path, proof: Proof) -> None:
     """The parent of all workers, or the youngest of them."""
     with under_load(tmp_path) as tail:
-        workers = tail.children("worker_daemon")
+        workers = tail.children("-m reput.streaming.worker_daemon")
         os.kill(workers[0 if which == "daemon" else -1], signal.SIGKILL)
         proof(ends_or_goes_on(tail))
 

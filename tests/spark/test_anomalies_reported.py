@@ -45,7 +45,9 @@ def test_anomalies_are_counted_through_the_pipeline(
         tail.run(spark, available_now=True)
     expected = AnomalyCounts(**anomalies(records, SETTINGS))
     (summary,) = reporter.summary()
-    assert summary.endswith(f"end offset {end}, anomalies: {expected + AnomalyCounts(bad_magic=1)}")
+    assert summary.endswith(
+        f"end offset {end}, 0 bytes and 0.0 s behind, anomalies: {expected + AnomalyCounts(bad_magic=1)}"
+    )
     lines = [line for line in caplog.messages if line.startswith("logic: [")]
     assert len(lines) > 2
     assert all(", anomalies: " in line for line in lines if " 0 messages" not in line)

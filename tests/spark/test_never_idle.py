@@ -58,7 +58,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "dispatch: a job": (dispatch, "run_job", 1),
     "dispatch: the checkpoint": (dispatch, "store_checkpoint", 1),
     "progress: a report": (ProgressReporter, "on_batch", 1),
-    "progress: the lag": (ProgressReporter, "on_latest", 1),
+    "progress: the lag": (ProgressReporter, "refresh", 1),
     "tail: catching up": (tail, "catch_up", 1),
 }
 SHORT = [("index_file: keys", Struck), ("message_table: a commit", ValueError)]

@@ -47,6 +47,7 @@ from reput.source.mapped_file_queue import MappedFileQueue
 from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.source.range_reader import DecodeOptions, read_windows
+from reput.streaming.log_end import LogEnd
 from reput.streaming.progress import BatchReport, ProgressReporter
 
 SIZE = 1024
@@ -247,10 +248,11 @@ def test_batch_line_and_summary_show_anomalies_only_when_there_are_some(caplog: 
         ", anomalies: 3 gap",
         ", anomalies: 1 repeated",
     ]
-    reporter.on_latest("logic", 300, AnomalyCounts(bad_magic=1))
-    assert reporter.summary()[0].endswith("end offset 300, anomalies: 1 repeated, 3 gap, 1 bad_magic")
-    reporter.on_latest("logic", 400)
-    assert reporter.summary()[0].endswith("end offset 300, anomalies: 1 repeated, 3 gap")
+    ends = "end offset 300, 0 bytes and 0.0 s behind, anomalies: 1 repeated, 3 gap"
+    for log_end, more in ((LogEnd(300, 1, AnomalyCounts(bad_magic=1)), ", 1 bad_magic"), (LogEnd(300, 1), "")):
+        reporter.start(lambda _, log_end=log_end: log_end)
+        reporter.stop()
+        assert reporter.summary()[0].endswith(ends + more)
 
 
 # --- the shape of the log --------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, p
 
 from reput.sinks import durable_file
 from reput.sinks.durable_file import DurableFiles
-from reput.source.errors import OutputError
+from reput.source.errors import OutputError, OutputFullError
 
 WHAT_TO_DO = "the output needs a writable directory with room on its disk"
 
@@ -296,8 +296,9 @@ def test_a_full_disk(free_kib: int, tmp_path: Path) -> None:
     batches, allowed = LogBatches(tmp_path / "log"), places(records)
     with mounted(tmp_path / "disk") as disk:
         (disk / "ballast").write_bytes(bytes((512 - free_kib) * 1024))
-        with pytest.raises(OutputError, match=f"{disk}/out.*: No space left on device; {WHAT_TO_DO}"):
+        with pytest.raises(OutputFullError, match=f"{disk}/out.*: No space left on device; {WHAT_TO_DO}") as told:
             dispatch_all(disk / "out", batches, allowed, SMALL)
+        assert told.value.exit_code == 75
         (disk / "ballast").unlink()
         dispatch_all(disk / "out", batches, allowed, SMALL)
         check_output(disk / "out", records, SMALL)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.source.errors import CorruptRecordError, EnvironmentSetupError
+from reput.source.errors import CorruptRecordError, TransientError
 from reput.streaming.process_tasks import ProcessTasks
 
 _GONE_WITHIN_S = 10.0
@@ -76,7 +76,7 @@ def test_a_process_that_dies_is_told() -> None:
 
     with (
         ProcessTasks(2) as tasks,
-        pytest.raises(EnvironmentSetupError, match=r"a process of reput died: .*; run the same command again"),
+        pytest.raises(TransientError, match=r"a process of reput died: .*; run the same command again"),
     ):
         tasks.run(die, 10)
 

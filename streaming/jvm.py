@@ -1,0 +1,165 @@
+"""Spark's Java process: started where no signal to this process group reaches it, watched, and ended.
+
+A signal to the group, as Ctrl-C and service managers send it, would take the JVM and its Python workers away from a
+driver that is about to stop between two micro-batches. So the JVM has a session of its own and ignores SIGHUP, SIGINT
+and SIGTERM. It ends when the driver ends it, or when the driver dies: its standard input is then closed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.java_gateway import launch_gateway
+from pyspark.serializers import UTF8Deserializer, read_int
+
+from reput.source.errors import TransientError
+
+_CONNECTED_WITHIN_S = 300.0
+_LOOKED_FOR_S = 0.02
+# What a shell ignores stays ignored in what it is replaced by, a JVM too.
+_LAUNCHER = "trap '' HUP INT TERM; exec \"$@\""
+
+
+class Jvm:
+    """A JVM that waits for Spark's first call; the settings are those of ``spark-submit --conf``."""
+
+    def __init__(self, settings: Mapping[str, str], directory: Path, log_file: Path | None) -> None:
+        """Start it in `directory`; what it prints goes to `log_file` (None: to this process's terminal)."""
+        home = spark_home()
+        command = ["/bin/sh", "-c", _LAUNCHER, "sh", str(home / "bin" / "spark-submit")]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        self._is_asked_to_end = False
+        self._connection = directory / f"connection-{time.monotonic_ns()}"
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection),
+            # Spark's Python processes: no code from the directory they run in, no files elsewhere.
+            "PYTHONSAFEPATH": "1",
+            "TMPDIR": str(directory),
+            "SPARK_LAUNCHER_OPTS": f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} -XX:-UsePerfData".strip(),
+        }
+        output = None if log_file is None else log_file.open("ab")
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  Spark's own script
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=directory,
+                env=environment,
+                start_new_session=True,
+            )
+        finally:
+            if output is not None:
+                output.close()
+        _known[:] = [self]
+
+    def connect(self) -> Any:
+        """Wait until it answers; the py4j gateway to it.
+
+        Raises
+        ------
+        TransientError
+            It ended, or does not answer.
+        """
+        deadline = time.monotonic() + _CONNECTED_WITHIN_S
+        while not self._connection.exists():
+            if not self.is_alive:
+                msg = f"Spark's Java process {self.end_told} while it started"
+                raise TransientError(msg)
+            if time.monotonic() > deadline:
+                msg = f"Spark's Java process did not answer within {_CONNECTED_WITHIN_S:.0f} s"
+                raise TransientError(msg)
+            time.sleep(_LOOKED_FOR_S)
+        with self._connection.open("rb") as file:
+            port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
+        known = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        os.environ.update(known)
+        try:
+            return launch_gateway()  # type: ignore[no-untyped-call]
+        finally:
+            for name in known:
+                del os.environ[name]
+            self._connection.unlink()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def end_told(self) -> str:
+        """How it ended, as a part of a sentence."""
+        code = self._process.poll()
+        if code is None:
+            return "runs"
+        if code >= 0:
+            return f"ended with code {code}"
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"was killed by signal {-code}"
+
+    def has_died(self, *, within_s: float = 0.0) -> bool:
+        """Whether it has ended, or ends within that time, though nobody here asked for it."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(within_s)
+        return not self.is_alive and not self._is_asked_to_end
+
+    def kill(self) -> None:
+        """End it at once, with what it started; may be called from a signal handler."""
+        if self.is_alive:
+            self._is_asked_to_end = True
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self, *, within_s: float = 0.0) -> None:
+        """Let it end by itself for `within_s` seconds, then kill it; it is gone afterwards."""
+        if self.is_alive:
+            self._is_asked_to_end = True
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._process.wait()
+
+
+# The last one that was started.
+_known: list[Jvm] = []
+
+
+def last_jvm() -> Jvm | None:
+    """The JVM of this process's Spark, also when it has ended; None if reput has not started one."""
+    return _known[0] if _known else None
+
+
+def has_jvm_died(*, within_s: float = 0.0) -> bool:
+    """Whether Spark's JVM has ended by itself, or does so within that time."""
+    jvm = last_jvm()
+    return jvm is not None and jvm.has_died(within_s=within_s)
+
+
+def kill_jvm() -> None:
+    """End Spark's JVM at once, if there is one; may be called from a signal handler."""
+    for jvm in _known:
+        jvm.kill()
+
+
+def spark_home() -> Path:
+    """Where Spark is: ``SPARK_HOME``, else pyspark's own directory. Never looked for by a relative name."""
+    return Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]).absolute()

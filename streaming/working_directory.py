@@ -1,0 +1,41 @@
+"""The current directory is the user's: paths are taken relative to it, code and settings never.
+
+Python, numba, Spark and the JVM look for modules and settings in the directory that they are started in, and Spark
+would write there. So a command leaves it as soon as it is started.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+# Nobody but the administrator can put anything there.
+_NEUTRAL = "/"
+# What is a path, or several, and is read later or by another process.
+_PATH_VARIABLES = (
+    *("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_DIRS", "HADOOP_CONF_DIR", "YARN_CONF_DIR"),
+    *("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR", "TMP", "TEMP", "PYTHONPATH", "PYTHONPYCACHEPREFIX"),
+)
+_started_in: list[Path] = []
+
+
+def leave() -> None:
+    """Go to a neutral directory; relative paths in the environment are made absolute for what is started later."""
+    try:
+        start = Path.cwd()
+    except OSError:  # it was removed; absolute paths are as good as ever
+        start = Path(_NEUTRAL)
+    _started_in[:] = [start]
+    for name in _PATH_VARIABLES:
+        if value := os.environ.get(name):
+            separator = "," if name == "SPARK_LOCAL_DIRS" else os.pathsep
+            os.environ[name] = separator.join(str(start / path) for path in value.split(separator) if path)
+    os.chdir(_NEUTRAL)
+
+
+def made_absolute(value: Any) -> Any:
+    """A path of the command line, taken relative to where the command was started; anything else as it is."""
+    if isinstance(value, Path) and not value.is_absolute():
+        return (_started_in[0] if _started_in else Path.cwd()) / value
+    return value
