@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from reput.sinks.abort_file import LeftBy, abort_left_by
 from reput.sinks.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
@@ -152,13 +153,16 @@ class OutputChange:
             return False
         known, time = load_store_checkpoint(self._files), record.last_record.store_timestamp
         index_record = ProgressFile(self._made, IndexSink.name).load() if index else None
+        is_brokers = abort_left_by(self._files.root) is LeftBy.BROKER
         store_checkpoint(
             self._made,
             StoreCheckpoint(
-                # The record was read from the log, so the log has it; the broker's own value may be older.
-                max(known.physic_msg_timestamp, time),
+                # The record was read from the log, so the log has it; the broker's own value may be older. Where a
+                # broker left `abort`, its value says from where on it looks the log over.
+                known.physic_msg_timestamp if is_brokers else max(known.physic_msg_timestamp, time),
                 time if queues else known.logics_msg_timestamp,
                 index_record.state["index_msg_timestamp"] if index_record else known.index_msg_timestamp,
+                known.others,
             ),
         )
         return True

@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.index_service import IndexSink
 from reput.sinks.sink_progress import RecordFingerprint, SinkProgress
-from reput.sinks.store_path import ABORT, CONSUME_QUEUE, INDEX, progress_file
 from reput.source.data_source import NAME
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, OutputError
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError
 from reput.source.log_reader import LogReader
 from reput.source.range_reader import read_windows
 from reput.streaming.config import PipelineConfig
@@ -30,7 +29,6 @@ _log = logging.getLogger("reput")
 _WAY_OUT = "give an empty --output (and --table) to derive everything from the log as it is"
 _RECOVER = "'reput recover' with the same --store and --output cuts it back to the last record that still agrees"
 _WAYS_OUT = {ConsumeQueueSink.name: _RECOVER, IndexSink.name: _RECOVER}
-_FOLDERS = {ConsumeQueueSink.name: CONSUME_QUEUE, IndexSink.name: INDEX}
 
 
 class Recoverable(Protocol):
@@ -67,33 +65,27 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
         progress = sink.recover(start)
         if progress.last_record is not None:
             check_fingerprint(log, sink.name, progress.last_record, progress.start_offset)
-        if sink.end_offset >= least:
-            continue
-        lost = f"{sink.name} ends at {sink.end_offset} and the log begins at {least}: records between expired unread"
-        if fail_on_data_loss:
-            msg = f"{lost}; set failOnDataLoss=false to go on without them"
-            raise DataLossError(msg)
-        _log.warning("%s; going on without them", lost)
-        sink.pass_over(least)
+        lost = check_not_expired(sink.name, sink.end_offset, least, fail_on_data_loss=fail_on_data_loss)
+        if lost is not None:
+            _log.warning("%s; going on without them", lost)
+            sink.pass_over(least)
 
 
-def check_taken_over(output: Path, sinks: Sequence[str]) -> None:
-    """Raise OutputError when a sink would take over files that a broker left when it stopped uncleanly.
+def check_not_expired(sink: str, end: int, least: int, *, fail_on_data_loss: bool) -> str | None:
+    """What is lost where a sink ends at `end` and the log begins at `least`; None where nothing is.
 
-    Their last pages may be missing, and their index headers behind (``DefaultMessageStore#load`` does not trust them
-    either); a sink's own progress record tells what is whole.
+    Raises
+    ------
+    DataLossError
+        Something is, and `fail_on_data_loss` is set.
     """
-    if not (output / ABORT).exists():
-        return
-    for sink in sinks:
-        folder = output / _FOLDERS[sink]
-        if not output.joinpath(*progress_file(sink)).exists() and folder.is_dir() and any(folder.iterdir()):
-            msg = (
-                f"{output / ABORT} says that the broker which left {folder} stopped uncleanly: its last writes may be "
-                "missing or torn; 'reput recover' with the same --store and --output brings it into agreement with "
-                "the log"
-            )
-            raise OutputError(msg)
+    if end >= least:
+        return None
+    lost = f"{sink} ends at {end} and the log begins at {least}: records between expired unread"
+    if fail_on_data_loss:
+        msg = f"{lost}; set failOnDataLoss=false to go on without them"
+        raise DataLossError(msg)
+    return lost
 
 
 def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start_offset: int = 0) -> None:
