@@ -57,7 +57,7 @@ def recover_and_check(output: Output) -> None:
         return
     planned = recover_output(output.config, output.store, output.out, dry_run=True)
     assert files_below(output.out) == spoiled
-    # Where a log was cut to next to nothing, and the files are damaged as well, nothing agrees, and a word is asked for.
+    # Where a log was cut to next to nothing and the files are damaged as well, nothing agrees: a word is asked for.
     done = recover_output(output.config, output.store, output.out, yes=planned.unexplained is not None)
     assert done == planned
     recovered = files_below(output.out)
