@@ -19,7 +19,7 @@ from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abor
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.queue_on_disk import has_files
 from reput.sinks.sink_progress import ProgressFile
-from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
 from reput.sinks.store_path import ABORT
 from reput.source.errors import OutputError, ReputError
 from reput.source.log_reader import LogReader
@@ -169,23 +169,20 @@ def hand_over(
     files: DurableFiles,
     log: LogReader,
     ends: Sequence[tuple[str, int]],
-    checkpoint: StoreCheckpoint,
+    doubt: str | None,
     *,
     dry_run: bool = False,
 ) -> HandOver | None:
     """Remove the output's `abort` where queues and index agree with a log that is whole; None without one.
 
-    `ends` is where each of them ends, once it is brought into agreement. `checkpoint` is the store's, as a broker that
-    finds `abort` would read it. A broker's `abort` becomes reput's own where only the end of the log is still to be
-    reached.
+    `ends` is where each of them ends, once it is brought into agreement; `doubt` is what `doubt_of_log` said before. A
+    broker's `abort` becomes reput's own where only the end of the log is still to be reached.
     """
     left_by = abort_left_by(files.root)
     if left_by is LeftBy.NOBODY:
         return None
-    if left_by is LeftBy.BROKER:
-        unsound = _unsound(log, checkpoint)
-        if unsound is not None:
-            return HandOver(is_cleared=False, reason=unsound)
+    if doubt is not None:
+        return HandOver(is_cleared=False, reason=doubt)
     behind = is_behind(log, ends)
     if not dry_run:
         if behind is None:
@@ -208,16 +205,16 @@ def broker_recovers_from(segments: MappedFileQueue, checkpoint: StoreCheckpoint,
     return files[0].file_from_offset
 
 
-def _unsound(log: LogReader, checkpoint: StoreCheckpoint) -> str | None:
-    """Why a broker should look the log over, as it does with `abort`; None where that would change nothing.
+def doubt_of_log(files: DurableFiles, log: LogReader) -> str | None:
+    """Why the broker that left `abort` should look the log over; None where that changes nothing, or nobody left one.
 
-    With `abort` a broker reads from an older segment on than without, and cuts the log at the first record that fails
-    its checks. Where all of that is good, both end at the same place.
+    With `abort` a broker reads from an older segment on than without, which the store's checkpoint tells, and cuts the
+    log at the first record that fails its checks. Where all of that is good, both end at the same place.
     """
     segments = log.queue()
-    if not segments.files:
+    if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
         return None
-    place = broker_recovers_from(segments, checkpoint, unclean=True)
+    place = broker_recovers_from(segments, load_store_checkpoint(files), unclean=True)
     end = log.settled_end(segments.min_offset)
     verdict = Verdict.EMPTY
     file = segments.find(place)

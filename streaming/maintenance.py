@@ -18,7 +18,7 @@ from reput.sinks.index_service import IndexSink
 from reput.sinks.queue_on_disk import load_queues_on_disk
 from reput.sinks.retention import Parts, QueueRetention, expire_queue, expired_index_files
 from reput.sinks.sink_progress import ProgressFile
-from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
+from reput.sinks.store_checkpoint import load_store_checkpoint
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import (
     BATCH_CONSUME_QUEUE,
@@ -35,7 +35,7 @@ from reput.source.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.broker_settings import batch_topics
 from reput.streaming.config import PipelineConfig
-from reput.streaming.hand_over import HandOver, abort_while_changed, broker_recovers_from, hand_over
+from reput.streaming.hand_over import HandOver, abort_while_changed, broker_recovers_from, doubt_of_log, hand_over
 from reput.streaming.log_explains import Gap, check_explained, find_unexplained
 from reput.streaming.output_recovery import OutputRecovery, SinkReport
 from reput.streaming.output_sides import QueueReport, SinkFiles
@@ -120,13 +120,13 @@ def recover_output(
         if not segments.files:
             return replace(_destroy(files, unclean=unclean, dry_run=dry_run), unexplained=unexplained)
         recovery = OutputRecovery(config, files, log)
-        checkpoint = load_store_checkpoint(files)
+        doubt = doubt_of_log(files, log)
         report = RecoveryReport(
             unclean=unclean,
             rewound=recovery.rewound,
             log_start=segments.min_offset,
             log_end=recovery.log_end,
-            broker_recovers_from=broker_recovers_from(segments, checkpoint, unclean=unclean),
+            broker_recovers_from=broker_recovers_from(segments, load_store_checkpoint(files), unclean=unclean),
             sinks=recovery.sinks,
             queues=recovery.queues,
             spark_checkpoint_removed=recovery.spark_checkpoint_removed,
@@ -136,7 +136,7 @@ def recover_output(
         if not dry_run and recovery.is_changed:
             with abort_while_changed(files):
                 recovery.apply()
-        return replace(report, abort=_hand_over(config, files, log, report.sinks, checkpoint, dry_run=dry_run))
+        return replace(report, abort=_hand_over(config, files, log, report.sinks, doubt, dry_run=dry_run))
 
 
 def _hand_over(
@@ -144,7 +144,7 @@ def _hand_over(
     files: DurableFiles,
     log: LogReader,
     sinks: Sequence[SinkReport],
-    checkpoint: StoreCheckpoint,
+    doubt: str | None,
     *,
     dry_run: bool,
 ) -> HandOver | None:
@@ -156,7 +156,7 @@ def _hand_over(
     wanted = {ConsumeQueueSink.name: "consumeQueueEnable", IndexSink.name: "messageIndexEnable"}
     ends = {sink: log.queue().min_offset for sink, setting in wanted.items() if config[setting]}
     ends.update((sink.name, sink.end_after) for sink in sinks)
-    return hand_over(files, log, list(ends.items()), checkpoint, dry_run=dry_run)
+    return hand_over(files, log, list(ends.items()), doubt, dry_run=dry_run)
 
 
 def _destroy(files: DurableFiles, *, unclean: bool, dry_run: bool) -> RecoveryReport:

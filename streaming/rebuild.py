@@ -19,7 +19,6 @@ from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.message_table import MessageTable
 from reput.sinks.quarantine import Quarantine
-from reput.sinks.store_checkpoint import load_store_checkpoint
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import REBUILD_ROOT, REPUT
 from reput.sinks.swap import Parts, check_swap, finish_swap, swap
@@ -29,7 +28,7 @@ from reput.source.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.broker_settings import logic_needs
 from reput.streaming.config import PipelineConfig
-from reput.streaming.hand_over import abort_while_changed, hand_over
+from reput.streaming.hand_over import abort_while_changed, doubt_of_log, hand_over
 from reput.streaming.log_explains import check_explained
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
@@ -125,9 +124,10 @@ class Rebuild:
                 start, self._plan.end
             )
         began = time.monotonic()
-        moves = self._change.prepare()
+        doubt = doubt_of_log(self._files, self._log)
+        moves = self._change.prepare(keep_physic=doubt is not None)
         if moves:
-            self._put_in_place(moves)
+            self._put_in_place(moves, doubt)
         else:
             RebuildPlan.drop(self._files)
         self._progress.add_seconds("swap", time.monotonic() - began)
@@ -137,9 +137,8 @@ class Rebuild:
     def _replaces(self) -> bool:
         return self._request.makes_queues(self._config) or self._request.makes_index(self._config)
 
-    def _put_in_place(self, moves: Sequence[tuple[Parts, Parts]]) -> None:
+    def _put_in_place(self, moves: Sequence[tuple[Parts, Parts]], doubt: str | None) -> None:
         """Swap, with `abort` in the output meanwhile; a rebuild of all may end what the `abort` of a broker says."""
-        checkpoint = load_store_checkpoint(self._files)
         may_empty = self._request.yes or self._plan.end > self._plan.start
         check_swap(self._files, moves, may_empty=may_empty)
         if not (self._request.is_of_all and self._request.makes_queues(self._config)):
@@ -149,7 +148,7 @@ class Rebuild:
         if abort_left_by(self._files.root) is not LeftBy.BROKER:
             mark_abort(self._files)
         swap(self._files, moves, may_empty=may_empty)
-        handed = hand_over(self._files, self._log, [("the rebuild", self._plan.end)], checkpoint)
+        handed = hand_over(self._files, self._log, [("the rebuild", self._plan.end)], doubt)
         if handed is not None:
             _log.info("%s", handed.text())
 
