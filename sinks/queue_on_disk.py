@@ -102,6 +102,11 @@ def names_in(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()] if directory.is_dir() else []
 
 
+def has_files(directory: Path) -> bool:
+    """Whether there is a file in a directory, or below it."""
+    return directory.is_dir() and any(path.is_file() for path in directory.rglob("*"))
+
+
 def load_queues_on_disk(root: Path, file_size: int) -> list[QueueOnDisk]:
     """Every queue below `root`, in order of topic and queue id; `file_size` in bytes, whole entries.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 from reput.sinks.durable_file import DurableFiles
@@ -24,22 +24,29 @@ class StoreCheckpoint:
         Of the last record whose queue entry is on disk.
     index_msg_timestamp
         The end of the last full index file; a broker that starts with an `abort` file deletes newer index files.
+    others
+        What follows in the file, without zeros at its end: 5.x keeps ``masterFlushedOffset`` and ``confirmPhyOffset``
+        there. reput leaves it as it is.
     """
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
     index_msg_timestamp: int = 0
+    others: bytes = b""
 
     _FORMAT: ClassVar[struct.Struct] = struct.Struct(">qqq")
 
     def encode(self) -> bytes:
-        """The file's 4096 bytes, zero behind the three fields as 4.9.3 leaves them."""
-        return self._FORMAT.pack(*astuple(self)).ljust(CHECKPOINT_SIZE, b"\0")
+        """The file's 4096 bytes, zero behind the three fields where a 4.9.3 broker alone wrote to it."""
+        times = (self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
+        return (self._FORMAT.pack(*times) + self.others).ljust(CHECKPOINT_SIZE, b"\0")
 
     @classmethod
     def decode(cls, data: bytes) -> StoreCheckpoint:
         """The fields of a checkpoint's first bytes; a shorter file reads as zeros (``StoreCheckpoint`` maps it)."""
-        return cls(*cls._FORMAT.unpack_from(data.ljust(CHECKPOINT_SIZE, b"\0")))
+        data = data[:CHECKPOINT_SIZE].ljust(CHECKPOINT_SIZE, b"\0")
+        physic, logics, index = cls._FORMAT.unpack_from(data)
+        return cls(physic, logics, index, data[cls._FORMAT.size :].rstrip(b"\0"))
 
 
 def load_store_checkpoint(files: DurableFiles) -> StoreCheckpoint:

@@ -6,7 +6,8 @@ ReputError
 │   ├── SegmentError         names, sizes or holes among the files of a commitlog
 │   ├── CorruptRecordError   a record in the middle of the log that fails its checks
 │   ├── DataLossError        the log no longer holds what was still to be read
-│   └── CommitLogRewoundError  a record already dispatched is no longer where it was
+│   ├── CommitLogRewoundError  a record already dispatched is no longer where it was
+│   └── UnexplainedError     the log does not explain what an output has, which a command would replace or remove
 ├── OutputError              an output that cannot be written, or is not ours to write
 │   ├── OutputFullError      no room on its disk, or a quota is reached; also a TransientError
 │   └── StoreLockedError     a broker or another reput works on the same output
@@ -26,6 +27,9 @@ from typing import ClassVar, Final
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 TRY_AGAIN: Final = 75  # EX_TEMPFAIL of sysexits.h
+
+# What to do about an UnexplainedError, in every command that asks for this word.
+GIVE_YES: Final = "give the right --store, or --yes to go by this log all the same"
 
 # An error raised in one of Spark's Python processes arrives as the text of its traceback.
 _REMOTE = re.compile(r"^reput\.[\w.]*\.(\w+Error): (.+)", re.MULTILINE)
@@ -61,6 +65,10 @@ class DataLossError(StoreError):
 
 class CommitLogRewoundError(StoreError):
     """A record that was dispatched is no longer at its place: the log was cut and written again."""
+
+
+class UnexplainedError(StoreError):
+    """The log does not explain what an output has: it is gone, cut, or another store's; nothing was changed."""
 
 
 class OutputError(ReputError):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from reput.streaming.cli_app import BrokerConf, DryRun, Json, Output, Store, app, run_or_fail, set_up_logging
+from reput.streaming.cli_app import BrokerConf, DryRun, Json, Output, Store, Yes, app, run_or_fail, set_up_logging
 
 
 @app.command(epilog="Example: reput recover --store /data/store --output /data/reput --dry-run")
@@ -15,7 +13,7 @@ def recover(
     output: Output,
     broker_conf: BrokerConf = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove queues and index when the log is gone.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Bring queues and index into agreement with the log after an unclean stop, a cut log or lost files."""
@@ -38,6 +36,7 @@ def expire(
     output: Output,
     broker_conf: BrokerConf = None,
     dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Remove leading queue and index files of which the log has no record any more."""
@@ -47,7 +46,8 @@ def expire(
     set_up_logging()
 
     def run() -> None:
-        result = maintenance.expire_output(load_config(store, broker_conf=broker_conf), output, dry_run=dry_run)
+        settings = load_config(store, broker_conf=broker_conf)
+        result = maintenance.expire_output(settings, output, dry_run=dry_run, yes=yes)
         typer.echo(report.as_json(result) if as_json else report.retention_text(result, dry_run=dry_run))
 
     run_or_fail(run)

@@ -15,6 +15,7 @@ from reput.streaming.cli_app import (
     Overrides,
     Store,
     Verbose,
+    Yes,
     app,
     run_or_fail,
     set_up_logging,
@@ -60,6 +61,7 @@ def rebuild(
     ] = None,
     config: ConfigFile = None,
     option: Overrides = None,
+    yes: Yes = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -81,7 +83,7 @@ def rebuild(
         overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
         settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
         check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
-        request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end)
+        request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes)
         with Rebuild(settings, request, RebuildProgress(began)) as job:
             spark_log = None if verbose else job.spark_log
             committer = _COMMITTER if request.makes_table else None

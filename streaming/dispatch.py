@@ -182,7 +182,7 @@ class LogicDispatch:
         index = self._index.index_msg_timestamp if self._index else known.index_msg_timestamp
         # The record was read from the log, so the log has it; the broker's own value may be older.
         physic = max(known.physic_msg_timestamp, store_timestamp)
-        store_checkpoint(self._files, StoreCheckpoint(physic, store_timestamp, index))
+        store_checkpoint(self._files, StoreCheckpoint(physic, store_timestamp, index, known.others))
 
 
 class TableDispatch:

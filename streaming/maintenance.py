@@ -5,35 +5,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
+from reput.sinks.abort_file import LeftBy, abort_left_by
 from reput.sinks.consume_queue import ConsumeQueueSink, rounded_file_size
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
 from reput.sinks.queue_on_disk import load_queues_on_disk
-from reput.sinks.retention import QueueRetention, expire_queue, expired_index_files
+from reput.sinks.retention import Parts, QueueRetention, expire_queue, expired_index_files
 from reput.sinks.sink_progress import ProgressFile
-from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
+from reput.sinks.store_checkpoint import load_store_checkpoint
 from reput.sinks.store_lock import StoreLock
-from reput.sinks.store_path import ABORT, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, LOCK, REPUT, SPARK_CHECKPOINT
+from reput.sinks.store_path import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    LOCK,
+    REPUT,
+    SPARK_CHECKPOINT,
+)
 from reput.sinks.swap import finish_swap
-from reput.source.errors import DataLossError, OutputError, StoreError
+from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
 from reput.source.log_reader import LogReader
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.offset_range import first_store_timestamp
 from reput.source.options import SourceOptions
+from reput.streaming.broker_settings import batch_topics
 from reput.streaming.config import PipelineConfig
+from reput.streaming.hand_over import HandOver, abort_while_changed, broker_recovers_from, doubt_of_log, hand_over
+from reput.streaming.log_explains import Gap, check_explained, find_unexplained
 from reput.streaming.output_recovery import OutputRecovery, SinkReport
 from reput.streaming.output_sides import QueueReport, SinkFiles
-from reput.streaming.recovery import check_fingerprint
 from reput.streaming.tail import TailPaths, check_paths
 
-# ``CommitLog#recoverNormally`` looks at the last three segments, ``StoreCheckpoint#getMinTimestamp`` keeps 3 s away.
-_NORMAL_RECOVERY_FILES = 3
-_CHECKPOINT_MARGIN_MS = 3000
+_EMPTY_LOG = "nothing tells what has expired; 'reput recover --yes' removes what an empty log leaves"
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,11 @@ class RecoveryReport:
     spark_checkpoint_removed
         Spark's checkpoint was ahead of the sinks and is forgotten.
     is_changed
-        Whether anything is, or in a dry run would be, written.
+        Whether anything is, or in a dry run would be, written; `abort` does not count.
+    abort
+        What becomes of the output's `abort` file, None without one.
+    unexplained
+        Why ``--yes`` is asked for; None where it is not.
     """
 
     unclean: bool
@@ -69,6 +81,8 @@ class RecoveryReport:
     queues: tuple[QueueReport, ...]
     spark_checkpoint_removed: bool
     is_changed: bool
+    abort: HandOver | None = None
+    unexplained: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,44 +100,67 @@ def recover_output(
 ) -> RecoveryReport:
     """Bring the output's queues and index into agreement with the log as it is; the log is only read.
 
-    `dry_run` writes nothing. `yes` lets everything be removed when the log is gone.
+    `dry_run` writes nothing. `yes` lets everything be removed when the log is gone, or is another one.
 
     Raises
     ------
     ReputError
-        The store or the output cannot be read, the output is locked, or the log is gone and `yes` is not given.
+        The store or the output cannot be read, the output is locked, or the log explains nothing of the output and
+        `yes` is not given.
     """
     with _opened(config, output, dry_run=dry_run) as (files, log):
         segments = log.queue()
-        unclean = (store / ABORT).exists() or (output / ABORT).exists()
+        unclean = LeftBy.BROKER in (abort_left_by(store), abort_left_by(output))
+        # Of a log that was cut something is left that agrees: to go back to it is what the command is for.
+        found = find_unexplained(log, output)
+        unexplained = found.text if found is not None and found.gap in (Gap.GONE, Gap.OTHER) else None
+        if unexplained is not None and not yes and not dry_run:
+            msg = f"{unexplained}; nothing was changed: {GIVE_YES}"
+            raise UnexplainedError(msg)
         if not segments.files:
-            return _destroy(config, files, unclean=unclean, dry_run=dry_run, yes=yes)
+            return replace(_destroy(files, unclean=unclean, dry_run=dry_run), unexplained=unexplained)
         recovery = OutputRecovery(config, files, log)
+        doubt = doubt_of_log(files, log)
         report = RecoveryReport(
             unclean=unclean,
             rewound=recovery.rewound,
             log_start=segments.min_offset,
             log_end=recovery.log_end,
-            broker_recovers_from=_broker_recovers_from(segments, load_store_checkpoint(files), unclean=unclean),
+            broker_recovers_from=broker_recovers_from(segments, load_store_checkpoint(files), unclean=unclean),
             sinks=recovery.sinks,
             queues=recovery.queues,
             spark_checkpoint_removed=recovery.spark_checkpoint_removed,
             is_changed=recovery.is_changed,
+            unexplained=unexplained,
         )
-        if not dry_run:
-            recovery.apply()
-        return report
+        if not dry_run and recovery.is_changed:
+            with abort_while_changed(files):
+                recovery.apply()
+        return replace(report, abort=_hand_over(config, files, log, report.sinks, doubt, dry_run=dry_run))
 
 
-def _destroy(config: PipelineConfig, files: DurableFiles, *, unclean: bool, dry_run: bool, yes: bool) -> RecoveryReport:
+def _hand_over(
+    config: PipelineConfig,
+    files: DurableFiles,
+    log: LogReader,
+    sinks: Sequence[SinkReport],
+    doubt: str | None,
+    *,
+    dry_run: bool,
+) -> HandOver | None:
+    if abort_left_by(files.root) is LeftBy.NOBODY:
+        return None
+    if batch_topics(config.store) or config["enableConsumeQueueExt"]:
+        names = f"{BATCH_CONSUME_QUEUE}/ and {CONSUME_QUEUE_EXT}/"
+        return HandOver(is_cleared=False, reason=f"{names} are not compared; 'reput rebuild' makes all again")
+    wanted = {ConsumeQueueSink.name: "consumeQueueEnable", IndexSink.name: "messageIndexEnable"}
+    ends = {sink: log.queue().min_offset for sink, setting in wanted.items() if config[setting]}
+    ends.update((sink.name, sink.end_after) for sink in sinks)
+    return hand_over(files, log, list(ends.items()), doubt, dry_run=dry_run)
+
+
+def _destroy(files: DurableFiles, *, unclean: bool, dry_run: bool) -> RecoveryReport:
     """Remove what was derived from a log that has no segment any more (``DefaultMessageStore#destroyLogics``)."""
-    if not yes and not dry_run:
-        where = ", ".join(str(path) for path in config.commit_log)
-        msg = (
-            f"{where} has no segment: the log is gone, and a broker would remove every queue; give --yes to remove "
-            f"{CONSUME_QUEUE}/, {CONSUME_QUEUE_EXT}/ and {INDEX}/ below {files.root}, or give the right --store"
-        )
-        raise StoreError(msg)
     sinks, removed = [], False
     for sink, folders in ((ConsumeQueueSink.name, (CONSUME_QUEUE, CONSUME_QUEUE_EXT)), (IndexSink.name, (INDEX,))):
         record = ProgressFile(files, sink)
@@ -142,37 +179,42 @@ def _destroy(config: PipelineConfig, files: DurableFiles, *, unclean: bool, dry_
     return RecoveryReport(unclean, True, 0, 0, 0, tuple(sinks), (), has_checkpoint, removed or has_checkpoint)
 
 
-def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False) -> RetentionReport:
+def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False, yes: bool = False) -> RetentionReport:
     """Remove the output's leading files of which the log has no record any more; the log is only read.
+
+    `yes` goes by where the log begins even if the output was made from another one.
 
     Raises
     ------
     ReputError
-        The store or the output cannot be read, the output is locked, or it was made from another log.
+        The store or the output cannot be read, the output is locked, the log has no record, or the log does not
+        explain the output and `yes` is not given.
     """
     with _opened(config, output, dry_run=dry_run) as (files, log):
         segments = log.queue()
-        if not segments.files:
-            msg = f"{segments.paths[0]} has no segment: nothing tells what has expired; see 'reput recover'"
-            raise DataLossError(msg)
-        for sink in (ConsumeQueueSink.name, IndexSink.name):
-            record = ProgressFile(files, sink).load()
-            if record is not None and record.last_record is not None:
-                check_fingerprint(log, sink, record.last_record, record.start_offset)
+        check_explained(log, output, [Gap.GONE], way_out=_EMPTY_LOG)
+        if not yes:
+            check_explained(log, output)
         size = rounded_file_size(config["mappedFileSizeConsumeQueue"])
         queues = [expire_queue(disk, segments.min_offset) for disk in load_queues_on_disk(output, size)]
         index_files = expired_index_files(output, segments.min_offset)
         removed = [parts for queue in queues for parts in queue.removed] + index_files
         if not dry_run:
-            for parts in removed:
-                files.remove(*parts)
-            files.sync()
+            _remove(files, [*(queue.removed for queue in queues), index_files])
         return RetentionReport(
             segments.min_offset,
             tuple(queues),
             tuple("/".join(parts) for parts in index_files),
             tuple("/".join(parts) for parts in removed),
         )
+
+
+def _remove(files: DurableFiles, rows: Sequence[Sequence[Parts]]) -> None:
+    """Remove rows of files, the first of each row durably before its second: a stop leaves no hole in a queue."""
+    for step in zip_longest(*rows):
+        for parts in filter(None, step):
+            files.remove(*parts)
+        files.sync()
 
 
 @contextmanager
@@ -195,16 +237,3 @@ def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[
         files.close()
         if held is not None:
             held.close()
-
-
-def _broker_recovers_from(segments: MappedFileQueue, checkpoint: StoreCheckpoint, *, unclean: bool) -> int:
-    """Where a broker's recovery begins (``CommitLog#recoverNormally``, ``#isMappedFileMatchedRecover``)."""
-    files = segments.files
-    if not unclean:
-        return files[-_NORMAL_RECOVERY_FILES:][0].file_from_offset
-    known = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS
-    for file in reversed(files):
-        first = first_store_timestamp(file)
-        if first and first <= max(0, known):
-            return file.file_from_offset
-    return files[0].file_from_offset

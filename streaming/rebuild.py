@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.message_table import MessageTable
 from reput.sinks.quarantine import Quarantine
 from reput.sinks.store_lock import StoreLock
 from reput.sinks.store_path import REBUILD_ROOT, REPUT
-from reput.sinks.swap import finish_swap, swap
+from reput.sinks.swap import Parts, check_swap, finish_swap, swap
 from reput.source.damage import STOP
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.broker_settings import logic_needs
 from reput.streaming.config import PipelineConfig
+from reput.streaming.hand_over import abort_while_changed, doubt_of_log, hand_over
+from reput.streaming.log_explains import check_explained
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.rebuild_output import OutputChange
@@ -73,6 +77,8 @@ class Rebuild:
             if finish_swap(self._files):
                 _log.info("finished putting in place what an earlier rebuild made")
             self._change.check()
+            if self._replaces and not self._request.yes:
+                check_explained(self._log, self._request.output, made=self._root)
             end = self._change.end(self._log)
             self._plan = RebuildPlan.take_up(self._files, self._config, self._request, self._log, end)
             self._cleanup = self._cleanup.pop_all()
@@ -118,13 +124,33 @@ class Rebuild:
                 start, self._plan.end
             )
         began = time.monotonic()
-        moves = self._change.prepare()
+        doubt = doubt_of_log(self._files, self._log)
+        moves = self._change.prepare(keep_physic=doubt is not None)
         if moves:
-            swap(self._files, moves)
+            self._put_in_place(moves, doubt)
         else:
             RebuildPlan.drop(self._files)
         self._progress.add_seconds("swap", time.monotonic() - began)
         return self._progress.report(self._change.counts)
+
+    @property
+    def _replaces(self) -> bool:
+        return self._request.makes_queues(self._config) or self._request.makes_index(self._config)
+
+    def _put_in_place(self, moves: Sequence[tuple[Parts, Parts]], doubt: str | None) -> None:
+        """Swap, with `abort` in the output meanwhile; a rebuild of all may end what the `abort` of a broker says."""
+        may_empty = self._request.yes or self._plan.end > self._plan.start
+        check_swap(self._files, moves, may_empty=may_empty)
+        if not (self._request.is_of_all and self._request.makes_queues(self._config)):
+            with abort_while_changed(self._files):
+                swap(self._files, moves, may_empty=may_empty)
+            return
+        if abort_left_by(self._files.root) is not LeftBy.BROKER:
+            mark_abort(self._files)
+        swap(self._files, moves, may_empty=may_empty)
+        handed = hand_over(self._files, self._log, [("the rebuild", self._plan.end)], doubt)
+        if handed is not None:
+            _log.info("%s", handed.text())
 
     def _open(self, tasks: Tasks, spark: SparkSession | None, cleanup: ExitStack) -> list[WaveWriter]:
         """The sinks, recovered; each has files of its own, since each is written by a thread of its own."""

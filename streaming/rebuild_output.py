@@ -83,8 +83,11 @@ class OutputChange:
         begin = log.align_down(least, max(least, record.end_offset))
         return begin if begin >= record.end_offset else log.limit(begin, log_end, 1, None)
 
-    def prepare(self) -> list[tuple[Parts, Parts]]:
-        """Write the records that belong to what was made; returns what goes where (``swap``)."""
+    def prepare(self, *, keep_physic: bool = False) -> list[tuple[Parts, Parts]]:
+        """Write the records that belong to what was made; returns what goes where (``swap``).
+
+        `keep_physic` leaves the store's checkpoint at the time up to which the broker itself trusts its log.
+        """
         queues, index = self._request.makes_queues(self._config), self._request.makes_index(self._config)
         self.counts = self._count()
         try:
@@ -98,7 +101,7 @@ class OutputChange:
             if places:
                 # Spark's checkpoint knows nothing of what was made; without it, `tail` begins where the sinks end.
                 places.append(SPARK_CHECKPOINT_OF_LOGIC)
-                places += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues=queues, index=index) else []
+                places += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues, index, keep_physic) else []
                 if self._request.is_whole:
                     return [(place, place) for place in (*places, *_QUARANTINE)]
             return [*((place, place) for place in places), *self._quarantine()]
@@ -144,7 +147,7 @@ class OutputChange:
             if record is not None:
                 yield record.end_offset
 
-    def _write_checkpoint(self, *, queues: bool, index: bool) -> bool:
+    def _write_checkpoint(self, queues: bool, index: bool, keep_physic: bool) -> bool:
         """The store's checkpoint that fits what was made; False where no record was dispatched."""
         name = ConsumeQueueSink.name if queues else IndexSink.name
         record = ProgressFile(self._made, name).load()
@@ -156,9 +159,10 @@ class OutputChange:
             self._made,
             StoreCheckpoint(
                 # The record was read from the log, so the log has it; the broker's own value may be older.
-                max(known.physic_msg_timestamp, time),
+                known.physic_msg_timestamp if keep_physic else max(known.physic_msg_timestamp, time),
                 time if queues else known.logics_msg_timestamp,
                 index_record.state["index_msg_timestamp"] if index_record else known.index_msg_timestamp,
+                known.others,
             ),
         )
         return True

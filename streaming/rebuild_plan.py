@@ -22,6 +22,8 @@ _FREE = {
     *("rebuildMaxBytesPerWave", "rebuildMaxBytesPerPartition"),
     *("maxBytesPerPartition", "tableMaxBytesPerPartition", "maxBytesPerTrigger", "tableMaxBytesPerTrigger"),
 }
+# What may be another when a rebuild goes on: where it is kept, and a word that only begins it.
+_NOT_OF_PLAN = {"output", "yes"}
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _command(config: PipelineConfig, request: RebuildRequest, identity: dict[str
             {
                 "store": str(config.store.resolve()),
                 "values": values,
-                "request": {name: value for name, value in vars(request).items() if name != "output"},
+                "request": {name: value for name, value in vars(request).items() if name not in _NOT_OF_PLAN},
                 "log": identity,
             },
             default=str,

@@ -17,7 +17,8 @@ ONLY = ("consumequeue", "index", "table")
 class RebuildRequest:
     """The command's options; see ``cli_rebuild``.
 
-    `start` (inclusive) and `end` (exclusive) are places of the log, None for all it has.
+    `start` (inclusive) and `end` (exclusive) are places of the log, None for all it has. `yes` replaces what stands in
+    the output even if the log does not explain it.
     """
 
     output: Path
@@ -28,6 +29,7 @@ class RebuildRequest:
     only: str | None = None
     start: int | None = None
     end: int | None = None
+    yes: bool = False
 
     def check(self, config: PipelineConfig) -> None:
         """Raise OptionError when options contradict each other, or nothing is left to make."""
@@ -67,6 +69,11 @@ class RebuildRequest:
     def is_whole(self) -> bool:
         """Whether all that the configuration asks for is made anew, and with it what was left out."""
         return self.only is None and self.topic is None
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether every queue and key of the log is made anew."""
+        return self.is_whole and not self.exclude and self.start is None and self.end is None
 
     @property
     def makes_table(self) -> bool:

@@ -18,9 +18,8 @@ from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
 from reput.sinks.sink_progress import RecordFingerprint, SinkProgress
-from reput.sinks.store_path import ABORT, CONSUME_QUEUE, INDEX, progress_file
 from reput.source.data_source import NAME, last_record_of_offset
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, OutputError
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError
 from reput.source.log_reader import LogReader
 from reput.source.range_reader import read_windows
 from reput.streaming.config import PipelineConfig
@@ -31,7 +30,6 @@ _log = logging.getLogger("reput")
 _WAY_OUT = "give an empty --output (and --table) to derive everything from the log as it is"
 _RECOVER = "'reput recover' with the same --store and --output cuts it back to the last record that still agrees"
 _WAYS_OUT = {ConsumeQueueSink.name: _RECOVER, IndexSink.name: _RECOVER}
-_FOLDERS = {ConsumeQueueSink.name: CONSUME_QUEUE, IndexSink.name: INDEX}
 
 
 class Recoverable(Protocol):
@@ -70,36 +68,32 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
         if progress.last_record is not None:
             log.find_record(progress.last_record)
             check_fingerprint(log, sink.name, progress.last_record, progress.start_offset)
-        further = log.next_available(sink.end_offset)
-        is_behind_begin = sink.end_offset >= log.queue().min_offset
-        if further == sink.end_offset or (is_behind_begin and fail_on_data_loss):  # a hole is told by name
-            continue
-        there = "goes on" if is_behind_begin else "begins"
-        lost = f"{sink.name} ends at {sink.end_offset} and the log {there} at {further}: records between expired unread"
-        if fail_on_data_loss:
-            msg = f"{lost}; set failOnDataLoss=false to go on without them"
-            raise DataLossError(msg)
-        _log.warning("%s; going on without them", lost)
-        sink.pass_over(further)
+        lost = check_not_expired(log, sink.name, sink.end_offset, fail_on_data_loss=fail_on_data_loss)
+        if lost is not None:
+            _log.warning("%s; going on without them", lost)
+            sink.pass_over(log.next_available(sink.end_offset))
 
 
-def check_taken_over(output: Path, sinks: Sequence[str]) -> None:
-    """Raise OutputError when a sink would take over files that a broker left when it stopped uncleanly.
+def check_not_expired(log: LogReader, sink: str, end: int, *, fail_on_data_loss: bool) -> str | None:
+    """What a sink that ends at `end` has lost, as part of a sentence; None where no record behind it expired unread.
 
-    Their last pages may be missing, and their index headers behind (``DefaultMessageStore#load`` does not trust them
-    either); a sink's own progress record tells what is whole.
+    A hole between two segments is no expiry where `fail_on_data_loss` is set: it is told by the names of its files.
+
+    Raises
+    ------
+    DataLossError
+        Records expired unread, and `fail_on_data_loss` is set.
     """
-    if not (output / ABORT).exists():
-        return
-    for sink in sinks:
-        folder = output / _FOLDERS[sink]
-        if not output.joinpath(*progress_file(sink)).exists() and folder.is_dir() and any(folder.iterdir()):
-            msg = (
-                f"{output / ABORT} says that the broker which left {folder} stopped uncleanly: its last writes may be "
-                "missing or torn; 'reput recover' with the same --store and --output brings it into agreement with "
-                "the log"
-            )
-            raise OutputError(msg)
+    further = log.next_available(end)
+    is_behind_begin = end >= log.queue().min_offset
+    if further == end or (is_behind_begin and fail_on_data_loss):
+        return None
+    there = "goes on" if is_behind_begin else "begins"
+    lost = f"{sink} ends at {end} and the log {there} at {further}: records between expired unread"
+    if fail_on_data_loss:
+        msg = f"{lost}; set failOnDataLoss=false to go on without them"
+        raise DataLossError(msg)
+    return lost
 
 
 def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start_offset: int = 0) -> None:

@@ -18,11 +18,13 @@ def as_json(report: RecoveryReport | RetentionReport) -> str:
 
 def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
     """What was found and done, a line each, then every queue."""
-    kind = "abnormal (there is an abort file)" if report.unclean else "normal"
+    kind = "abnormal (a broker left its abort file)" if report.unclean else "normal"
     lines = [
         f"log [{report.log_start}, {report.log_end})",
         f"a broker's recovery would be {kind}, from {report.broker_recovers_from}",
     ]
+    if dry_run and report.unexplained:
+        lines.append(f"would be done with --yes only: {report.unexplained}")
     if report.rewound:
         lines.append("the log was cut and written anew: the last record dispatched is no longer at its place")
     verbs = ("would remove", "would mend") if dry_run else ("removed", "mended")
@@ -38,6 +40,8 @@ def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
         lines.append(f"{verbs[0]} Spark's checkpoint of the logic query, which is ahead of the sinks")
     if not report.is_changed:
         lines.append("all agrees with the log: nothing to do")
+    if report.abort is not None:
+        lines.append(report.abort.text(dry_run=dry_run))
     return "\n".join([*lines, *_queue_lines(report.queues)])
 
 

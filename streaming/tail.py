@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,13 +31,14 @@ from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.failures import failure_of, first_line, is_passing
+from reput.streaming.hand_over import abort_while_written, check_taken_over
 from reput.streaming.jvm import has_jvm_died
 from reput.streaming.log_continuity import LogContinuity
 from reput.streaming.log_end import LogEndWatch
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
-from reput.streaming.recovery import aligned, catch_up, check_taken_over, forget_planned_batch, recover_sinks
+from reput.streaming.recovery import aligned, catch_up, forget_planned_batch, recover_sinks
 
 _POLL_SECONDS = 0.2
 _SPARK_LOG = "spark.log"
@@ -120,8 +122,11 @@ class Tail:
             self._lock = self._cleanup.enter_context(StoreLock(self._paths.output))
             self._cleanup.callback(self._files.close)
             finish_swap(self._files)
-            check_taken_over(self._paths.output, [sink.name for sink in self._logic.sinks])
-            recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            fail_on_data_loss = self._config["failOnDataLoss"]
+            names = [sink.name for sink in self._logic.sinks]
+            check_taken_over(self._paths.output, names, self._log, fail_on_data_loss=fail_on_data_loss)
+            self._cleanup.enter_context(abort_while_written(self._files, self._logic.sinks, self._log))
+            recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=fail_on_data_loss)
             ends = [sink.end_offset for sink in self._logic.sinks]
             start = min(ends, default=self._log.initial_offset())
             if self._quarantine is not None:
@@ -140,9 +145,11 @@ class Tail:
         if quarantine.end_offset < least:
             quarantine.write(least, [expired_range(quarantine.end_offset, least)])
 
-    def __exit__(self, *_: object) -> None:
-        """Release the lock and the files."""
-        self._cleanup.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lock and the files; ``abort_while_written`` is told of a failure."""
+        self._cleanup.__exit__(kind, error, trace)
 
     @property
     def spark_log(self) -> Path:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from reput.sinks.abort_file import LeftBy, abort_left_by
 from reput.sinks.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
@@ -36,7 +37,7 @@ from reput.sinks.logic_window import encode_window
 from reput.sinks.queue_files import queue_directories
 from reput.sinks.queue_walk import QueueWalk
 from reput.sinks.sink_progress import ProgressFile, SinkProgress
-from reput.sinks.store_path import ABORT, STORE_CHECKPOINT
+from reput.sinks.store_path import STORE_CHECKPOINT
 from reput.sinks.verify_checkpoint import check_checkpoint
 from reput.sinks.verify_index import IndexRun, runs_join
 from reput.sinks.verify_queue import KINDS, QueueRun, QueueSettings, QueueTallies
@@ -102,7 +103,7 @@ class StoreVerification:
         self._checkpoint = _read(output / STORE_CHECKPOINT)
         progress = [self._progress(sink) for sink in (ConsumeQueueSink, BatchConsumeQueueSink, IndexSink)]
         records = [record for record in progress if record is not None]
-        self.unclean = (config.store / ABORT).exists() or (output / ABORT).exists()
+        self.unclean = LeftBy.BROKER in (abort_left_by(config.store), abort_left_by(output))
         segments = self._segments = self.log.queue()
         self.log_start = segments.min_offset
         self.log_end = self.log.settled_end(self.log_start)

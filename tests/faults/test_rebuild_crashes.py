@@ -80,12 +80,15 @@ class Case:
             self.run()
             assert tree(self.out) == self.new
             assert not (self.out / "reput" / "rebuild").exists()
+            # A part says nothing of the rest, so what a stopped one left stays for 'reput recover'.
+            assert self.request or not (self.out / "abort").exists()
 
 
 def tree(root: Path) -> Tree:
     """All files, but for what a clock says (index files by number); nothing of a rebuild that was stopped."""
     stopped = ("reput/rebuild/", "reput/.rebuild.removed/")
     files = {path: data for path, data in files_below(root).items() if not path.startswith(stopped)}
+    files.pop("abort", None)
     names = [path for path in files if path.startswith("index/")]
     for number, name in enumerate(names):
         files[f"index/{number}"] = files.pop(name)
@@ -160,6 +163,8 @@ def test_stop_at_calls_of_the_swap(case: Case, step: int) -> None:
                 lived = False
         if number % 2:
             disk.lose_power(Random(number))
+        if (case.out / "reput" / "rebuild" / "swap.json").exists():
+            assert (case.out / "abort").exists(), "a broker would believe in old files beside new ones"
         with no_fsync():
             files = DurableFiles(case.out)
             finish_swap(files)

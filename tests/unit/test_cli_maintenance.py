@@ -88,9 +88,11 @@ def test_a_log_that_is_gone_needs_a_word(output: Output) -> None:
     before = files_below(output.out)
     refused = run("recover", output)
     assert refused.exit_code == 1
-    assert "has no segment: the log is gone" in refused.output
-    assert "give --yes" in refused.output
-    assert run("recover", output, "--dry-run").exit_code == 0
+    assert "has no record, and" in refused.output
+    assert "or --yes to go by this log" in refused.output
+    planned = run("recover", output, "--dry-run")
+    assert planned.exit_code == 0
+    assert "would be done with --yes only: the log in" in planned.output
     assert files_below(output.out).keys() - {"lock"} == before.keys()
     (output.out / "reput" / "spark-checkpoint" / "logic" / "commits").mkdir(parents=True)
     done = run("recover", output, "--yes")

@@ -17,7 +17,7 @@ from unit.outputs import Output, config_of
 
 from reput.sinks.queue_on_disk import QueueOnDisk, load_queues_on_disk
 from reput.sinks.retention import expire_queue, expired_index_files
-from reput.source.errors import CommitLogRewoundError, DataLossError, SinkError, StoreLockedError
+from reput.source.errors import SinkError, StoreLockedError, UnexplainedError
 from reput.streaming.maintenance import expire_output, recover_output
 
 
@@ -215,7 +215,7 @@ def test_another_log_is_refused(tmp_path: Path) -> None:
     output = Output.make(tmp_path, Random(1))
     output.write_log([replace(record.message, body=b"another") for record in output.records])
     before = files_below(output.out)
-    with pytest.raises(CommitLogRewoundError, match="'reput recover' with the same --store and --output cuts it back"):
+    with pytest.raises(UnexplainedError, match="or --yes to go by this log all the same"):
         expire_output(output.config, output.out)
     assert files_below(output.out).keys() - {"lock"} == before.keys()
 
@@ -225,7 +225,7 @@ def test_a_log_that_is_gone_is_refused(tmp_path: Path) -> None:
     output = Output.make(tmp_path, Random(1))
     for segment in output.log.iterdir():
         segment.unlink()
-    with pytest.raises(DataLossError, match=r"commitlog has no segment: nothing tells what has expired"):
+    with pytest.raises(UnexplainedError, match=r"commitlog has no record, .* nothing tells what has expired"):
         expire_output(output.config, output.out)
 
 

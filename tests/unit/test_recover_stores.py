@@ -17,9 +17,11 @@ from unit.test_broker_stores import settings_of
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import OutputError
+from reput.source.log_reader import LogReader
+from reput.source.options import SourceOptions
 from reput.streaming.config import load_config
+from reput.streaming.hand_over import check_taken_over
 from reput.streaming.maintenance import RecoveryReport, expire_output, recover_output
-from reput.streaming.recovery import check_taken_over
 
 if TYPE_CHECKING:
     from conftest import BrokerStore
@@ -55,6 +57,10 @@ def recover(store: BrokerStore, output: Path) -> RecoveryReport:
         return recover_output(config, store.root, output)
 
 
+def log_of(store: BrokerStore) -> LogReader:
+    return LogReader(SourceOptions.parse({"path": str(store.root / "commitlog")}))
+
+
 def go_on(store: BrokerStore, output: Path) -> int:
     """Derive what is missing, and return how many records that were."""
     allowed = places(records_of(store.root))
@@ -72,12 +78,12 @@ def test_a_killed_broker(broker_store: GetStore, tmp_path: Path) -> None:
     store, rebuilt = broker_store("v4-killed"), broker_store("v4-killed-rebuilt")
     output = output_of(store, tmp_path / "out")
     with pytest.raises(OutputError, match=r"abort says that the broker which left .*'reput recover' with"):
-        check_taken_over(output, ["consumequeue", "index"])
+        check_taken_over(output, ["consumequeue", "index"], log_of(store), fail_on_data_loss=True)
     report = recover(store, output)
     assert (report.unclean, report.rewound, report.log_end) == (True, False, store.facts["maxOffset"])
     # What a broker would have recovered from: it lost the records before, see PROVENANCE.md.
     assert report.broker_recovers_from == 1_048_576
-    check_taken_over(output, ["consumequeue", "index"])
+    check_taken_over(output, ["consumequeue", "index"], log_of(store), fail_on_data_loss=True)
     assert go_on(store, output) == 0
     assert queue_files(output) == queue_files(rebuilt.root)
     assert index_contents(output) == index_contents(rebuilt.root)
