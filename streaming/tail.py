@@ -146,8 +146,12 @@ class Tail:
             quarantine = None if self._quarantine is None else self._quarantine_step(spark, self._quarantine)
             dispatches.append(LogicDispatch(self._logic, self._files, decode, report, self._on_arrival, quarantine))
         if self._paths.table is not None:
-            table = MessageTable(spark, self._paths.table, self._config["broker"], self._files)
-            recover_sinks([table], self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            fails = self._config["failOnDataLoss"]
+            begin = self._log.queue().min_offset
+            table = MessageTable(
+                spark, self._paths.table, self._config["broker"], self._files, log_begin=begin, accepts_loss=not fails
+            )
+            recover_sinks([table], self._log, fail_on_data_loss=fails)
             dispatches.append(TableDispatch(table, self._config["broker"], decode, report))
         return dispatches
 
