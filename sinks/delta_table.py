@@ -32,7 +32,6 @@ _ENGINE_INFO = f"reput/{__version__}"
 _JAVA_ERRORS = (Py4JJavaError, PySparkException)
 # Other writers' commits that may come before one of ours, each of which is looked at.
 _ATTEMPTS = 10
-
 #: Told the table's version that a commit is about to follow; raises to stop it.
 Check = Callable[[int], None]
 
@@ -161,7 +160,7 @@ class DeltaTable:
 
     @property
     def version(self) -> int:
-        """The table's version on disk now; see `last_transaction_version` for errors."""
+        """The version on disk now; see `last_transaction_version` for errors."""
         return int(self._latest().getVersion())
 
     @property
