@@ -12,10 +12,16 @@ from unittest import mock
 import pytest
 from kept_table import KeptTable, messages
 from pyspark.sql import SparkSession
+from spark.test_tail import run_tail
 
 from reput.sinks.durable_file import DurableFiles
+from reput.sinks.quarantine import QuarantinedRange
+from reput.sinks.quarantine_table import QuarantineTable
 from reput.sinks.sink_progress import ProgressFile
 from reput.source.errors import CommitLogRewoundError, OutputError, RowsLostError, TransientError
+from reput.streaming.tasks import SerialTasks
+from reput.streaming.verify import StoreVerification
+from reput.streaming.verify_table import verify_table
 
 pytestmark = pytest.mark.spark
 
@@ -73,6 +79,11 @@ def test_files_removed_by_hand(kept: KeptTable) -> None:
     second[0].write_bytes(second[0].read_bytes()[:100])
     with pytest.raises(RowsLostError, match=r"is not there and 1 more; 'reput rebuild --only table' with"):
         kept.open()
+    verification = StoreVerification(kept.config(), kept.out, sums=True)
+    verification.run(SerialTasks())
+    part = verify_table(kept.spark, kept.path, "b", verification)
+    assert part.findings.counts == {"file_missing": 2, "row_missing": 20}
+    assert part.advice.startswith(f"'reput rebuild --only table --from 0 --to {kept.places[40]}' with the same")
     kept.repair()
     assert kept.found() == kept.expected()
     kept.open()
@@ -116,7 +127,9 @@ def test_rows_of_other_brokers_stay(
         spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     assert len(list(kept.path.glob("*.parquet"))) == 1
     with caplog.at_level(logging.WARNING, "reput"):
-        kept.fill(running, (50,))
+        with mock.patch.object(TableWatch, "_counts", side_effect=AssertionError("counted")):
+            kept.fill(running, (50,))
+            kept.open()
         assert (kept.open().end_offset, other.open().end_offset) == (kept.places[50], other.places[40])
         assert not reput_log(caplog)
         spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
@@ -276,4 +289,49 @@ def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.Monkey
                 kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
     assert outcomes == {True, False}
     kept.repair()
+    assert kept.found() == kept.expected()
+
+
+def test_the_quarantine_table(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What it lost comes back from the output's own lines at the next start; what a DELETE took stays away."""
+    lines = [QuarantinedRange("b", at, 9, "BAD_MAGIC", "f", at, "00", "t", "quarantine") for at in (10, 20, 30, 40)]
+    path = tmp_path / "table-quarantine"
+
+    def opened() -> QuarantineTable:
+        table = QuarantineTable(spark, tmp_path / "table", "b")
+        table.repair(lines)
+        return table
+
+    def found() -> list[int]:
+        rows = spark.read.format("delta").load(str(path)).orderBy("physical_offset").collect()
+        return [row.physical_offset for row in rows]
+
+    opened().write(25, lines[:2])
+    opened().write(45, lines[2:])
+    assert found() == [10, 20, 30, 40]
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 1")
+    with caplog.at_level(logging.WARNING, "reput"):
+        opened()
+        assert [line for line in reput_log(caplog) if "2 ranges were gone (version 3, RESTORE" in line]
+    assert found() == [10, 20, 30, 40]
+    max(path.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns).unlink()
+    opened()
+    assert found() == [10, 20, 30, 40]
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE physical_offset = 20")
+    opened().write(60, lines)
+    assert found() == [10, 30, 40]
+
+
+def test_a_tail_stops_and_a_rebuild_and_a_tail_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    """The commands themselves."""
+    kept = KeptTable(spark, tmp_path)
+    options = ("broker=b", "consumeQueueEnable=false", "messageIndexEnable=false", "tableMaxBytesPerTrigger=1500")
+    run_tail(spark, kept.store, kept.out, *options, table=kept.path)
+    assert kept.found() == kept.expected()
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
+    with pytest.raises(RowsLostError, match="RESTORE"):
+        run_tail(spark, kept.store, kept.out, *options, table=kept.path)
+    kept.write_log([*messages(30), *messages(30, 200)])
+    kept.repair()
+    run_tail(spark, kept.store, kept.out, *options, table=kept.path)
     assert kept.found() == kept.expected()
