@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from reput import __version__
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.exclusive_commit import ExclusiveCommit
+from reput.sinks.table_history import REPAIR
 from reput.sinks.table_refusal import added_columns, column, quoted, refusal, said_in_words, table_name
 from reput.source.errors import OutputError, SinkError, TransientError
 
@@ -75,7 +76,7 @@ class Change:
     app_id, version
         The application's transaction.
     is_next
-        Refuse a transaction version that is not above the last one.
+        Refuse a transaction version that is not above the last one. Else the commit is a repair, and is called so.
     """
 
     files: Sequence[DataFile]
@@ -165,7 +166,7 @@ class DeltaTable:
 
     @property
     def schema(self) -> StructType:
-        """The columns of the table's present version, those that others added among them."""
+        """The present version's columns, those that others added among them."""
         return StructType.fromJson(json.loads(self._latest().getSchema().toJson()))
 
     def append(self, files: Sequence[DataFile], *, app_id: str, version: int, check: Check | None = None) -> int:
@@ -188,10 +189,7 @@ class DeltaTable:
         return self.commit(lambda _: Change(files, (), app_id, version, is_next=True), check)
 
     def commit(self, make: Callable[[Any], Change], check: Check | None = None) -> int:
-        """Commit what `make` says of the table's present snapshot; see `append`.
-
-        Both `check` and `make` are asked again when another writer was first.
-        """
+        """Commit what `make` says of the present snapshot, again when another writer was first; see `append`."""
         for _ in range(_ATTEMPTS):
             snapshot = self._latest()
             if check is not None:
@@ -245,7 +243,8 @@ class DeltaTable:
 
     def _transaction(self, snapshot: Any, change: Change) -> Any:
         kernel, engine = self._kernel, self._engine
-        builder = snapshot.buildUpdateTableTransaction(_ENGINE_INFO, kernel.Operation.WRITE).withMaxRetries(0)
+        engine_info = _ENGINE_INFO if change.is_next else _ENGINE_INFO + REPAIR
+        builder = snapshot.buildUpdateTableTransaction(engine_info, kernel.Operation.WRITE).withMaxRetries(0)
         if change.is_next:
             builder = builder.withTransactionId(change.app_id, change.version)
         transaction = builder.build(engine)

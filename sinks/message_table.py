@@ -140,6 +140,10 @@ class MessageTable:
         """The version of the broker's last transaction, where its rows should end; None before the first."""
         return self._delta.last_transaction_version(self._app_id)
 
+    def last_record(self) -> RecordFingerprint | None:
+        """The broker's last record that has a row."""
+        return None if self.committed is None else self._last_row(self.committed)
+
     def count(self) -> int:
         """The broker's rows in the table."""
         return self._watch.counted([2**63 - 1]).rows
@@ -155,17 +159,18 @@ class MessageTable:
     def take_as_it_is(self, places: Sequence[int], start_offset: int) -> None:
         """Note what the table has now as what it must have, counted at `places`, and how far it is; see `recover`.
 
-        What it should have had, and no log can bring again, is told.
+        Its rows from `start_offset` on are those of the log. What it should have had, and no log can bring again, is
+        told. The broker must have a transaction.
         """
         record = self._record.load()
-        committed = self.committed
-        end = start_offset if committed is None else committed
+        end = self.committed
+        assert end is not None
         self._ledger = self._watch.counted([place for place in places if place < end] + [end])
         ledger = None if record is None else RowLedger.from_state(record.state)
         if ledger is not None:
             self._watch.say_gone_for_good(ledger.until(end))
         start = start_offset if record is None else min(record.start_offset, start_offset)
-        self._store(SinkProgress(start, end, self._last_row(end)))
+        self._store(SinkProgress(min(start, end), end, self._last_row(end)))
 
     def _store(self, progress: SinkProgress) -> None:
         self._progress = replace(progress, state=self._ledger.to_state())

@@ -15,6 +15,8 @@ from reput.source.printable import printable
 # Operations by which people change rows on purpose. Whatever else takes rows away takes them from behind our back.
 _WANTED = frozenset({"DELETE", "UPDATE", "MERGE"})
 _SAID_MAX = 200
+#: What the engine's name of a commit ends with that makes rows again.
+REPAIR = " repair"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class TableCommit:
         It adds, changes or removes rows that may be the broker's.
     is_wanted
         Its operation is one by which people change rows on purpose.
+    is_repair
+        reput made rows again in it.
     """
 
     version: int
@@ -46,6 +50,7 @@ class TableCommit:
     removes: bool
     touches: bool
     is_wanted: bool
+    is_repair: bool
 
     @classmethod
     def parse(cls, version: int, text: str, app_id: str, broker: str) -> TableCommit:
@@ -71,7 +76,8 @@ class TableCommit:
             if action.get("remove", {}).get("dataChange"):
                 removes = removes or _may_hold(action["remove"], broker)
         wanted = info.get("operation") in _WANTED
-        return cls(version, _said(version, info), end, rows, removes, adds or removes, wanted)
+        is_repair = str(info.get("engineInfo")).endswith(REPAIR)
+        return cls(version, _said(version, info), end, rows, removes, adds or removes, wanted, is_repair)
 
 
 def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:

@@ -96,8 +96,7 @@ class RowReplacement:
 
     def _change(self, snapshot: Any, app_id: str, end_offset: int) -> Change:
         removed, added = [], list(self._files)
-        within = (-(2**63), 2**63 - 1) if self._bad else self._ranges.hull
-        for file in self._table.files_between(snapshot, *within):
+        for file in self._table.files_between(snapshot, *self._searched):
             if file_path(self._table.path, str(file.getPath())) in self._bad:
                 removed.append(file)
                 continue
@@ -112,6 +111,12 @@ class RowReplacement:
                 added += [rest] if rest is not None else []
             removed.append(file)
         return Change(added, removed, app_id, end_offset, is_next=False)
+
+    @property
+    def _searched(self) -> tuple[int, int]:
+        if self._bad:
+            return -(2**63), 2**63 - 1
+        return self._ranges.hull if self._ranges.ranges else (0, 0)
 
     def _rest_of(self, snapshot: Any, file: Any, bounds: FileBounds) -> tuple[bool, DataFile | None]:
         """Whether the file has rows to replace, and the file of its others, None without any."""

@@ -120,9 +120,14 @@ class TableWatch:
 
     def _first_look(self, version: int) -> None:
         """No ledger was kept: rows taken away by others are told, since it is not known whether they came back."""
-        first = max(0, version - _FIRST_LOOK)
-        seen = [each for each in self._commits(first, version) if isinstance(each, TableCommit)]
-        taken = [each for each in seen if each.end_offset is None and each.removes and not each.is_wanted]
+        taken: list[TableCommit] | None = None  # since the first of our commits, or the last repair
+        for each in self._commits(max(0, version - _FIRST_LOOK), version):
+            if not isinstance(each, TableCommit):
+                continue
+            if each.end_offset is not None:
+                taken = [] if taken is None or each.is_repair else taken
+            elif taken is not None and each.removes and not (each.is_wanted or each.is_repair):
+                taken.append(each)
         if not taken or self._accepts_loss:
             return
         msg = (
@@ -143,7 +148,7 @@ class TableWatch:
         for each in self._commits(ledger.version + 1, version) if not unknown else ():
             if not isinstance(each, TableCommit):
                 unknown = f"its log does not tell any more what version {each} did"
-            elif each.end_offset is not None and not each.removes:
+            elif each.end_offset is not None and not each.is_repair:
                 ledger = ledger.with_batch(each.end_offset, each.rows)
             elif each.end_offset is not None:
                 is_made_again = True
@@ -179,7 +184,8 @@ class TableWatch:
 
     def _rows_gone(self, lost: Sequence[RowGap], by_whom: str) -> str:
         rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
-        return self._gone(f"{rows} rows", start, end, by_whom, _range(start, end, self._log_begin))
+        where = _range(start, end, self._log_begin)
+        return self._gone(f"{rows} rows", start, end, by_whom, where, ", or failOnDataLoss=false,")
 
     def _files_gone(self, bad: Sequence[BadFile], end: int) -> str:
         rows = sum(file.bounds.rows or 0 for file in bad)
@@ -187,16 +193,14 @@ class TableWatch:
         last = max((end if file.bounds.greatest is None else file.bounds.greatest for file in bad), default=end)
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         said = f"{bad[0].path} {bad[0].said}{more}"
-        return self._gone(f"up to {rows} rows", first, last, said, "")
+        return self._gone(f"up to {rows} rows", first, last, said, "", "")
 
-    def _gone(self, rows: str, start: int, end: int, by_whom: str, where: str) -> str:
+    def _gone(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> str:
         command = _REPAIR.format(range=where)
         text = f"{self._table.path}: {rows} of broker {self._broker!r} from [{start}, {end}) of the log are gone: "
         if end <= self._log_begin:
-            return (
-                f"{text}{by_whom}; the log begins at {self._log_begin}, so they are gone for good; {command}, or "
-                "failOnDataLoss=false, goes on without them"
-            )
+            for_good = f"the log begins at {self._log_begin}, so they are gone for good"
+            return f"{text}{by_whom}; {for_good}; {command}{or_else} goes on without them"
         expired = f"; what is before {self._log_begin} is gone for good" if start < self._log_begin else ""
         return f"{text}{by_whom}; {command} makes them again{expired}"
 

@@ -27,6 +27,7 @@ from reput.source.options import SourceOptions
 from reput.source.range_reader import DecodeOptions, read_windows
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import run_job
+from reput.streaming.recovery import fingerprint_at
 from reput.streaming.table_rows import compared_rows, row_sums
 from reput.streaming.tasks import Tasks, run_over
 
@@ -57,12 +58,14 @@ class TableRepair:
     def run(self, start: int | None, end: int | None) -> None:
         """Replace the rows of `[start, end)`, both places where records begin; without them, those that differ.
 
-        Rows behind the table's end are not made here. The table's end is the log's where the log was cut.
+        Rows behind the table's end are not made here. Where the log was cut the table's end is the log's afterwards,
+        if neither is given, or `start` alone.
 
         Raises
         ------
         OutputError
-            Log and table have no record in common, or the table cannot be written.
+            Log and table have no record in common, or the log may be damaged rather than cut; nothing was changed. Or
+            the table cannot be written.
         """
         log_end = self._log.settled_end(self._least)
         committed = self._table.committed
@@ -72,22 +75,41 @@ class TableRepair:
             if not (bad or self._table.count()):
                 return
         limit = log_end if committed is None else max(self._least, min(committed, log_end))
+        is_cut = committed is not None and committed > log_end
         if start is None and end is None:
-            ranges = self._differing(limit, is_cut=committed is not None and committed > log_end)
+            if is_cut:
+                self._check_cut(limit)
+            ranges = self._differing(limit, is_cut=is_cut)
         else:
             begin, stop = start or self._least, limit if end is None else min(end, limit)
+            stop = _FOR_EVER if is_cut and end is None else stop
             ranges = [(begin, stop)] if begin < stop else []
         if committed is not None and committed < self._least:
             limit = committed  # all that the table has is of an expired part of the log
         if start is not None or end is not None:
             bad = []  # what is outside of the range stays to be told
-        if ranges or bad:
+        if ranges or bad or committed is None:
             self._say_removed_on_purpose()
             self._replace(ranges, bad, limit)
         elif start is None and end is None:
             _log.info("table: its rows of [%d, %d) are those of the log", self._least, limit)
-        self._table.take_as_it_is(self._places(ranges, limit), limit)
+        self._table.take_as_it_is(self._places(ranges, limit), self._least if start is None else start)
         self._output.remove_tree(REPUT, SPARK_CHECKPOINT, "table")  # `tail` begins where the table ends
+
+    def _check_cut(self, limit: int) -> None:
+        """Raise OutputError when the table's last record still stands in the log: what is before it may be damaged."""
+        with reading_what_is_there(self._spark):
+            known = self._table.last_record()
+        file = None if known is None else self._log.queue().find(known.offset)
+        if known is None or file is None or known.offset + known.size > file.end:
+            return
+        if fingerprint_at(self._log, known) == known:
+            msg = (
+                f"{self._table.path}: the log ends at {limit}, and the table's last record still stands behind that, "
+                f"at {known.offset}: the log is damaged (onDamage=quarantine passes over that), or it was cut and the "
+                f"broker has not written on; '--from {limit}' removes the table's rows from there on"
+            )
+            raise OutputError(msg)
 
     def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[BadFile], limit: int) -> None:
         reader = self._reader("tableMaxBytesPerPartition")

@@ -13,11 +13,13 @@ import pytest
 from kept_table import KeptTable, messages
 from pyspark.sql import SparkSession
 from spark.test_tail import run_tail
+from unit.logs import put_bytes
 
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.quarantine_table import QuarantineTable
 from reput.sinks.sink_progress import ProgressFile
+from reput.sinks.table_watch import TableWatch
 from reput.source.errors import CommitLogRewoundError, OutputError, RowsLostError, TransientError
 from reput.streaming.tasks import SerialTasks
 from reput.streaming.verify import StoreVerification
@@ -197,6 +199,23 @@ def test_a_log_that_was_cut(kept: KeptTable) -> None:
     assert table.end_offset == kept.places[28]
     kept.fill(table, (55,))
     assert kept.found() == kept.expected()
+
+
+def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> None:
+    """The table's rows behind the damage stay: they may be all that is left of their messages. --from says it."""
+    last = kept.records[39].physical_offset
+    for segment in sorted((kept.store / "commitlog").iterdir()):
+        if int(segment.name) > last:
+            segment.unlink()
+    kept.places[60] = kept.places[36]
+    put_bytes(kept.store / "commitlog" / f"{last - last % 2000:020d}", kept.places[36] % 2000 + 4, b"\x55")
+    before = kept.found()
+    with pytest.raises(OutputError, match=rf"last record still stands .* '--from {kept.places[36]}' removes"):
+        kept.repair()
+    assert kept.found() == before
+    kept.repair(start=kept.places[36])
+    assert kept.found() == kept.expected(0, 36)
+    assert kept.open().end_offset == kept.places[36]
 
 
 def test_another_store_changes_nothing(kept: KeptTable) -> None:
