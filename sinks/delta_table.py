@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,12 +22,19 @@ from pyspark.sql.types import StructType
 
 from reput import __version__
 from reput.sinks.durable_file import DurableFiles
-from reput.source.errors import OutputError, SinkError
+from reput.sinks.exclusive_commit import ExclusiveCommit
+from reput.sinks.table_history import REPAIR
+from reput.sinks.table_refusal import added_columns, column, quoted, refusal, said_in_words, table_name
+from reput.source.errors import OutputError, SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
 _ENGINE_INFO = f"reput/{__version__}"
 # pyspark turns some Java exceptions into its own, also when the call did not come from its API.
 _JAVA_ERRORS = (Py4JJavaError, PySparkException)
+# Other writers' commits that may come before one of ours, each of which is looked at.
+_ATTEMPTS = 10
+#: Told the table's version that a commit is about to follow; raises to stop it.
+Check = Callable[[int], None]
 
 
 class TransactionAlreadyCommittedError(SinkError):
@@ -56,25 +63,52 @@ class DataFile:
     statistics_json: str
 
 
+@dataclass(frozen=True)
+class Change:
+    """What a commit does.
+
+    Attributes
+    ----------
+    files
+        Added files.
+    removed
+        Files of the table's present version that are taken away, Kernel's ``AddFile``; see ``delta_files``.
+    app_id, version
+        The application's transaction.
+    is_next
+        Refuse a transaction version that is not above the last one. Else the commit is a repair, and is called so.
+    """
+
+    files: Sequence[DataFile]
+    removed: Sequence[Any]
+    app_id: str
+    version: int
+    is_next: bool
+
+
 class DeltaTable:
     """One Delta table on a local file system; made by `open_or_create`.
 
-    One thread at a time and no other writer meanwhile, an OPTIMIZE of this process included: on a local disk
-    Delta looks whether a version exists and then renames, so two writers can overwrite each other's commit.
+    One thread of the process at a time. Other writers may commit meanwhile: a commit of this class never takes the
+    place of another's and is made again on top of it, after `check` was asked. Delta's own writers look whether a
+    version is there and then rename, so one of them can, within microseconds, put its commit over one of ours; the
+    transactions tell, see ``TableWatch``.
     """
 
     def __init__(self, spark: SparkSession, path: Path, schema: StructType) -> None:
         self.path = path
-        self._log = path / "_delta_log"
-        self._columns = _columns(schema)
+        self.log = path / "_delta_log"
+        self._schema = schema
         session: Any = spark
         self._jvm = session._jvm  # noqa: SLF001  py4j's gateway has no public name
         self._kernel = self._jvm.io.delta.kernel
         configuration = session._jsc.hadoopConfiguration()  # noqa: SLF001
         self._engine = self._kernel.defaults.engine.DefaultEngine.create(configuration)
+        self._committer: ExclusiveCommit | None = None
         self._table = self._kernel.Table.forPath(self._engine, str(path))
         self._snapshot: Any = None
         self._snapshot_commit: tuple[int, ...] = ()
+        self._added_columns: list[str] = []
 
     @classmethod
     def open_or_create(
@@ -93,7 +127,7 @@ class DeltaTable:
         spark, path
             A session with Delta's jars, extension and catalog; the table's root on a local file system.
         schema
-            The wanted columns. An existing table must have these and no others, in any order.
+            The wanted columns. An existing table must have these, in any order; others only if they may be null.
         cluster_by, properties
             Names of at most four columns to cluster by, and table properties; used for a new table only.
 
@@ -125,7 +159,17 @@ class DeltaTable:
             version = self._load().getLatestTransactionVersion(self._engine, app_id).orElse(None)
         return None if version is None else int(version)
 
-    def append(self, files: Sequence[DataFile], *, app_id: str, version: int) -> int:
+    @property
+    def version(self) -> int:
+        """The version on disk now; see `last_transaction_version` for errors."""
+        return int(self._latest().getVersion())
+
+    @property
+    def schema(self) -> StructType:
+        """The present version's columns, those that others added among them."""
+        return StructType.fromJson(json.loads(self._latest().getSchema().toJson()))
+
+    def append(self, files: Sequence[DataFile], *, app_id: str, version: int, check: Check | None = None) -> int:
         """Commit `files`, none or more, with transaction `version` of `app_id`; return the new table version.
 
         It is one commit, durable on return. The table must not hold the files or that version yet.
@@ -139,28 +183,85 @@ class DeltaTable:
         OutputError
             A file is not durable; or the commit failed or is not durable: `last_transaction_version` tells whether it
             took effect.
+        TransientError
+            Others committed again and again in the moment of ours; nothing was written.
         """
-        _check(self.path, files)
-        DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in files)
-        try:
-            result = self._commit(files, app_id, version)
-        except _JAVA_ERRORS as error:
-            self._keep(None)
-            what = f"{self.path}: transaction {version} of {app_id!r}"
-            if "ConcurrentTransactionException" in str(error):
-                last = self.last_transaction_version(app_id)
-                raise TransactionAlreadyCommittedError(f"{what} is in the table, now at {last}") from error
-            raise OutputError(f"{what} failed: {_text(error)}; see the last version before a retry") from error
-        committed = int(result.getVersion())
-        self._sync_log(f"{committed:020d}.json")
-        self._keep(result.getPostCommitSnapshot().orElse(None))
-        self._run_hooks(result, committed)
-        return committed
+        return self.commit(lambda _: Change(files, (), app_id, version, is_next=True), check)
 
-    def _commit(self, files: Sequence[DataFile], app_id: str, version: int) -> Any:
+    def commit(self, make: Callable[[Any], Change], check: Check | None = None) -> int:
+        """Commit what `make` says of the present snapshot, again when another writer was first; see `append`."""
+        for _ in range(_ATTEMPTS):
+            snapshot = self._latest()
+            if check is not None:
+                check(int(snapshot.getVersion()))
+            change = make(snapshot)
+            _check(self.path, change.files)
+            DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in change.files)
+            result = self._commit(snapshot, change)
+            if result is not None:
+                committed = int(result.getVersion())
+                self._sync_log(f"{committed:020d}.json")
+                self._keep(result.getPostCommitSnapshot().orElse(None))
+                self._run_hooks(result, committed)
+                return committed
+            self._keep(None)
+        msg = f"{self.path}: other writers committed {_ATTEMPTS} times in the moment of ours; start again"
+        raise TransientError(msg)
+
+    def files_between(self, snapshot: Any, start: int, end: int) -> Iterator[Any]:
+        """Kernel's ``AddFile`` of each file that may have a row whose `physical_offset` is in `[start, end)`."""
+        expressions = self._kernel.expressions
+        place, both = expressions.Column("physical_offset"), self._jvm.java.util.ArrayList()
+        for name, bound in ((">=", start), ("<", end)):
+            sides = self._jvm.java.util.ArrayList()
+            sides.add(place)
+            sides.add(expressions.Literal.ofLong(bound))
+            both.add(expressions.Predicate(name, sides))
+        scan = snapshot.getScanBuilder().withFilter(expressions.Predicate("AND", both)).build()
+        rows = self._kernel.internal.util.Utils.intoRows(scan.getScanFiles(self._engine, True))
+        try:
+            while rows.hasNext():
+                yield self._kernel.internal.actions.AddFile(rows.next().getStruct(0))
+        finally:
+            rows.close()
+
+    def _commit(self, snapshot: Any, change: Change) -> Any:
+        """Kernel's result; None where another writer was first."""
+        if self._committer is None:
+            self._committer = ExclusiveCommit(self._engine, self._jvm, self.log)
+        try:
+            result = self._transaction(snapshot, change)
+            return result if self._committer.take_outcome() else None
+        except (*_JAVA_ERRORS, OSError) as error:
+            self._keep(None)
+            what = f"{self.path}: transaction {change.version} of {change.app_id!r}"
+            if "ConcurrentTransactionException" in str(error):
+                last = self.last_transaction_version(change.app_id)
+                raise TransactionAlreadyCommittedError(f"{what} is in the table, now at {last}") from error
+            said = said_in_words(self.path, _text(error))
+            raise OutputError(f"{what} failed: {said}; see the last version before a retry") from error
+
+    def _transaction(self, snapshot: Any, change: Change) -> Any:
         kernel, engine = self._kernel, self._engine
-        builder = self._latest().buildUpdateTableTransaction(_ENGINE_INFO, kernel.Operation.WRITE)
-        transaction = builder.withTransactionId(app_id, version).build(engine)
+        engine_info = _ENGINE_INFO if change.is_next else _ENGINE_INFO + REPAIR
+        builder = snapshot.buildUpdateTableTransaction(engine_info, kernel.Operation.WRITE).withMaxRetries(0)
+        if change.is_next:
+            builder = builder.withTransactionId(change.app_id, change.version)
+        transaction = builder.build(engine)
+        actions = self._jvm.java.util.ArrayList()
+        now = self._jvm.java.util.Optional.of(self._jvm.java.lang.System.currentTimeMillis())
+        single = kernel.internal.actions.SingleAction
+        if not change.is_next:
+            set_transaction = kernel.internal.actions.SetTransaction(change.app_id, change.version, now)
+            actions.add(single.createTxnSingleAction(set_transaction.toRow()))
+        for file in change.removed:
+            actions.add(single.createRemoveFileSingleAction(file.toRemoveFileRow(True, now)))
+        self._add_files(transaction, change.files, actions)
+        iterator = kernel.internal.util.Utils.toCloseableIterator(actions.iterator())
+        return transaction.commit(self._committer, kernel.utils.CloseableIterable.inMemoryIterable(iterator))
+
+    def _add_files(self, transaction: Any, files: Sequence[DataFile], actions: Any) -> None:
+        kernel, engine = self._kernel, self._engine
         state, schema = transaction.getTransactionState(engine), transaction.getSchema(engine)
         parse, status = kernel.statistics.DataFileStatistics.deserializeFromJson, kernel.utils.DataFileStatus
         root = self._table.getPath(engine)
@@ -173,8 +274,9 @@ class DeltaTable:
             statuses.add(status(path, file.size_bytes, file.modification_time_ms, statistics))
         context = kernel.Transaction.getWriteContext(engine, state, self._jvm.java.util.HashMap())
         iterator = kernel.internal.util.Utils.toCloseableIterator(statuses.iterator())
-        actions = kernel.Transaction.generateAppendActions(engine, state, iterator, context)
-        return transaction.commit(engine, kernel.utils.CloseableIterable.inMemoryIterable(actions))
+        adds = kernel.Transaction.generateAppendActions(engine, state, iterator, context)
+        while adds.hasNext():
+            actions.add(adds.next())
 
     def _run_hooks(self, result: Any, committed: int) -> None:
         for hook in result.getPostCommitHooks():
@@ -201,17 +303,21 @@ class DeltaTable:
         return self._load()
 
     def _load(self) -> Any:
-        with _output_errors(f"{self.path}: cannot read the Delta log"):
+        try:
             snapshot = self._table.getLatestSnapshot(self._engine)
-            found = _columns(StructType.fromJson(json.loads(snapshot.getSchema().toJson())))
-            found += [f"partition column {name}" for name in snapshot.getPartitionColumnNames()]
-            mapping = snapshot.getTableProperties().getOrDefault("delta.columnMapping.mode", "none")
-        if mapping != "none":  # files written by column name would read as null
-            found.append(f"columns mapped by {mapping}")
-        lacking, others = sorted({*self._columns} - {*found}), sorted({*found} - {*self._columns})
-        if lacking or others:
-            what = f"{self.path}: a Delta table with other columns, lacking {lacking}, not wanted {others}"
-            raise OutputError(f"{what}; give another path, or move it away and let reput make it again")
+            found = StructType.fromJson(json.loads(snapshot.getSchema().toJson()))
+            partitions = [str(name) for name in snapshot.getPartitionColumnNames()]
+            properties = {str(key): str(value) for key, value in dict(snapshot.getTableProperties()).items()}
+        except (*_JAVA_ERRORS, OSError) as error:
+            msg = f"{self.path}: cannot read the Delta log: {said_in_words(self.path, _text(error))}"
+            raise OutputError(msg) from error
+        why = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties)
+        if why is not None:
+            raise OutputError(why)
+        added = added_columns(self._schema, found)
+        if set(added) - set(self._added_columns):
+            _LOGGER.info("%s: others added the columns %s, which stay null in our rows", self.path, ", ".join(added))
+        self._added_columns = added
         self._keep(snapshot)
         return snapshot
 
@@ -221,13 +327,13 @@ class DeltaTable:
 
     def _identity(self, version: int) -> tuple[int, ...]:
         with suppress(FileNotFoundError):
-            status = (self._log / f"{version:020d}.json").stat()
+            status = (self.log / f"{version:020d}.json").stat()
             return status.st_ino, status.st_mtime_ns, status.st_size
         return ()
 
     def _sync_log(self, *names: str) -> None:
         # Neither Kernel nor Hadoop syncs; a log file torn by a power failure makes the table unreadable.
-        _sync(*(self._log / part for name in names for part in (name, f".{name}.crc")), self._log)
+        _sync(*(self.log / part for name in names for part in (name, f".{name}.crc")), self.log)
 
 
 def _is_vacant(path: Path) -> bool:
@@ -246,24 +352,15 @@ def _is_vacant(path: Path) -> bool:
 
 def _create_sql(path: Path, schema: StructType, cluster_by: Sequence[str], properties: dict[str, str]) -> str:
     escaped = str.maketrans({"\\": r"\\", "'": r"\'"})
-    statement = f"CREATE TABLE delta.{_name(str(path))} ({', '.join(_columns(schema))}) USING DELTA"
+    statement = f"CREATE TABLE {table_name(path)} ({', '.join(map(column, schema))}) USING DELTA"
     if cluster_by:
-        statement += f" CLUSTER BY ({', '.join(map(_name, cluster_by))})"
+        statement += f" CLUSTER BY ({', '.join(map(quoted, cluster_by))})"
     if properties:
         pairs = (f"'{key.translate(escaped)}' = '{properties[key].translate(escaped)}'" for key in properties)
         statement += f" TBLPROPERTIES ({', '.join(pairs)})"
     if "${" in statement:
         raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'")
     return statement
-
-
-def _name(identifier: str) -> str:
-    return "`" + identifier.replace("`", "``") + "`"
-
-
-def _columns(schema: StructType) -> list[str]:
-    null = {True: "", False: " NOT NULL"}
-    return [f"{_name(field.name)} {field.dataType.simpleString()}{null[field.nullable]}" for field in schema]
 
 
 def _check(root: Path, files: Sequence[DataFile]) -> None:

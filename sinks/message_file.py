@@ -113,7 +113,7 @@ class Part:
         self._broker = pa.array([writer.broker], pa.string())
         self._rows = _take_rows()
         self._last_record: list[int] | None = None
-        self._statistics = _Statistics()
+        self._statistics = FileStatistics()
         self._buffer = pa.BufferOutputStream()
         self._file = _writer(self._buffer)
 
@@ -183,7 +183,7 @@ def _writer(buffer: pa.BufferOutputStream) -> pq.ParquetWriter:
     )
 
 
-class _Statistics:
+class FileStatistics:
     """Delta's statistics of one file, gathered row group by row group."""
 
     def __init__(self) -> None:
@@ -193,6 +193,7 @@ class _Statistics:
         self._nulls = dict.fromkeys(STATISTICS_COLUMNS, 0)
 
     def add(self, table: pa.Table) -> None:
+        """Take a row group in, with the columns of `STATISTICS_COLUMNS`."""
         self.rows += table.num_rows
         for name in STATISTICS_COLUMNS:
             self._nulls[name] += table[name].null_count
@@ -204,6 +205,7 @@ class _Statistics:
                 self._greatest[name] = max(self._greatest.get(name, bounds["max"]), bounds["max"])
 
     def to_json(self) -> str:
+        """As Delta keeps them."""
         return json.dumps(
             {
                 "numRecords": self.rows,

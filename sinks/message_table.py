@@ -1,21 +1,27 @@
 """The Delta table of message metadata: opened or created, and kept in step with the log.
 
 Tasks write its files (``message_file``), the driver commits them. The transaction's version is the end offset in the
-log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row.
+log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row. That rows which
+were committed are still there is looked at whenever somebody else has committed (``table_watch``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from reput.sinks.delta_files import BadFile
 from reput.sinks.delta_table import DataFile, DeltaTable
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA
+from reput.sinks.row_ledger import RowLedger
 from reput.sinks.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.table_history import commit_digest
+from reput.sinks.table_watch import TableWatch
 from reput.sinks.task_result import in_log_order, last_fingerprint
 from reput.source.dispatch_request import spark_schema
 from reput.source.errors import SinkError
@@ -63,8 +69,20 @@ class MessageTable:
 
     name = "messages"
 
-    def __init__(self, spark: SparkSession, path: Path, broker: str, output: DurableFiles) -> None:
-        """Open the table at `path` or create it; see ``DeltaTable.open_or_create`` for errors."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: Path,
+        broker: str,
+        output: DurableFiles,
+        *,
+        log_begin: int = 0,
+        accepts_loss: bool = False,
+    ) -> None:
+        """Open the table at `path` or create it; see ``DeltaTable.open_or_create`` for errors.
+
+        `log_begin` is where the log begins; `accepts_loss`: go on without rows that were lost and lie before it.
+        """
         self._spark = spark
         self._delta = DeltaTable.open_or_create(
             spark, path, spark_schema(TABLE_SCHEMA), cluster_by=_CLUSTER_BY, properties=_PROPERTIES
@@ -72,6 +90,10 @@ class MessageTable:
         self.path = self._delta.path
         self._broker = broker
         self._app_id = self.app_id(broker)
+        self._watch = TableWatch(
+            spark, self._delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss
+        )
+        self._ledger = RowLedger(-1, None, ())
         self._record = ProgressFile(output, self.name)
         self._progress = SinkProgress(0, 0)
 
@@ -90,22 +112,74 @@ class MessageTable:
         """The last record before `end_offset` that is in the table, None where that is not known."""
         return self._progress.last_record
 
+    @property
+    def delta(self) -> DeltaTable:
+        """The table itself."""
+        return self._delta
+
     def recover(self, start_offset: int) -> SinkProgress:
         """Find out how far the table is: its own transactions say so, a first start begins at `start_offset`.
 
         A start whose first batch was never committed keeps its beginning, whatever has become of the log since.
+
+        Raises
+        ------
+        RowsLostError
+            Rows that were committed are not there any more, and nobody removed them on purpose.
         """
         record = self._record.load()
         committed = self._delta.last_transaction_version(self._app_id)
+        ledger = None if record is None else RowLedger.from_state(record.state)
+        self._ledger = self._watch.at_start(ledger, committed)
         if committed is None and not self._is_first_start(record):
             record = SinkProgress(start_offset, start_offset)
         elif committed is not None and (record is None or record.end_offset != committed):
             start = start_offset if record is None else record.start_offset
             record = SinkProgress(start, committed, self._last_row(committed))
         assert record is not None
-        self._record.store(record)
-        self._progress = record
+        self._store(record)
         return record
+
+    @property
+    def committed(self) -> int | None:
+        """The version of the broker's last transaction, where its rows should end; None before the first."""
+        return self._delta.last_transaction_version(self._app_id)
+
+    def last_record(self) -> RecordFingerprint | None:
+        """The broker's last record that has a row."""
+        return None if self.committed is None else self._last_row(self.committed)
+
+    def count(self) -> int:
+        """The broker's rows in the table."""
+        return self._watch.counted([2**63 - 1]).rows
+
+    def bad_files(self) -> list[BadFile]:
+        """Files that may have the broker's rows and cannot be read."""
+        return self._watch.bad_files()
+
+    def removed_on_purpose(self) -> list[str]:
+        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log tells."""
+        return self._watch.removed_on_purpose()
+
+    def take_as_it_is(self, places: Sequence[int], start_offset: int) -> None:
+        """Note what the table has now as what it must have, counted at `places`, and how far it is; see `recover`.
+
+        Its rows from `start_offset` on are those of the log. What it should have had, and no log can bring again, is
+        told. The broker must have a transaction.
+        """
+        record = self._record.load()
+        end = self.committed
+        assert end is not None
+        self._ledger = self._watch.counted([place for place in places if place < end] + [end])
+        ledger = None if record is None else RowLedger.from_state(record.state)
+        if ledger is not None:
+            self._watch.say_gone_for_good(ledger.until(end))
+        start = start_offset if record is None else min(record.start_offset, start_offset)
+        self._store(SinkProgress(min(start, end), end, self._last_row(end)))
+
+    def _store(self, progress: SinkProgress) -> None:
+        self._progress = replace(progress, state=self._ledger.to_state())
+        self._record.store(self._progress)
 
     @staticmethod
     def _is_first_start(record: SinkProgress | None) -> bool:
@@ -119,22 +193,30 @@ class MessageTable:
         ------
         SinkError
             The batch begins after `end_offset`: records would be skipped.
+        RowsLostError
+            Somebody else's commit took rows away; nothing was written.
         """
         if batch.end <= self.end_offset:
             return
         if batch.start > self.end_offset:
             msg = f"the table ends at {self.end_offset}, the batch begins at {batch.start}: records between are missing"
             raise SinkError(msg)
-        self._delta.append(batch.files, app_id=self._app_id, version=batch.end)
+        self._append(batch.files, batch.end, batch.messages)
         last = batch.last_record or self._progress.last_record
-        self._progress = SinkProgress(self._progress.start_offset, batch.end, last)
-        self._record.store(self._progress)
+        self._store(SinkProgress(self._progress.start_offset, batch.end, last))
 
     def pass_over(self, end_offset: int) -> None:
         """Go on at `end_offset`: what lay before it has left the log unread."""
-        self._delta.append((), app_id=self._app_id, version=end_offset)
-        self._progress = SinkProgress(self._progress.start_offset, end_offset)
-        self._record.store(self._progress)
+        self._append((), end_offset, 0)
+        self._store(SinkProgress(self._progress.start_offset, end_offset))
+
+    def _append(self, files: Sequence[DataFile], end: int, rows: int) -> None:
+        version = self._delta.append(files, app_id=self._app_id, version=end, check=self._check)
+        digest = commit_digest(self._delta.log, version)
+        self._ledger = self._ledger.with_batch(end, rows).seen_at(version, digest)
+
+    def _check(self, version: int) -> None:
+        self._ledger = self._watch.before_commit(self._ledger, version)
 
     def _last_row(self, before: int) -> RecordFingerprint | None:
         rows = (

@@ -9,14 +9,18 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from reput.sinks.delta_table import DataFile, DeltaTable
+from reput.sinks.delta_files import bad_files, file_path, reading_what_is_there
+from reput.sinks.delta_table import Change, DataFile, DeltaTable
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.quarantine import QuarantinedRange
+from reput.sinks.table_history import TableCommit, commits
+from reput.sinks.table_watch import rows_of
 from reput.source.dispatch_request import spark_schema
 
 _log = logging.getLogger("reput")
@@ -54,7 +58,45 @@ class QuarantineTable:
             cluster_by=("broker", "physical_offset"),
             properties={"delta.dataSkippingStatsColumns": ",".join(_STATISTICS_COLUMNS)},
         )
+        self._spark = spark
+        self._broker = broker
         self._app_id = f"reput/{broker}/quarantine"
+
+    def repair(self, lines: Sequence[QuarantinedRange]) -> None:
+        """Bring rows again that were committed and are gone, in one commit; those that a DELETE took stay away.
+
+        `lines` are all that the output knows.
+        """
+        known = self._delta.last_transaction_version(self._app_id)
+        if known is None:
+            return
+        path = self._delta.path
+        bad = {file.path: file for file in bad_files(self._spark, path) if file.bounds.may_hold(self._broker)}
+        with reading_what_is_there(self._spark):
+            rows = rows_of(self._spark, path, self._broker).select("physical_offset").collect()
+        there = {row.physical_offset for row in rows}
+        missing = [line for line in lines if line.physical_offset < known and line.physical_offset not in there]
+        if not (missing or bad):
+            return
+        last = self._delta.version
+        taken = [
+            each
+            for each in commits(self._delta.log, 0, last, self._app_id, self._broker)
+            if isinstance(each, TableCommit) and each.removes and each.end_offset is None
+        ]
+        why = "; ".join([*(each.said for each in taken), *(f"{file.path} {file.said}" for file in bad.values())])
+        if taken and not bad and all(each.is_wanted for each in taken):
+            _log.info("%s: %d ranges were removed on purpose (%s); they stay away", path, len(missing), why)
+            return
+        files = [self._data_file(missing)] if missing else []
+
+        def change(snapshot: Any) -> Change:
+            every = self._delta.files_between(snapshot, -(2**63), 2**63 - 1) if bad else ()
+            removed = [file for file in every if file_path(path, str(file.getPath())) in bad]
+            return Change(files, removed, self._app_id, known, is_next=False)
+
+        self._delta.commit(change)
+        _log.warning("%s: %d ranges were gone (%s); they are there again", path, len(missing), why)
 
     def write(self, end: int, lines: Sequence[QuarantinedRange]) -> None:
         """Add those of `lines` that the table has not yet, in one transaction whose version is `end`, a log offset."""

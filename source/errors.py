@@ -83,6 +83,10 @@ class SinkError(ReputError):
     """The files of an output contradict the progress recorded for them."""
 
 
+class RowsLostError(OutputError):
+    """The table has lost rows that its transactions brought; the message names the command that makes them again."""
+
+
 class EnvironmentSetupError(ReputError):
     """Something the machine must provide is missing or too old."""
 

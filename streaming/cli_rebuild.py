@@ -33,7 +33,11 @@ def rebuild(
     ],
     broker_conf: BrokerConf = None,
     table: Annotated[
-        Path | None, typer.Option(help="The Delta table; gets what it has not yet (an empty one gets all).")
+        Path | None,
+        typer.Option(
+            help="The Delta table; gets what it has not yet. With --only table, rows that it lost or has wrongly are "
+            "replaced, too, in one commit: those of --from and --to, or all that differ."
+        ),
     ] = None,
     topic: Annotated[
         str | None, typer.Option(help="Make only this topic's queues again, in an output that has the others.")

@@ -30,7 +30,9 @@ def open_quarantine_table(
     `output` is where the lines of `quarantine` are.
     """
     found = QuarantineTable(spark, table, broker)
-    found.write(quarantine.end_offset, load_quarantine(output))
+    lines = load_quarantine(output)
+    found.repair(lines)
+    found.write(quarantine.end_offset, lines)
     return found
 
 

@@ -39,6 +39,7 @@ from reput.streaming.rebuild_request import RebuildRequest, only_index, only_que
 from reput.streaming.rebuild_waves import Waves
 from reput.streaming.rebuild_writers import IndexWriter, PlacedQueueTasks, QueueWriter, TableWriter, WaveWriter
 from reput.streaming.recovery import aligned, recover_sinks
+from reput.streaming.table_repair import TableRepair
 from reput.streaming.tail import TailPaths, check_paths
 from reput.streaming.tasks import Tasks
 
@@ -118,7 +119,7 @@ class Rebuild:
                 writers = self._open(tasks, spark, cleanup)
             quarantine = self._open_quarantine(writers, spark, cleanup)
             ends = _ends(writers) if quarantine is None else [*_ends(writers), quarantine.end_offset]
-            start = max(self._plan.start, aligned(self._log, min(ends)))
+            start = min(self._plan.end, max(self._plan.start, aligned(self._log, min(ends))))
             self._progress.begin(self._plan.start, start, self._plan.end)
             Waves(tasks, self._config, self._request, self._log, self._root, writers, quarantine, self._progress).run(
                 start, self._plan.end
@@ -168,7 +169,11 @@ class Rebuild:
         if self._request.makes_table:
             assert spark is not None
             assert self._request.table is not None
-            table = MessageTable(spark, self._request.table, self._config["broker"], self._files)
+            begin = self._log.queue().min_offset
+            table = MessageTable(spark, self._request.table, self._config["broker"], self._files, log_begin=begin)
+            if self._request.only == "table":
+                repair = TableRepair(spark, tasks, self._config, table, self._files)
+                repair.run(self._request.start, self._request.end)
             recover_sinks([table], self._log_from_start(), fail_on_data_loss=self._config["failOnDataLoss"])
             writers.append(TableWriter(table))
         return writers

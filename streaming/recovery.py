@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.consume_queue import ConsumeQueueSink
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.index_service import IndexSink
+from reput.sinks.message_table import MessageTable
 from reput.sinks.sink_progress import RecordFingerprint, SinkProgress
 from reput.source.data_source import NAME, last_record_of_offset
 from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError
@@ -29,7 +30,11 @@ _log = logging.getLogger("reput")
 
 _WAY_OUT = "give an empty --output (and --table) to derive everything from the log as it is"
 _RECOVER = "'reput recover' with the same --store and --output cuts it back to the last record that still agrees"
-_WAYS_OUT = {ConsumeQueueSink.name: _RECOVER, IndexSink.name: _RECOVER}
+_REPAIR = (
+    "'reput rebuild --only table' with the same --store, --output and --table makes the table as the log is, from the "
+    "last record that still agrees"
+)
+_WAYS_OUT = {ConsumeQueueSink.name: _RECOVER, IndexSink.name: _RECOVER, MessageTable.name: _REPAIR}
 
 
 class Recoverable(Protocol):
@@ -187,7 +192,7 @@ def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, ch
             msg = (
                 f"Spark's checkpoint {checkpoint} is at offset {target}, and the log has nothing behind {before}: it "
                 "was cut, or the checkpoint is another log's; 'reput recover' brings queues and index back to the log "
-                "and forgets their checkpoint; for the table give another --checkpoint and an empty --table"
+                "and forgets their checkpoint; 'reput rebuild --only table' does so for the table"
             )
             raise CommitLogRewoundError(msg)
 

@@ -181,8 +181,12 @@ class Tail:
                 LogicDispatch(self._logic, self._files, decode, continuity, report, self._on_arrival, quarantine)
             )
         if self._paths.table is not None:
-            table = MessageTable(spark, self._paths.table, self._config["broker"], self._files)
-            recover_sinks([table], self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+            fails = self._config["failOnDataLoss"]
+            begin = self._log.queue().min_offset
+            table = MessageTable(
+                spark, self._paths.table, self._config["broker"], self._files, log_begin=begin, accepts_loss=not fails
+            )
+            recover_sinks([table], self._log, fail_on_data_loss=fails)
             continuity = self._continuity(TableDispatch.name)
             dispatches.append(TableDispatch(table, self._config["broker"], decode, continuity, report))
         return dispatches

@@ -56,11 +56,12 @@ _ONE_RECORD_BYTES = 64 * 1024
 
 @dataclass
 class Part:
-    """One part of a store: what was compared, by name, and what was found."""
+    """One part of a store: what was compared, by name, what was found, and what to do about it, if that is known."""
 
     name: str
     compared: dict[str, int] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
+    advice: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ def as_json(report: VerifyReport) -> str:
                     "by_kind": dict(part.findings.counts),
                     "first": part.findings.as_dict()["differences"],
                     "notes": dict(part.findings.notes),
+                    **({"advice": part.advice} if part.advice else {}),
                 }
                 for part in report.parts
             },
@@ -49,6 +50,8 @@ def print_report(report: VerifyReport, console: Console) -> None:
         more = part.findings.differences - min(len(part.findings.first), _SHOWN)
         if more > 0:
             console.print(f"  and {more} more (--json tells 20 of each part)", markup=False, highlight=False)
+        if part.advice:
+            console.print(f"  {part.advice}", markup=False, highlight=False, soft_wrap=True)
     verdict = "nothing differs" if not report.differences else f"{report.differences} differences"
     console.print(verdict, style="bold green" if not report.differences else "bold red", highlight=False)
 

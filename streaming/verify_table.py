@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
+from reput.sinks.delta_files import bad_files, reading_what_is_there
 from reput.sinks.delta_table import DeltaTable
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.finding import Difference, Findings
@@ -23,6 +21,7 @@ from reput.source.batch_decoder import Int64s
 from reput.source.dispatch_request import spark_schema
 from reput.source.errors import OutputError
 from reput.streaming.dispatch import run_job
+from reput.streaming.table_rows import compared_rows, row_sums
 from reput.streaming.verify import Part, StoreVerification
 from reput.streaming.verify_tasks import fields_of_range
 
@@ -42,9 +41,18 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
         msg = f"{path} is no Delta table: give the directory that 'reput tail --table' made"
         raise OutputError(msg)
     part = Part("table")
+    for file in bad_files(spark, path):
+        if file.bounds.may_hold(broker):
+            part.findings.differ(Difference("file_missing", f"{file.path} {file.said}", str(file.path)))
+    with reading_what_is_there(spark):
+        _compare(spark, path, broker, verification, part)
+    return part
+
+
+def _compare(spark: SparkSession, path: Path, broker: str, verification: StoreVerification, part: Part) -> None:
     least, limit = _limits(spark, path, broker, verification)
-    rows = _rows(spark, path, broker)
-    found = StretchSums.of_rows(run_job(rows, _sums, SUM_DDL).to_pylist())
+    rows = compared_rows(spark, path, broker)
+    found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
     expected = StretchSums()
     for result in verification.results:
         for stretch, count, digest in result.sums:
@@ -67,7 +75,20 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
         part.findings.differ(Difference("stretch_differs", text), more)
     part.findings.note("not_dispatched_yet", verification.settings.log.limit - limit)
     part.compared = {"rows": sum(count for count, _ in found.sums.values())}
-    return part
+    if part.findings.differences:
+        part.advice = _advice(inside, verification, least, limit)
+
+
+def _advice(stretches: list[int], verification: StoreVerification, least: int, limit: int) -> str:
+    """The command that makes the table whole again; all that differs when it is one place, else the log as a whole."""
+    command = "reput rebuild --only table"
+    if stretches and stretches[-1] - stretches[0] < len(stretches):
+        low, high = max(least, stretches[0] * STRETCH_BYTES), min(limit, (stretches[-1] + 1) * STRETCH_BYTES)
+        log = verification.log
+        begin, before = log.align_down(least, low), log.align_down(least, high)
+        end = high if high in (before, limit) else log.limit(before, limit, 1, None)
+        command += f" --from {begin} --to {end}"
+    return f"'{command}' with the same --store, --output and --table makes the rows as the log has them, in one commit"
 
 
 def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int]:
@@ -78,20 +99,6 @@ def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVer
     log = verification.settings.log
     start = record.start_offset if record is not None else 0
     return max(log.least, start), log.limit if version is None else min(log.limit, version)
-
-
-def _rows(spark: SparkSession, path: Path, broker: str) -> DataFrame:
-    """The columns of ``record_digest.COMPARED``, as int64."""
-    table = spark.read.format("delta").load(str(path)).where(sf.col("broker") == broker)
-    time = sf.unix_millis("store_time").alias("store_time")
-    return table.select(*(time if name == "store_time" else sf.col(name).cast("bigint") for name in COMPARED))
-
-
-def _sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    sums = StretchSums()
-    for batch in batches:
-        sums.take(table_fields(batch))
-    yield sums.to_batch()
 
 
 def _compare_stretch(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -339,7 +340,6 @@ def test_foreign_files_are_refused_and_left_alone(opened: Open, tmp_path: Path) 
     ("fields", "message"),
     [
         ([*SCHEMA.fields, StructField("tags", StringType())], r"lacking \['`tags` string'\], not wanted \[\]"),
-        (SCHEMA.fields[:-1], r"lacking \[\], not wanted \['`properties` map<string,string>'\]"),
         (
             [*SCHEMA.fields[:2], StructField("physical_offset", IntegerType()), *SCHEMA.fields[3:]],
             r"lacking \['`physical_offset` int'\], not wanted \['`physical_offset` bigint NOT NULL'\]",
@@ -357,12 +357,61 @@ def test_an_altered_or_partitioned_table_is_refused(spark: SparkSession, opened:
     table = opened()
     table.append([], app_id=APP, version=1)
     spark.sql(f"ALTER TABLE {quoted(table.path)} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    with pytest.raises(OutputError, match="columns mapped by name"):
+    undo = rf"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')"
+    with pytest.raises(OutputError, match="columns mapped by name") as refused:
         table.append([], app_id=APP, version=2)
+    assert undo in str(refused.value)
+    spark.sql(undo)
+    assert table.append([], app_id=APP, version=2) == 4
+    spark.sql(f"ALTER TABLE {quoted(table.path)} ADD CONSTRAINT even CHECK (physical_offset % 2 = 0)")
+    with pytest.raises(OutputError, match="a constraint on its rows") as refused:
+        table.append([], app_id=APP, version=3)
+    spark.sql(f"ALTER TABLE {quoted(table.path)} DROP CONSTRAINT `even`")
+    assert f"ALTER TABLE {quoted(table.path)} DROP CONSTRAINT `even`" in str(refused.value)
+    assert table.append([], app_id=APP, version=3) == 7
     empty = spark.createDataFrame([], SCHEMA)
     empty.write.format("delta").partitionBy("topic").save(str(tmp_path / "partitioned"))
     with pytest.raises(OutputError, match="partition column topic"):
         opened(tmp_path / "partitioned")
+
+
+def test_what_others_turn_on_is_followed(spark: SparkSession, opened: Open) -> None:
+    """Deletion vectors, another clustering, a further column: rows are added as before, and readers see them all."""
+    table, parts = opened(), [messages(0), messages(100), messages(200), messages(300)]
+    table.append([written(table, "0.parquet", parts[0])], app_id=APP, version=0)
+    spark.sql(f"ALTER TABLE {quoted(table.path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {quoted(table.path)} WHERE physical_offset = 5")
+    table.append([written(table, "1.parquet", parts[1])], app_id=APP, version=1)
+    spark.sql(f"ALTER TABLE {quoted(table.path)} CLUSTER BY (topic)")
+    table.append([written(table, "2.parquet", parts[2])], app_id=APP, version=2)
+    spark.sql(f"ALTER TABLE {quoted(table.path)} ADD COLUMNS (note string)")
+    table.append([written(table, "3.parquet", parts[3])], app_id=APP, version=3)
+    found = rows_of(selected(spark, table).drop("note"))
+    assert found == [row for row in expected(*parts) if row["physical_offset"] != 5]
+    assert selected(spark, table, "note IS NULL").count() == 39
+
+
+def test_a_commit_never_takes_the_place_of_anothers(spark: SparkSession, opened: Open, tmp_path: Path) -> None:
+    """Another writer commits between the look at the log and the commit: it is made again behind that one."""
+    table, other = opened(), opened()
+    table.append([], app_id=APP, version=1)
+    rows, theirs = messages(0), messages(100)
+    link, seen = os.link, []
+
+    def after_another(source: Path, target: Path) -> None:
+        if not seen:
+            seen.append(target.name)
+            with mock.patch.object(os, "link", link):
+                other.append([written(other, "theirs.parquet", theirs)], app_id="another", version=1)
+        link(source, target)
+
+    checked: list[int] = []
+    with mock.patch.object(os, "link", after_another):
+        file = written(table, "ours.parquet", rows)
+        assert table.append([file], app_id=APP, version=2, check=checked.append) == 3
+    assert checked == [1, 2]
+    assert rows_of(selected(spark, table)) == expected(rows, theirs)
+    assert not list((table.path / "_delta_log").glob(".*.tmp*"))
 
 
 def test_a_bad_file_is_refused_and_nothing_written(spark: SparkSession, opened: Open) -> None:
@@ -400,7 +449,7 @@ def test_a_table_removed_under_it_is_not_continued(spark: SparkSession, opened: 
     for version in range(3):
         table.append([], app_id=APP, version=version)
     shutil.rmtree(table.path)
-    with pytest.raises(OutputError, match="is not found"):
+    with pytest.raises(OutputError, match="there is no Delta table any more"):
         table.append([], app_id=APP, version=3)
     assert not table.path.exists()
     opened()

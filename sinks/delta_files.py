@@ -1,0 +1,115 @@
+"""The data files of a Delta table's present version: those that are not on disk, and those that may have some rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from reput.source.errors import OutputError
+
+
+@dataclass(frozen=True)
+class FileBounds:
+    """What statistics say of one broker's rows in a file; bounds are None where they say nothing.
+
+    `least` and `greatest` are physical offsets of all rows in the file, whosever they are, `rows` their number.
+    """
+
+    rows: int | None
+    least: int | None
+    greatest: int | None
+    brokers: tuple[str, str] | None
+
+    @classmethod
+    def of(cls, statistics_json: str | None) -> FileBounds:
+        """Of Delta's statistics of a file."""
+        statistics = json.loads(statistics_json or "{}")
+        low, high = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
+        brokers = (low["broker"], high["broker"]) if low.get("broker") and high.get("broker") else None
+        nulls = (statistics.get("nullCount") or {}).get("broker")
+        return cls(
+            statistics.get("numRecords"),
+            low.get("physical_offset"),
+            high.get("physical_offset"),
+            brokers if nulls == 0 else None,
+        )
+
+    def may_hold(self, broker: str) -> bool:
+        """Whether rows of the broker may be in it."""
+        return self.rows != 0 and (self.brokers is None or self.brokers[0] <= broker <= self.brokers[1])
+
+    def is_only(self, broker: str, start: int, end: int) -> bool:
+        """Whether every row is the broker's, of `[start, end)`."""
+        if self.brokers != (broker, broker) or self.least is None or self.greatest is None:
+            return False
+        return start <= self.least and self.greatest < end
+
+
+@dataclass(frozen=True)
+class BadFile:
+    """A file that the table's log names and the disk has not, or not in its size; `said` is which."""
+
+    path: Path
+    said: str
+    bounds: FileBounds
+
+
+def active_files(spark: SparkSession, root: Path) -> DataFrame:
+    """The present version's files: ``path``, ``size``, ``stats``, as the log names them."""
+    session: Any = spark
+    delta_log = session._jvm.org.apache.spark.sql.delta.DeltaLog  # noqa: SLF001  py4j's gateway has no public name
+    snapshot = delta_log.forTableWithSnapshot(session._jsparkSession, str(root))._2()  # noqa: SLF001
+    return DataFrame(snapshot.allFiles().toDF(), spark).select("path", "size", "stats")
+
+
+def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
+    """Files of the present version that cannot be read; their contents are not looked at.
+
+    Raises
+    ------
+    OutputError
+        The disk cannot be asked.
+    """
+    table = active_files(spark, root).orderBy(sf.col("path")).toArrow()
+    for batch in table.to_batches():
+        names, sizes, statistics = (batch.column(number) for number in range(3))
+        for row, name in enumerate(names.to_pylist()):
+            path = file_path(root, name)
+            try:
+                size = path.stat().st_size
+                said = f"has {size} bytes, {sizes[row].as_py()} were committed"
+                if size == sizes[row].as_py():
+                    continue
+            except FileNotFoundError:
+                said = "is not there"
+            except OSError as error:
+                msg = f"cannot look at {path}: {error.strerror}"
+                raise OutputError(msg) from error
+            yield BadFile(path, said, FileBounds.of(statistics[row].as_py()))
+
+
+def file_path(root: Path, name: str) -> Path:
+    """Where a file is that the log names: below the table's root, or anywhere by a URI; both are URL-encoded."""
+    return Path(unquote(urlsplit(name).path)) if name.startswith("file:") else root / unquote(name)
+
+
+@contextmanager
+def reading_what_is_there(spark: SparkSession) -> Iterator[None]:
+    """Pass over data files that are gone or cut short meanwhile: their rows are missing, as any others."""
+    names = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+    known = {name: spark.conf.get(name) for name in names}
+    try:
+        for name in names:
+            spark.conf.set(name, "true")
+        yield
+    finally:
+        for name, value in known.items():
+            spark.conf.set(name, str(value))

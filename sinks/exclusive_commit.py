@@ -1,0 +1,142 @@
+"""Kernel's engine for a commit whose file is put in place only where no file is, durably.
+
+On a local disk Delta looks whether a version's file exists and then renames over it, so that two writers can overwrite
+each other's commit. Here the file is written whole under another name, synced, and given its own by ``link(2)``, which
+fails where another writer was first.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+
+# What a process that died left of its commits goes with the next start; a living one needs a moment for its own.
+_LEFT_OVER_SECONDS = 3600
+_MARK = "reput-"
+
+
+class _JsonHandler:
+    """Writes commits as the module says, and leaves the rest to `default`."""
+
+    def __init__(self, default: Any, log: Path) -> None:
+        self._default = default
+        self._log = log
+        self.is_first = False
+        self.error: BaseException | None = None
+
+    def parseJson(self, *arguments: Any) -> Any:  # noqa: N802  Java's name
+        return self._default.parseJson(*arguments)
+
+    def readJsonFiles(self, *arguments: Any) -> Any:  # noqa: N802
+        return self._default.readJsonFiles(*arguments)
+
+    def writeJsonFileAtomically(self, path: str, rows: Any, overwrite: bool) -> None:  # noqa: N802
+        if overwrite:
+            self._default.writeJsonFileAtomically(path, rows, overwrite)
+            return
+        directory, _, name = path.rpartition("/")
+        temporary = f".{name}.{_MARK}{uuid.uuid4()}.tmp"
+        try:
+            self._default.writeJsonFileAtomically(f"{directory}/{temporary}", rows, True)
+            self.is_first = self._place(self._log / temporary, self._log / name)
+        except BaseException as error:  # noqa: BLE001  Java waits for an answer; `take_outcome` raises it
+            self.error = error
+        finally:
+            for left in (temporary, f".{temporary}.crc"):
+                with suppress(OSError):
+                    os.unlink(self._log / left)
+
+    @staticmethod
+    def _place(temporary: Path, path: Path) -> bool:
+        _sync(temporary)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        # Hadoop compares a file with the sums beside it, which may be of a file that was removed.
+        with suppress(FileNotFoundError):
+            os.unlink(path.with_name(f".{path.name}.crc"))
+        _sync(path.parent)
+        return True
+
+    class Java:
+        """What py4j asks for."""
+
+        implements = ("io.delta.kernel.engine.JsonHandler",)
+
+
+class ExclusiveCommit:
+    """An engine for ``Transaction.commit``: one commit at a time, whose outcome is told by `take_outcome`."""
+
+    def __init__(self, engine: Any, jvm: Any, log: Path) -> None:
+        """`log` is the table's directory ``_delta_log``."""
+        context = SparkContext._active_spark_context  # noqa: SLF001
+        assert context is not None
+        gateway = context._gateway  # noqa: SLF001
+        assert gateway is not None
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        self._engine = engine
+        self._jvm = jvm
+        self._json = _JsonHandler(engine.getJsonHandler(), log)
+        _remove_left_over(log)
+
+    def take_outcome(self) -> bool:
+        """Whether the commit just made is in the log; False where another writer's has its version.
+
+        Raises
+        ------
+        BaseException
+            Whatever writing it raised.
+        """
+        error, is_first = self._json.error, self._json.is_first
+        self._json.error, self._json.is_first = None, False
+        if error is not None:
+            raise error
+        return is_first
+
+    def getExpressionHandler(self) -> Any:  # noqa: N802
+        """Kernel's own."""
+        return self._engine.getExpressionHandler()
+
+    def getJsonHandler(self) -> Any:  # noqa: N802
+        """See the module."""
+        return self._json
+
+    def getFileSystemClient(self) -> Any:  # noqa: N802
+        """Kernel's own."""
+        return self._engine.getFileSystemClient()
+
+    def getParquetHandler(self) -> Any:  # noqa: N802
+        """Kernel's own."""
+        return self._engine.getParquetHandler()
+
+    def getMetricsReporters(self) -> Any:  # noqa: N802
+        """None."""
+        return self._jvm.java.util.ArrayList()
+
+    class Java:
+        """What py4j asks for."""
+
+        implements = ("io.delta.kernel.engine.Engine",)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_left_over(log: Path) -> None:
+    for path in log.glob(f".*.json.{_MARK}*.tmp"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
+                path.unlink()

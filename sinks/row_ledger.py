@@ -1,0 +1,105 @@
+"""How many rows of one broker a table must have, by place in the log, and up to which of its versions that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reput.source.errors import SinkError
+
+# Enough to name a range that lost rows to about a thirtieth of the log; few enough for a record written every batch.
+MARKS_MAX = 64
+
+
+@dataclass(frozen=True)
+class RowGap:
+    """Rows of `[start, end)` of the log that are missing in a table; `missing` is negative where there are too many."""
+
+    start: int
+    end: int
+    missing: int
+
+
+@dataclass(frozen=True)
+class RowLedger:
+    """What was in a table at one of its versions.
+
+    Attributes
+    ----------
+    version
+        The table's version.
+    commit
+        ``table_history.commit_digest`` of it: another table, or a copy that went on, has another one.
+    marks
+        Places of the log where records begin, ascending, each with the number of rows before it.
+    """
+
+    version: int
+    commit: str | None
+    marks: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> RowLedger | None:
+        """What a progress record's state has; None in a record made before there was a ledger.
+
+        Raises
+        ------
+        SinkError
+            The state has something else under the ledger's name.
+        """
+        known = state.get("ledger")
+        if known is None:
+            return None
+        try:
+            marks = tuple((int(place), int(rows)) for place, rows in known["marks"])
+            return cls(int(known["version"]), known["commit"], marks)
+        except (ValueError, TypeError, KeyError) as error:
+            msg = f"the message table's progress record has a ledger that cannot be read ({error!r}); remove the record"
+            raise SinkError(msg) from error
+
+    def to_state(self) -> dict[str, Any]:
+        """The reverse of `from_state`."""
+        marks = [list(mark) for mark in self.marks]
+        return {"ledger": {"version": self.version, "commit": self.commit, "marks": marks}}
+
+    @property
+    def rows(self) -> int:
+        """Rows before the last mark."""
+        return self.marks[-1][1] if self.marks else 0
+
+    @property
+    def places(self) -> list[int]:
+        """The marks' places."""
+        return [place for place, _ in self.marks]
+
+    def with_batch(self, end: int, rows: int) -> RowLedger:
+        """The same with `rows` more up to `end`; every other of the older marks goes when they are many."""
+        marks = [mark for mark in self.marks if mark[0] < end]
+        marks.append((end, self.rows + rows))
+        if len(marks) > MARKS_MAX:
+            half = len(marks) // 2
+            marks = [*marks[:half:2], *marks[half:]]
+        return replace(self, marks=tuple(marks))
+
+    def seen_at(self, version: int, commit: str | None) -> RowLedger:
+        """The same, seen in another version of the table."""
+        return replace(self, version=version, commit=commit)
+
+    def until(self, end: int) -> RowLedger:
+        """What it has up to `end`: a table that is an older copy has no more."""
+        return replace(self, marks=tuple(mark for mark in self.marks if mark[0] <= end))
+
+    def counted(self, counts: Sequence[int]) -> RowLedger:
+        """The same places with the numbers of rows that were found before them."""
+        return replace(self, marks=tuple(zip(self.places, counts, strict=True)))
+
+    def gaps(self, counts: Sequence[int]) -> list[RowGap]:
+        """Where `counts`, the numbers of rows found before each mark, are not as expected."""
+        gaps: list[RowGap] = []
+        start = known = found = 0
+        for (place, rows), count in zip(self.marks, counts, strict=True):
+            if (missing := (rows - known) - (count - found)) != 0:
+                gaps.append(RowGap(start, place, missing))
+            start, known, found = place, rows, count
+        return gaps

@@ -1,0 +1,134 @@
+"""What the commits of a Delta table's log did to one broker's rows; read from the log's JSON files alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from reput.source.printable import printable
+
+# Operations by which people change rows on purpose. Whatever else takes rows away takes them from behind our back.
+_WANTED = frozenset({"DELETE", "UPDATE", "MERGE"})
+_SAID_MAX = 200
+#: What the engine's name of a commit ends with that makes rows again.
+REPAIR = " repair"
+
+
+@dataclass(frozen=True)
+class TableCommit:
+    """One commit, seen by one broker.
+
+    Attributes
+    ----------
+    version
+        Of the table.
+    said
+        What it is, for people: version, operation, predicate, engine, time.
+    end_offset
+        The version of the broker's transaction in it; None in a commit of somebody else.
+    rows
+        How many rows its added files have, by their statistics.
+    removes
+        It takes files away whose rows may be the broker's.
+    touches
+        It adds, changes or removes rows that may be the broker's.
+    is_wanted
+        Its operation is one by which people change rows on purpose.
+    is_repair
+        reput made rows again in it.
+    """
+
+    version: int
+    said: str
+    end_offset: int | None
+    rows: int
+    removes: bool
+    touches: bool
+    is_wanted: bool
+    is_repair: bool
+
+    @classmethod
+    def parse(cls, version: int, text: str, app_id: str, broker: str) -> TableCommit:
+        """Read a commit's file, seen by the `broker` whose transactions are of `app_id`.
+
+        Raises
+        ------
+        ValueError
+            It is no commit of a Delta log.
+        """
+        actions = [json.loads(line) for line in text.splitlines() if line]
+        if not all(isinstance(action, dict) for action in actions):
+            msg = f"version {version} is no Delta commit"
+            raise ValueError(msg)
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        end, rows, removes, adds = None, 0, False, False
+        for action in actions:
+            if "txn" in action and action["txn"]["appId"] == app_id:
+                end = int(action["txn"]["version"])
+            if action.get("add", {}).get("dataChange"):
+                rows += int(_statistics(action["add"]).get("numRecords", 0))
+                adds = adds or _may_hold(action["add"], broker)
+            if action.get("remove", {}).get("dataChange"):
+                removes = removes or _may_hold(action["remove"], broker)
+        wanted = info.get("operation") in _WANTED
+        is_repair = str(info.get("engineInfo")).endswith(REPAIR)
+        return cls(version, _said(version, info), end, rows, removes, adds or removes, wanted, is_repair)
+
+
+def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:
+    """The commits of versions `[first, last]` in the directory `log`; of one that is not there, its version alone.
+
+    Delta removes the files of old commits once a checkpoint holds what they did.
+    """
+    for version in range(first, last + 1):
+        try:
+            text = commit_file(log, version).read_text()
+            yield TableCommit.parse(version, text, app_id, broker)
+        except (OSError, ValueError, KeyError, TypeError):
+            yield version
+
+
+def commit_file(log: Path, version: int) -> Path:
+    """Where a commit is in the directory `log`."""
+    return log / f"{version:020d}.json"
+
+
+def commit_digest(log: Path, version: int) -> str | None:
+    """What tells a commit from every other one of its version; None where its file is not there."""
+    try:
+        return hashlib.sha256(commit_file(log, version).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _statistics(file: dict[str, Any]) -> dict[str, Any]:
+    statistics = json.loads(file.get("stats") or "{}")
+    return statistics if isinstance(statistics, dict) else {}
+
+
+def _may_hold(file: dict[str, Any], broker: str) -> bool:
+    """Whether a file may have rows of the broker. Bounds may be cut short, which widens them."""
+    statistics = _statistics(file)
+    if statistics.get("numRecords") == 0:
+        return False
+    least = statistics.get("minValues", {}).get("broker")
+    greatest = statistics.get("maxValues", {}).get("broker")
+    return least is None or greatest is None or least <= broker <= greatest
+
+
+def _said(version: int, info: dict[str, Any]) -> str:
+    text = f"version {version}, {info.get('operation', 'an unknown operation')}"
+    parameters = info.get("operationParameters") or {}
+    predicate = parameters.get("predicate") or parameters.get("version") or parameters.get("mode")
+    if predicate not in (None, "[]"):
+        text += f" ({predicate})"
+    if (engine := info.get("engineInfo")) is not None:
+        text += f" by {engine}"
+    if isinstance(time := info.get("timestamp"), int):
+        text += f" at {datetime.fromtimestamp(time / 1000, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+    return printable(text)[:_SAID_MAX]

@@ -1,0 +1,97 @@
+"""What others may have changed in a table so that reput cannot write it: said in words, with what undoes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql.types import StructField, StructType
+
+_CONSTRAINT = "delta.constraints."
+_MAPPING = "delta.columnMapping.mode"
+_FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
+
+
+def table_name(path: Path) -> str:
+    """The table as SQL names it."""
+    return "delta." + quoted(str(path))
+
+
+def quoted(identifier: str) -> str:
+    """An identifier as SQL quotes it."""
+    return "`" + identifier.replace("`", "``") + "`"
+
+
+def column(field: StructField) -> str:
+    """A column as CREATE TABLE declares it."""
+    return f"{quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+
+
+def added_columns(wanted: StructType, found: StructType) -> list[str]:
+    """Columns that others added and that reput leaves null."""
+    return [column(field) for field in found if field.name not in wanted.fieldNames() and field.nullable]
+
+
+def refusal(
+    path: Path,
+    version: int,
+    wanted: StructType,
+    found: StructType,
+    partitions: Sequence[str],
+    properties: Mapping[str, str],
+) -> str | None:
+    """Why the table cannot be written at `version`, and what undoes it; None where it can.
+
+    `wanted` are the columns that reput writes, `found` the table's. A column that others added may stay if it may be
+    null.
+    """
+    name, alter = table_name(path), f"ALTER TABLE {table_name(path)}"
+    columns = {column(field) for field in found}
+    lacking = [column(field) for field in wanted if column(field) not in columns]
+    others = [column(field) for field in found if column(field) not in {column(field) for field in wanted}]
+    required = [field.name for field in found if field.name not in wanted.fieldNames() and not field.nullable]
+    mapping = properties.get(_MAPPING, "none")
+    if partitions:
+        listed = ", ".join(f"partition column {each}" for each in partitions)
+        return f"{path}: a Delta table with other columns, {listed}; give another path"
+    if lacking:
+        undo = (
+            f"give columns that were renamed their names again ({alter} RENAME COLUMN ...)"
+            if mapping != "none"
+            else f"'RESTORE TABLE {name} TO VERSION AS OF N' with the version before undoes a change, and 'reput "
+            "rebuild --only table' makes the rows again that came since"
+        )
+        return (
+            f"{path}: a Delta table with other columns at version {version}, lacking {lacking}, not wanted {others}; "
+            f"{undo}; for a table that is not reput's give another path"
+        )
+    if required:
+        undo = "; ".join(f"{alter} ALTER COLUMN {quoted(each)} DROP NOT NULL" for each in required)
+        return f"{path}: columns were added that must not be null, not wanted {others}; undo it: {undo}"
+    if mapping != "none":  # files written by column name would read as null
+        undo = f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
+        return f"{path}: columns mapped by {mapping}, which reput does not write; undo it: {undo}"
+    constraints = [key.removeprefix(_CONSTRAINT) for key in properties if key.startswith(_CONSTRAINT)]
+    if constraints:
+        undo = "; ".join(f"{alter} DROP CONSTRAINT {quoted(each)}" for each in constraints)
+        return f"{path}: a constraint on its rows, which reput does not check; undo it: {undo}"
+    return None
+
+
+def said_in_words(path: Path, said: str) -> str:
+    """What Kernel's refusal `said` means."""
+    alter = f"ALTER TABLE {table_name(path)}"
+    if "ppend-only" in said or "appendOnly" in said:
+        undo = f"{alter} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+        return f"the table only takes new rows, and these replace others; allow it: {undo}"
+    if "Change Data Feed" in said or "enableChangeDataFeed" in said:
+        undo = f"{alter} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')"
+        return f"the table keeps a change data feed, which a commit that replaces rows cannot write; undo it: {undo}"
+    if (features := _FEATURES.search(said)) is not None and "nsupported" in said:
+        names = features.group(1).replace("'", "").split(", ")
+        undo = "; ".join(f"{alter} DROP FEATURE {quoted(each.strip())}" for each in names)
+        return f"the table needs {', '.join(names)}, which reput does not write; undo it: {undo}"
+    if "is not found" in said:
+        return "there is no Delta table any more: its directory or its _delta_log is gone; put it back, or start again"
+    return said

@@ -1,0 +1,356 @@
+"""What others do to a message table: noticed, said, and made whole in one commit."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from kept_table import KeptTable, messages
+from pyspark.sql import SparkSession
+from spark.test_tail import run_tail
+from unit.logs import put_bytes
+
+from reput.sinks.durable_file import DurableFiles
+from reput.sinks.quarantine import QuarantinedRange
+from reput.sinks.quarantine_table import QuarantineTable
+from reput.sinks.sink_progress import ProgressFile
+from reput.sinks.table_watch import TableWatch
+from reput.source.errors import CommitLogRewoundError, OutputError, RowsLostError, TransientError
+from reput.streaming.tasks import SerialTasks
+from reput.streaming.verify import StoreVerification
+from reput.streaming.verify_table import verify_table
+
+pytestmark = pytest.mark.spark
+
+
+class DiedError(BaseException):
+    """The process dies."""
+
+
+@pytest.fixture
+def kept(spark: SparkSession, tmp_path: Path) -> KeptTable:
+    kept = KeptTable(spark, tmp_path)
+    kept.fill(kept.open(), (10, 20, 30, 40))  # versions 1 to 4
+    return kept
+
+
+def reput_log(caplog: pytest.LogCaptureFixture) -> list[str]:
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("reput")]
+    caplog.clear()
+    return said
+
+
+def test_restore(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
+    """Refused by a running tail before its next commit, and by the next start; one command makes the table whole."""
+    running = kept.open()
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
+    assert kept.found() == kept.expected(0, 20)
+    said = rf"20 rows of broker 'b' from \[{kept.places[20]}, {kept.places[40]}\) .* gone: version 5, RESTORE"
+    command = rf"'reput rebuild --only table --from {kept.places[20]} --to {kept.places[40]}'"
+    with pytest.raises(RowsLostError, match=said) as refused:
+        kept.fill(running, (50,))
+    assert str(refused.value).count("\n") == 0
+    with pytest.raises(RowsLostError, match=command):
+        kept.open()
+    assert kept.found() == kept.expected(0, 20)
+    kept.repair(start=kept.places[20], end=kept.places[40])
+    assert kept.found() == kept.expected(0, 40)
+    kept.fill(kept.open(), (50,))
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
+    kept.repair()  # finds the range itself, and goes on to the log's end
+    assert kept.found() == kept.expected()
+    kept.open()
+    with caplog.at_level(logging.INFO, "reput"):
+        kept.repair()
+    assert any("are those of the log" in line for line in reput_log(caplog))
+    assert kept.found() == kept.expected()
+
+
+def test_files_removed_by_hand(kept: KeptTable) -> None:
+    """One is gone and one is cut short: told with their names; made again, though nobody can read them."""
+    second = sorted(path for path in kept.path.glob(f"part-{kept.places[30]:020d}-*.parquet"))
+    first = sorted(path for path in kept.path.glob(f"part-{kept.places[10]:020d}-*.parquet"))
+    first[0].unlink()
+    with pytest.raises(RowsLostError, match=rf"{first[0].name} is not there; 'reput rebuild --only table' with"):
+        kept.open()
+    second[0].write_bytes(second[0].read_bytes()[:100])
+    with pytest.raises(RowsLostError, match=r"is not there and 1 more; 'reput rebuild --only table' with"):
+        kept.open()
+    verification = StoreVerification(kept.config(), kept.out, sums=True)
+    verification.run(SerialTasks())
+    part = verify_table(kept.spark, kept.path, "b", verification)
+    assert part.findings.counts == {"file_missing": 2, "row_missing": 20}
+    assert part.advice.startswith(f"'reput rebuild --only table --from 0 --to {kept.places[40]}' with the same")
+    kept.repair()
+    assert kept.found() == kept.expected()
+    kept.open()
+
+
+def test_what_people_delete_stays_away_and_is_said_once(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
+    """By a running tail, and by the next start; a rebuild that was asked for brings it again, and says so."""
+    running = kept.open()
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset IN ({kept.places[3]}, {kept.places[33]})")
+    left = [place for place in kept.expected() if place not in (kept.places[3], kept.places[33])]
+    with caplog.at_level(logging.INFO, "reput"):
+        kept.fill(running, (45,))
+        said = [line for line in reput_log(caplog) if "others changed rows" in line]
+        assert len(said) == 1
+        assert "version 5, DELETE" in said[0]
+        assert "2 rows fewer, 0 more; they stay as they are" in said[0]
+        kept.fill(kept.open(), (50,))
+        kept.spark.sql(f"UPDATE {kept.sql} SET tags = 'x' WHERE physical_offset = {kept.places[4]}")
+        kept.open()
+        assert [line for line in reput_log(caplog) if "UPDATE" in line and "0 rows fewer, 0 more" in line]
+        kept.fill(kept.open(), (60,))
+        assert not [line for line in reput_log(caplog) if "others changed" in line]
+        assert kept.found() == left
+        kept.repair()
+        assert [line for line in reput_log(caplog) if "changed on purpose" in line and "DELETE" in line]
+    assert kept.found() == kept.expected()
+
+
+def test_rows_of_other_brokers_stay(
+    spark: SparkSession, kept: KeptTable, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two brokers, whose rows OPTIMIZE and VACUUM bring into the same files, with a deletion vector and INT96 times."""
+    other = KeptTable(spark, tmp_path, 40, broker="other")
+    other.fill(other.open(), (20, 40))
+    running = kept.open()
+    spark.sql(f"OPTIMIZE {kept.sql}")
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        spark.sql(f"VACUUM {kept.sql} RETAIN 0 HOURS")
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert len(list(kept.path.glob("*.parquet"))) == 1
+    with caplog.at_level(logging.WARNING, "reput"):
+        with mock.patch.object(TableWatch, "_counts", side_effect=AssertionError("counted")):
+            kept.fill(running, (50,))
+            kept.open()
+        assert (kept.open().end_offset, other.open().end_offset) == (kept.places[50], other.places[40])
+        assert not reput_log(caplog)
+        spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        spark.sql(f"DELETE FROM {kept.sql} WHERE broker = 'other' AND physical_offset = {other.places[7]}")
+        spark.sql(f"ALTER TABLE {kept.sql} ADD COLUMNS (note string)")
+        spark.sql(f"INSERT INTO {kept.sql} SELECT * FROM {kept.sql} WHERE broker = 'b' AND physical_offset < 1000")
+        twice = len([place for place in kept.expected() if place < 1000])
+        kept.open()
+        assert [line for line in reput_log(caplog) if f"others added {twice} rows of broker 'b'" in line]
+    before = (
+        spark.read.format("delta").load(str(kept.path)).where("broker = 'other'").toArrow().sort_by("physical_offset")
+    )
+    kept.repair(start=kept.places[5], end=kept.places[12])
+    kept.repair()
+    assert kept.found() == kept.expected()
+    assert other.found() == [place for place in other.expected() if place != other.places[7]]
+    after = (
+        spark.read.format("delta").load(str(kept.path)).where("broker = 'other'").toArrow().sort_by("physical_offset")
+    )
+    assert after == before
+    kept.open()
+    other.open()
+
+
+def test_an_older_copy_of_the_table(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
+    """A backup that was put back goes on where it ends; under a running tail it is refused as something that passes."""
+    shutil.copytree(kept.path, kept.root / "copy")
+    running = kept.open()
+    kept.fill(running, (50,))
+    shutil.rmtree(kept.path)
+    (kept.root / "copy").rename(kept.path)
+    with pytest.raises(TransientError, match="is not the commit that was made"):
+        kept.fill(running, (60,))
+    again = kept.open()
+    assert again.end_offset == kept.places[40]
+    kept.fill(again, (60,))
+    assert kept.found() == kept.expected()
+    copy = (
+        f"CREATE TABLE delta.`{kept.root}/selected` USING DELTA AS SELECT * FROM {kept.sql} WHERE physical_offset > 99"
+    )
+    kept.spark.sql(copy)
+    kept.path = kept.root / "selected"
+    with pytest.raises(OutputError, match=r"58 rows of broker 'b' and no transaction of reput"):
+        kept.open()
+    kept.repair()
+    assert kept.found() == kept.expected()
+    assert kept.open().end_offset == kept.places[60]
+
+
+def test_a_log_that_was_cut(kept: KeptTable) -> None:
+    """The table's rows behind the cut go in the commit that brings the new ones; a crash behind it changes nothing."""
+    kept.write_log([*messages(25), *messages(3, 100)])
+    with pytest.raises(CommitLogRewoundError, match="'reput rebuild --only table'"):
+        kept.open()
+    with (
+        mock.patch.object(ProgressFile, "store", side_effect=ZeroDivisionError("died")),
+        pytest.raises(ZeroDivisionError),
+    ):
+        kept.repair()
+    assert kept.found() == kept.expected()
+    kept.repair()
+    assert kept.history() == ["CREATE TABLE", *["WRITE"] * 5]
+    kept.write_log([*messages(25), *messages(30, 100)])
+    table = kept.open()
+    assert table.end_offset == kept.places[28]
+    kept.fill(table, (55,))
+    assert kept.found() == kept.expected()
+
+
+def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> None:
+    """The table's rows behind the damage stay: they may be all that is left of their messages. --from says it."""
+    last = kept.records[39].physical_offset
+    for segment in sorted((kept.store / "commitlog").iterdir()):
+        if int(segment.name) > last:
+            segment.unlink()
+    kept.places[60] = kept.places[36]
+    put_bytes(kept.store / "commitlog" / f"{last - last % 2000:020d}", kept.places[36] % 2000 + 4, b"\x55")
+    before = kept.found()
+    with pytest.raises(OutputError, match=rf"last record still stands .* '--from {kept.places[36]}' removes"):
+        kept.repair()
+    assert kept.found() == before
+    kept.repair(start=kept.places[36])
+    assert kept.found() == kept.expected(0, 36)
+    assert kept.open().end_offset == kept.places[36]
+
+
+def test_another_store_changes_nothing(kept: KeptTable) -> None:
+    """No record of the log is in the table: its rows are not taken for those of a log that was cut."""
+    kept.write_log(messages(12, 500))
+    before = kept.found()
+    with pytest.raises(OutputError, match="another store, or its log is empty; nothing was changed"):
+        kept.repair()
+    kept.write_log([])
+    (kept.store / "commitlog" / f"{0:020d}").write_bytes(bytes(2000))
+    with pytest.raises(OutputError, match="another store, or its log is empty; nothing was changed"):
+        kept.repair()
+    assert kept.found() == before
+
+
+def test_what_the_log_has_no_more_is_gone_for_good(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
+    """Said with its number; accepted by failOnDataLoss=false, or by the repair of the rest."""
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 0")
+    expired = (kept.store / "commitlog" / f"{0:020d}", kept.store / "commitlog" / f"{2000:020d}")
+    for path in expired:
+        path.unlink()
+    gone = sum(place < 4000 for place in kept.expected(0, 40))
+    assert gone == 38
+    with pytest.raises(
+        RowsLostError, match=r"--from 4000 --to .* makes them again; what is before 4000 is gone for good"
+    ):
+        kept.open("failOnDataLoss=false")
+    with caplog.at_level(logging.WARNING, "reput"):
+        kept.repair()
+        assert [
+            line
+            for line in reput_log(caplog)
+            if f"{gone} rows of broker 'b' from [0, 4000) of the log are gone" in line
+        ]
+    assert kept.found() == [place for place in kept.expected() if place >= 4000]
+    kept.open()
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset < 4000")
+    kept.open()
+
+
+def test_tables_of_earlier_versions(kept: KeptTable) -> None:
+    """Without a ledger the rows are counted once; a RESTORE in the table's log is refused until it was compared."""
+    record = ProgressFile(DurableFiles(kept.out), "messages")
+    progress = record.load()
+    assert progress is not None
+    without = type(progress)(progress.start_offset, progress.end_offset, progress.last_record)
+    record.store(without)
+    kept.fill(kept.open(), (50,))
+    known = record.load()
+    assert known is not None
+    assert known.state["ledger"]["marks"] == [[kept.places[40], 40], [kept.places[50], 50]]
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 3")
+    record.store(type(known)(known.start_offset, known.end_offset, known.last_record))
+    with pytest.raises(RowsLostError, match="took rows away; whether all of broker 'b' are there is not known"):
+        kept.open()
+    kept.repair()
+    assert kept.found() == kept.expected()
+    # The table's log lost the files of its early versions, as it does after a month.
+    for path in sorted((kept.path / "_delta_log").glob("*.json"))[:-1]:
+        path.with_suffix(".old").write_bytes(b"")
+    kept.open()
+
+
+def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before or behind each call that puts something in place: the old rows or the new ones, and then all."""
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
+    old, new = kept.expected(0, 20), kept.expected(0, 40)
+    outcomes = set()
+    for name, module in (("link", "exclusive_commit"), ("replace", "durable_file"), ("fsync", "exclusive_commit")):
+        for is_before in (True, False):
+            system = importlib.import_module(f"reput.sinks.{module}").os
+            real = getattr(system, name)
+
+            def die(*arguments: object, real: Any = real, is_before: bool = is_before) -> None:
+                if not is_before:
+                    real(*arguments)
+                raise DiedError
+
+            with monkeypatch.context() as patch:
+                patch.setattr(system, name, die)
+                with pytest.raises(DiedError):
+                    kept.repair(start=kept.places[20], end=kept.places[40])
+            found = kept.found()
+            assert found in (old, new), (name, is_before)
+            outcomes.add(found == new)
+            if found == new:
+                kept.repair(start=kept.places[20], end=kept.places[40])
+                assert kept.found() == new
+                kept.open()
+                kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
+    assert outcomes == {True, False}
+    kept.repair()
+    assert kept.found() == kept.expected()
+
+
+def test_the_quarantine_table(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What it lost comes back from the output's own lines at the next start; what a DELETE took stays away."""
+    lines = [QuarantinedRange("b", at, 9, "BAD_MAGIC", "f", at, "00", "t", "quarantine") for at in (10, 20, 30, 40)]
+    path = tmp_path / "table-quarantine"
+
+    def opened() -> QuarantineTable:
+        table = QuarantineTable(spark, tmp_path / "table", "b")
+        table.repair(lines)
+        return table
+
+    def found() -> list[int]:
+        rows = spark.read.format("delta").load(str(path)).orderBy("physical_offset").collect()
+        return [row.physical_offset for row in rows]
+
+    opened().write(25, lines[:2])
+    opened().write(45, lines[2:])
+    assert found() == [10, 20, 30, 40]
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 1")
+    with caplog.at_level(logging.WARNING, "reput"):
+        opened()
+        assert [line for line in reput_log(caplog) if "2 ranges were gone (version 3, RESTORE" in line]
+    assert found() == [10, 20, 30, 40]
+    max(path.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns).unlink()
+    opened()
+    assert found() == [10, 20, 30, 40]
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE physical_offset = 20")
+    opened().write(60, lines)
+    assert found() == [10, 30, 40]
+
+
+def test_a_tail_stops_and_a_rebuild_and_a_tail_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    """The commands themselves."""
+    kept = KeptTable(spark, tmp_path)
+    options = ("broker=b", "consumeQueueEnable=false", "messageIndexEnable=false", "tableMaxBytesPerTrigger=1500")
+    run_tail(spark, kept.store, kept.out, *options, table=kept.path)
+    assert kept.found() == kept.expected()
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
+    with pytest.raises(RowsLostError, match="RESTORE"):
+        run_tail(spark, kept.store, kept.out, *options, table=kept.path)
+    kept.write_log([*messages(30), *messages(30, 200)])
+    kept.repair()
+    run_tail(spark, kept.store, kept.out, *options, table=kept.path)
+    assert kept.found() == kept.expected()

@@ -1,0 +1,221 @@
+"""What needs no Spark of how a message table is watched: its log's commits, the rows expected, ranges, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from reput.sinks.delta_files import FileBounds, file_path
+from reput.sinks.row_ledger import MARKS_MAX, RowGap, RowLedger
+from reput.sinks.table_history import TableCommit, commit_digest, commits
+from reput.sinks.table_refusal import added_columns, refusal, said_in_words
+from reput.sinks.table_replace import LogRanges
+from reput.source.errors import SinkError
+
+APP = "reput/b/messages"
+
+
+def file(kind: str, low: str | None = "b", high: str | None = "b", *, rows: int = 3, change: bool = True) -> Any:
+    statistics = {"numRecords": rows, "minValues": {"broker": low}, "maxValues": {"broker": high}}
+    stats = None if low is None else json.dumps(statistics)
+    return {kind: {"path": "x", "dataChange": change, "stats": stats}}
+
+
+def info(operation: str, **more: Any) -> Any:
+    return {"commitInfo": {"operation": operation, "engineInfo": "E", "timestamp": 0, **more}}
+
+
+def commit(*actions: Any) -> TableCommit:
+    return TableCommit.parse(7, "\n".join(map(json.dumps, actions)) + "\n", APP, "b")
+
+
+@pytest.mark.parametrize(
+    ("actions", "end", "rows", "removes", "touches", "wanted"),
+    [
+        ([info("WRITE"), {"txn": {"appId": APP, "version": 90}}, file("add"), file("add", rows=4)], 90, 7, 0, 1, 0),
+        (
+            [info("WRITE"), {"txn": {"appId": "reput/c/messages", "version": 90}}, file("add", "c", "c")],
+            None,
+            3,
+            0,
+            0,
+            0,
+        ),
+        ([info("WRITE"), file("add", "a", "c")], None, 3, 0, 1, 0),
+        ([info("WRITE"), file("add", None)], None, 0, 0, 1, 0),
+        ([info("OPTIMIZE"), file("add", change=False), file("remove", change=False)], None, 0, 0, 0, 0),
+        ([info("RESTORE"), file("remove")], None, 0, 1, 1, 0),
+        ([info("RESTORE"), file("remove", "c", "d")], None, 0, 0, 0, 0),
+        ([info("DELETE"), file("remove", None), file("add")], None, 3, 1, 1, 1),
+        ([info("DELETE"), file("remove", rows=0)], None, 0, 0, 0, 1),
+        ([info("UPDATE"), file("remove"), file("add")], None, 3, 1, 1, 1),
+        ([file("remove", "a", "a\U0010ffff")], None, 0, 0, 0, 0),
+        ([{"metaData": {}}, {"protocol": {}}], None, 0, 0, 0, 0),
+    ],
+)
+def test_what_a_commit_does_to_a_broker(
+    actions: list[Any], end: int | None, rows: int, removes: int, touches: int, wanted: int
+) -> None:
+    found = commit(*actions)
+    assert (found.end_offset, found.rows, found.removes, found.touches, found.is_wanted) == (
+        end,
+        rows,
+        bool(removes),
+        bool(touches),
+        bool(wanted),
+    )
+
+
+def test_a_commit_in_words_is_one_harmless_line() -> None:
+    said = commit(info("DELETE", operationParameters={"predicate": '["(topic = \x1b[2J\n)"]'})).said
+    assert said == 'version 7, DELETE (["(topic = \\x1b[2J\\n)"]) by E at 1970-01-01T00:00:00Z'
+    assert commit(file("add")).said == "version 7, an unknown operation"
+    assert len(commit(info("X" * 999)).said) == 200
+
+
+def test_commits_that_are_gone_or_no_commits_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / f"{1:020d}.json").write_text(json.dumps(info("WRITE")))
+    (tmp_path / f"{2:020d}.json").write_text('{"add": 1')
+    (tmp_path / f"{3:020d}.json").write_text("[1]")
+    (tmp_path / f"{4:020d}.json").write_text(json.dumps({"txn": {}}))
+    found = list(commits(tmp_path, 0, 5, APP, "b"))
+    assert [each if isinstance(each, int) else each.said[:9] for each in found] == [0, "version 1", 2, 3, 4, 5]
+    one = commit_digest(tmp_path, 1)
+    (tmp_path / f"{1:020d}.json").write_text(json.dumps(info("WRITE", isBlindAppend=True)))
+    assert None not in (one, commit_digest(tmp_path, 1))
+    assert one != commit_digest(tmp_path, 1)
+    assert commit_digest(tmp_path, 0) is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), min_size=1, max_size=300), st.integers(0, 2**31))
+def test_the_ledger_finds_the_ranges_that_lost_rows(batches: list[tuple[int, int]], seed: int) -> None:
+    """Against rows kept one by one: sums by range, whatever was thinned out, and no range without a difference."""
+    rng, ledger, rows, end = Random(seed), RowLedger(3, "x", ()), [], 0
+    for size, count in batches:
+        rows += [end] * count
+        end += size
+        ledger = ledger.with_batch(end, count)
+    assert ledger.rows == len(rows)
+    assert len(ledger.places) <= MARKS_MAX
+    assert ledger.places == sorted(set(ledger.places))
+    assert RowLedger.from_state(json.loads(json.dumps(ledger.to_state()))) == ledger
+    lost = [row for row in rows if rng.random() < 0.02]
+    left = list(rows)
+    for row in lost:
+        left.remove(row)
+    gaps = ledger.gaps([sum(row < place for row in left) for place in ledger.places])
+    for gap in gaps:
+        assert gap.missing == sum(gap.start <= row < gap.end for row in lost) > 0
+    assert sum(gap.missing for gap in gaps) == len(lost)
+    middle = end // 2
+    assert ledger.until(middle).places == [place for place in ledger.places if place <= middle]
+
+
+def test_the_ledger_tells_rows_that_are_too_many() -> None:
+    ledger = RowLedger(3, "x", ((100, 5), (200, 9)))
+    assert ledger.gaps([5, 9]) == []
+    assert ledger.gaps([6, 9]) == [RowGap(0, 100, -1), RowGap(100, 200, 1)]
+    assert ledger.counted([6, 9]).marks == ((100, 6), (200, 9))
+    assert ledger.seen_at(4, None) == RowLedger(4, None, ledger.marks)
+
+
+@pytest.mark.parametrize(
+    "state", [{"ledger": 1}, {"ledger": {}}, {"ledger": {"marks": [1], "version": 1, "commit": ""}}]
+)
+def test_a_ledger_that_cannot_be_read(state: dict[str, Any]) -> None:
+    with pytest.raises(SinkError, match="remove the record"):
+        RowLedger.from_state(state)
+    assert RowLedger.from_state({}) is None
+
+
+@given(st.sets(st.integers(0, 60), min_size=2, max_size=12), st.lists(st.integers(-5, 70), min_size=1))
+def test_ranges(ends: set[int], places: list[int]) -> None:
+    cuts = sorted(ends)[: len(ends) // 2 * 2]
+    pairs = list(zip(cuts[::2], cuts[1::2], strict=True))
+    ranges = LogRanges(pairs[::-1])
+    wanted = [any(start <= place < end for start, end in pairs) for place in places]
+    assert ranges.mask(np.array(places, np.int64)).tolist() == wanted
+    assert [ranges.around(place) is not None for place in places] == wanted
+    assert ranges.hull == (cuts[0], cuts[-1])
+    least, greatest = min(places), max(places)
+    assert ranges.overlap(least, greatest) == any(place in range(least, greatest + 1) for place in held(pairs))
+    assert ranges.overlap(None, 3)
+
+
+def held(pairs: Iterable[tuple[int, int]]) -> list[int]:
+    return [place for start, end in pairs for place in range(start, end)]
+
+
+def bounds(low: Any, high: Any, first: Any, last: Any, nulls: Any = 0, rows: int = 2) -> FileBounds:
+    statistics = {
+        "numRecords": rows,
+        "minValues": {"broker": low, "physical_offset": first},
+        "maxValues": {"broker": high, "physical_offset": last},
+        "nullCount": {"broker": nulls},
+    }
+    return FileBounds.of(json.dumps(statistics))
+
+
+def test_what_statistics_say_of_a_file() -> None:
+    assert bounds("b", "b", 5, 9).is_only("b", 5, 10)
+    assert not bounds("b", "b", 5, 9).is_only("b", 5, 9)
+    assert not bounds("b", "b", 5, 9).is_only("b", 6, 10)
+    assert not bounds("a", "b", 5, 9).is_only("b", 0, 99)
+    assert not bounds("b", "b", 5, 9, nulls=1).is_only("b", 0, 99)
+    assert not FileBounds.of(None).is_only("b", 0, 99)
+    assert bounds("a", "c", 5, 9).may_hold("b")
+    assert not bounds("c", "d", 5, 9).may_hold("b")
+    assert bounds("c", "d", 5, 9, nulls=None).may_hold("b")
+    assert not bounds("b", "b", None, None, rows=0).may_hold("b")
+    assert FileBounds.of(None).may_hold("b")
+    assert file_path(Path("/t"), "a%20b/c.parquet") == Path("/t/a b/c.parquet")
+    assert file_path(Path("/t"), "file:/u/a%20b") == Path("/u/a b")
+
+
+WANTED = StructType([StructField("broker", StringType()), StructField("queue_id", IntegerType())])
+
+
+def refused(*fields: StructField, partitions: tuple[str, ...] = (), **properties: str) -> str | None:
+    keys = {key.replace("_", "."): value for key, value in properties.items()}
+    return refusal(Path("/t`x"), 9, WANTED, StructType(list(fields)), partitions, keys)
+
+
+def test_what_others_changed_is_refused_with_what_undoes_it() -> None:
+    both = WANTED.fields
+    assert refused(*both) is None
+    assert refused(*both[::-1], StructField("note", StringType())) is None
+    assert added_columns(WANTED, StructType([*both, StructField("note", StringType())])) == ["`note` string"]
+    assert "DROP CONSTRAINT `c`" in str(refused(*both, delta_constraints_c="x > 0"))
+    assert "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')" in str(
+        refusal(Path("/t`x"), 9, WANTED, WANTED, (), {"delta.columnMapping.mode": "name"})
+    )
+    other = StructType([both[0], StructField("q", IntegerType())])
+    renamed = refusal(Path("/t"), 9, WANTED, other, (), {"delta.columnMapping.mode": "name"})
+    assert "RENAME COLUMN" in str(renamed)
+    widened = str(refused(both[0], StructField("queue_id", LongType())))
+    assert "lacking ['`queue_id` int'], not wanted ['`queue_id` bigint']" in widened
+    assert "'RESTORE TABLE delta.`/t``x` TO VERSION AS OF N'" in widened
+    needed = str(refused(*both, StructField("note", StringType(), nullable=False)))
+    assert "ALTER TABLE delta.`/t``x` ALTER COLUMN `note` DROP NOT NULL" in needed
+    assert "partition column queue_id" in str(refused(*both, partitions=("queue_id",)))
+
+
+def test_kernels_refusals_in_words() -> None:
+    said = (
+        "Unsupported Delta writer features: table `file:/t` requires writer table features [some] which is unsupported"
+    )
+    assert said_in_words(Path("/t"), said) == (
+        "the table needs some, which reput does not write; undo it: ALTER TABLE delta.`/t` DROP FEATURE `some`"
+    )
+    assert "'delta.appendOnly' = 'false'" in said_in_words(Path("/t"), "Cannot modify append-only table. Table x")
+    assert "there is no Delta table any more" in said_in_words(Path("/t"), "Delta table at path `/t` is not found.")
+    assert said_in_words(Path("/t"), "something else") == "something else"
