@@ -145,7 +145,7 @@ class MessageTable:
         """The version of the broker's last transaction, where its rows should end; None before the first."""
         return self._delta.last_transaction_version(self._app_id)
 
-    def last_record(self) -> RecordFingerprint | None:
+    def record_of_last_row(self) -> RecordFingerprint | None:
         """The broker's last record that has a row."""
         return None if self.committed is None else self._last_row(self.committed)
 

@@ -99,7 +99,7 @@ class TableRepair:
     def _check_cut(self, limit: int) -> None:
         """Raise OutputError when the table's last record still stands in the log: what is before it may be damaged."""
         with reading_what_is_there(self._spark):
-            known = self._table.last_record()
+            known = self._table.record_of_last_row()
         file = None if known is None else self._log.queue().find(known.offset)
         if known is None or file is None or known.offset + known.size > file.end:
             return
