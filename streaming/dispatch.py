@@ -72,7 +72,7 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
         try:
             return ranges.mapInArrow(task, ddl).toArrow()
         except Exception as error:
-            if pause is None or remote_error(error) is not None or has_jvm_died(within_s=pause):
+            if pause is None or has_jvm_died(within_s=pause) or remote_error(error) is not None:
                 raise
             _log.warning("a Spark job failed and is run again in %.1f s: %s", pause, first_line(error))
             time.sleep(pause)

@@ -69,8 +69,8 @@ def failure_of(error: BaseException) -> ReputError:
     """The error of reput's tree that tells `error` in one line; one of the tree is told as it is."""
     if isinstance(error, ReputError):
         return error
-    text = str(error)
-    if (remote := remote_error(error)) is not None:
+    text = _text(error)
+    if (remote := _remote(text)) is not None:
         return _named(*remote)
     if has_jvm_died(within_s=_JVM_ENDS_WITHIN_S) or isinstance(error, Py4JNetworkError):
         return _jvm_death()
@@ -94,11 +94,11 @@ def is_passing(error: BaseException) -> bool:
     """Whether the reason may be gone at the next try."""
     if isinstance(error, ReputError):
         return error.exit_code == errors.TRY_AGAIN
-    if remote_error(error) is not None:
+    text = _text(error)
+    if _remote(text) is not None:
         return False
     if isinstance(error, OSError) and error.errno in _PASSING_ERRNOS:
         return True
-    text = str(error)
     no_room = (os.strerror(number) in text for number in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE))
     return (
         isinstance(error, Py4JNetworkError | MemoryError)
@@ -109,7 +109,7 @@ def is_passing(error: BaseException) -> bool:
 
 def first_line(error: BaseException) -> str:
     """What `error` says, without the traces around it: the innermost cause that its text names."""
-    text = str(error)
+    text = _text(error)
     for pattern in (_PYTHON_ERROR, _JAVA_CAUSE):
         found = [match for match in pattern.findall(text) if not match[0].endswith("Py4JException")]
         if found and (pattern is _JAVA_CAUSE or _PYTHON_TRACE in text):
@@ -119,6 +119,18 @@ def first_line(error: BaseException) -> str:
         return one_line(stream[1])
     lines = [line for line in text.splitlines() if line.strip()]
     return one_line(lines[0]) if lines else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    """What `error` says; pyspark's own errors ask the JVM first, and it may be gone."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  whatever asking it leads to
+        return f"{getattr(error, '_desc', '')}\n\nJVM stacktrace:\n{getattr(error, '_stackTrace', '')}"
+
+
+def _remote(text: str) -> tuple[str, str] | None:
+    return remote_error(ReputError(text))
 
 
 def one_line(text: str) -> str:

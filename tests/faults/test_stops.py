@@ -65,8 +65,16 @@ def nothing_is_left(root: Path, temporary: Path) -> None:
     assert list((root / "here").iterdir()) == []
 
 
-@pytest.mark.parametrize("group", [False, True])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "group"),
+    [
+        (signal.SIGINT, True),
+        (signal.SIGTERM, False),
+        *(pytest.param(signal.SIGHUP, group, marks=pytest.mark.slow) for group in (False, True)),
+        pytest.param(signal.SIGINT, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stop_while_it_starts(number: signal.Signals, group: bool, root: Path, temporary: Path) -> None:
     """At once, and without a word; Java was being started."""
     with CommitLogWriter(root / "store" / "commitlog", 4096) as writer:

@@ -14,6 +14,7 @@ import pytest
 import typer
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.captured import CapturedException
 from typer.testing import CliRunner
 
 from reput.source.errors import DataLossError, OptionError, OutputError, StoreLockedError, TransientError
@@ -93,6 +94,20 @@ def test_one_line_and_a_code(
     kept = list(tmp_path.iterdir())
     assert len(kept) == (code == 70)
     assert all(str(path) in said and type(error).__name__ in path.read_text() for path in kept)
+
+
+def test_an_error_of_a_jvm_that_is_gone() -> None:
+    """Pyspark asks the JVM how to show an error: without one, what the error holds is told all the same."""
+
+    class Broken(CapturedException):
+        def __init__(self) -> None:
+            self._desc, self._stackTrace = "[STREAM_FAILED] terminated with exception: full", "\tat a.B"
+
+        def __str__(self) -> str:
+            raise AssertionError  # what it does without a JVM
+
+    error = Broken()
+    assert str(failure_of(error)) == "Spark failed: full"
 
 
 def test_a_task_of_spark_keeps_the_class_of_its_error() -> None:
