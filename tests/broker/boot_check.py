@@ -98,11 +98,18 @@ class BootReport:
     )
 
 
-def boot_check(rocketmq: RocketMQ, home: Path, output: Path, work: Path, queries_max: int | None = None) -> BootReport:
+def boot_check(
+    rocketmq: RocketMQ,
+    home: Path,
+    output: Path,
+    work: Path,
+    queries_max: int | None = None,
+    abort: bytes | None = None,
+) -> BootReport:
     """Boot on `home`'s log (`broker.conf`, `store/`) with the derived files of `output`, ask everything, stop.
 
     `queries_max` is how many keys and unique keys are asked for, each; None asks for all. `work` is a new directory;
-    nothing is written elsewhere.
+    nothing is written elsewhere. `abort` is what the broker finds in its file `abort`, None without one.
     """
     began = time.monotonic()
     conf = javaproperties.loads((home / "broker.conf").read_text(encoding="ascii"))
@@ -111,6 +118,8 @@ def boot_check(rocketmq: RocketMQ, home: Path, output: Path, work: Path, queries
     store = work / "store"
     copy_store(home / "store", output, store)
     keep_the_log(store, contents)
+    if abort is not None:
+        (store / "abort").write_bytes(abort)
     before = digests(store)
     report.files = len(before)
     with rocketmq.name_server(work / "namesrv") as name_server:
