@@ -105,7 +105,7 @@ class Judge:
 
     # --- queues and index --------------------------------------------------------------------------------
 
-    def _model_records(self, offsets: set[int]) -> list[ModelRecord]:
+    def model_records(self, offsets: set[int]) -> list[ModelRecord]:
         """The records at these places as the model takes them."""
         chosen = []
         segments: dict[int, bytes] = {}
@@ -128,7 +128,7 @@ class Judge:
                 if size not in {0, 0x7FFFFFFF}:
                     found.append(int.from_bytes(data[at : at + 8], "big"))
         there = self._account(QUEUES, {record.offset for record in records if record.is_queued}, found, verdict, said)
-        model = consume_queue_files(self._model_records(there), settings_of(self.release))
+        model = consume_queue_files(self.model_records(there), settings_of(self.release))
         expected = {
             f"{topic}/{queue_id}/{offset:020d}": data
             for (topic, queue_id), queue in model.items()
@@ -143,7 +143,7 @@ class Judge:
         places = index_places(files.values())
         offsets = {record.offset for record in records}
         there = {o for o in offsets if o in places or not any(a <= o < b for a, b in lost)}
-        contents = index_file_contents(self._model_records(there), settings_of(self.release))
+        contents = index_file_contents(self.model_records(there), settings_of(self.release))
         expected = {str(number): data for number, data in enumerate(contents)}
         found = {str(number): files[name] for number, name in enumerate(sorted(files))}
         self._compare(INDEX, expected, found, verdict)

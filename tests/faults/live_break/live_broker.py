@@ -62,6 +62,30 @@ class Tear:
     end: int
 
 
+def tear_segment(segment: Path, rng: Random, shape: str) -> Tear:
+    """Damage the end of a log as a power failure may: some of its last records have not reached the disk.
+
+    ``border``, ``header`` and ``body`` say where in a record the zeros begin; of a ``page``, one page has not reached
+    the disk and what stands behind it has. The first record is always damaged where a broker looks.
+    """
+    data, places = segment.read_bytes(), list(record_places(segment))
+    end = sum(places[-1])
+    at, _ = places[-rng.randint(1, min(RECORDS_TORN_MAX, len(places)))]
+    body_size = struct.unpack_from(">i", data, at + _BODY_SIZE_AT)[0]
+    begin = {
+        "border": at,
+        "header": at + rng.randint(4, _BODY_SIZE_AT - 1),
+        "body": at + _BODY_AT + rng.randrange(max(1, body_size // 2)),
+        "page": at,
+    }[shape]
+    stop = end if shape != "page" else min(end, begin + HEADER_BYTES + -(begin + HEADER_BYTES) % PAGE_BYTES)
+    assert any(data[begin : min(stop, at + _BODY_AT + body_size)]), f"nothing was torn at {begin} of {segment}"
+    with segment.open("r+b") as file:
+        file.seek(begin)
+        file.write(bytes(stop - begin))
+    return Tear(shape, int(segment.name) + at, int(segment.name) + end)
+
+
 class LiveBroker:
     """Name server, broker and load; `archive` is a store that has every segment there ever was.
 
@@ -187,28 +211,9 @@ class LiveBroker:
         self._start_broker()
 
     def tear(self, rng: Random, shape: str) -> Tear:
-        """Damage the end of a killed broker's log as a power failure may: some last records have not reached the disk.
-
-        ``border``, ``header`` and ``body`` say where in a record the zeros begin; of a ``page``, one page has not
-        reached the disk and what stands behind it has.
-        """
+        """Damage the end of the killed broker's log; see `tear_segment`."""
         segment = next(segment for segment in reversed(self.segments) if next(record_places(segment), None))
-        data, places = bytearray(segment.read_bytes()), list(record_places(segment))
-        end = sum(places[-1])
-        at, _ = places[-rng.randint(1, min(RECORDS_TORN_MAX, len(places)))]
-        body_size = struct.unpack_from(">i", data, at + _BODY_SIZE_AT)[0]
-        begin = {
-            "border": at,
-            "header": at + rng.randint(4, _BODY_SIZE_AT - 1),
-            "body": at + _BODY_AT + rng.randrange(max(1, body_size // 2)),
-            "page": at,
-        }[shape]
-        stop = end if shape != "page" else min(end, begin + HEADER_BYTES + -(begin + HEADER_BYTES) % PAGE_BYTES)
-        assert any(data[begin : min(stop, at + _BODY_AT + body_size)]), f"nothing was torn at {begin} of {segment}"
-        with segment.open("r+b") as file:
-            file.seek(begin)
-            file.write(bytes(stop - begin))
-        return Tear(shape, int(segment.name) + at, int(segment.name) + end)
+        return tear_segment(segment, rng, shape)
 
     def wait_until_it_deletes(self) -> None:
         """Until the broker's first minute is over."""
