@@ -25,4 +25,4 @@ def test_every_promise_is_kept(release: Callable[[str], RocketMQ], tmp_path: Pat
         report = run.run(SHORT)
     assert report.wrong == [], report.table()
     assert report.verdict.rows == report.verdict.messages > 0
-    proof("G16 events around a live tail", len(SHORT))
+    proof("G15 events around a live tail", len(SHORT))
