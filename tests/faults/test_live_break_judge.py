@@ -50,7 +50,7 @@ def write_output(root: Path, release: str) -> Judge:
     write_log(root / "archive")
     judge = Judge(root / "archive", paths, release, {})
     records = list(read_records(root / "archive", {}))
-    chosen = judge.model_records({record.offset for record in records})
+    chosen = list(judge.model_records({record.offset for record in records}))
     for (topic, queue_id), files in consume_queue_files(chosen, settings_of(release)).items():
         directory = paths.output / "consumequeue" / topic / str(queue_id)
         directory.mkdir(parents=True)
@@ -175,7 +175,6 @@ def test_what_expired_unread_must_be_told(tmp_path: Path) -> None:
     rows = rows_of(judge)
     begin, end = rows[100]["physical_offset"], rows[110]["physical_offset"]
     write_table(judge.paths.table, rows[:100] + rows[110:])
-    assert judge.judge("")
     assert judge.judge("").wrong == [f"messages: 10 missing, the first at {begin}"]
     judge.lost["messages"] = [(begin, end)]
     assert judge.judge("").wrong == [f"messages: what expired before {end} was passed over without a word"]

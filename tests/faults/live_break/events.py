@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
@@ -91,16 +91,19 @@ def kill_jvm(scene: Scene, rng: Random) -> Expect:
 
 def kill_daemon(scene: Scene, rng: Random) -> Expect:
     """The parent of the workers."""
-    return _kill_one_of(daemons(scene.tail.processes()), rng)
+    return _kill_one_of(scene, daemons, rng)
 
 
 def kill_worker(scene: Scene, rng: Random) -> Expect:
     """As the system does when memory is short."""
-    return _kill_one_of(workers(scene.tail.processes()), rng)
+    return _kill_one_of(scene, workers, rng)
 
 
-def _kill_one_of(processes: list[Process], rng: Random) -> Expect:
-    assert processes, "a tail without Python workers"
+def _kill_one_of(scene: Scene, role: Callable[[Sequence[Process]], list[Process]], rng: Random) -> Expect:
+    deadline = time.monotonic() + BEGUN_SECONDS
+    while not (processes := role(scene.tail.processes())):
+        assert time.monotonic() < deadline, f"a tail without {role.__name__}"
+        time.sleep(0.1)
     send([rng.choice(processes)], signal.SIGKILL)
     return expect(TRY_AGAIN, ends=None)
 

@@ -7,8 +7,9 @@ files are compared with the model's byte for byte, the table is read from its tr
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,19 +106,17 @@ class Judge:
 
     # --- queues and index --------------------------------------------------------------------------------
 
-    def model_records(self, offsets: set[int]) -> list[ModelRecord]:
-        """The records at these places as the model takes them."""
-        chosen = []
-        segments: dict[int, bytes] = {}
-        for path in sorted((self.archive / "commitlog").iterdir()):
-            segments[int(path.name)] = path.read_bytes()
-        size = len(next(iter(segments.values())))
-        for offset in sorted(offsets):
-            data, at = segments[offset - offset % size], offset % size
-            record = data[at : at + int.from_bytes(data[at : at + 4], "big")]
-            _, message = parse_record(record)
-            chosen.append((offset, message, len(record)))
-        return chosen
+    def model_records(self, offsets: set[int]) -> Iterator[ModelRecord]:
+        """The records at these places, in order, as the model takes them."""
+        segments = [(int(path.name), path) for path in sorted((self.archive / "commitlog").iterdir())]
+        wanted = sorted(offsets)
+        for number, (first, path) in enumerate(segments):
+            behind = segments[number + 1][0] if number + 1 < len(segments) else first + path.stat().st_size
+            data = path.read_bytes()
+            for offset in wanted[bisect_left(wanted, first) : bisect_left(wanted, behind)]:
+                at = offset - first
+                record = data[at : at + int.from_bytes(data[at : at + 4], "big")]
+                yield offset, parse_record(record)[1], len(record)
 
     def _judge_queues(self, records: Sequence[Record], verdict: Verdict, said: str) -> None:
         files = files_below(self.paths.output / "consumequeue")

@@ -120,6 +120,9 @@ class LiveBreak:
 
     def _happen(self, outcome: Outcome, rng: Random) -> None:
         """One event, up to the moment when the tail has all that was in the log when the fault was over."""
+        if not self.tail.running:
+            outcome.complain("the tail had ended before anything happened")
+            self._settle(outcome, Expect(frozenset(), ends=False))
         expected = EVENTS[outcome.kind](self, rng)
         for sink, stretch in expected.lost.items():
             self._lost[sink].append(stretch)
