@@ -37,7 +37,7 @@ break: $(PREPARED)  ## a live broker and its tail, broken 100 times: an hour; BR
 	PYTHONPATH=tests $(BIN)/python -m faults.live_break --work .work/break $(BREAK)
 
 pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: half an hour; PYTHONS="3.12 3.13"
-	PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
+	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
 	$(BIN)/ruff check .

@@ -174,17 +174,16 @@ class Trial:
         rows = self.reput("sql", *table, "--format", "csv", count)
         if rows is not None:
             self.expect("sql", [str(sample.messages)] * 2, rows.split()[-1].split(","))
-        left = sorted(path.name for path in (self.work / "cwd").iterdir())
-        if left:
-            self.failures["sql"].append(f"left in the current directory: {', '.join(left)}")
 
     def reput(self, command: str, *words: str) -> str | None:
         """Run the command line of this Python's environment, with every warning shown."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        program = str(self.python.with_name("reput"))
-        return self.step(
-            command, [program, command, *words], COMMAND_SECONDS, {**environment, "PYTHONWARNINGS": "default"}
-        )
+        environment["PYTHONWARNINGS"] = "default"
+        said = self.step(command, [str(self.python.with_name("reput")), command, *words], COMMAND_SECONDS, environment)
+        for path in (self.work / "cwd").iterdir():
+            self.failures[command].append(f"left in the current directory: {path.name}")
+            path.rename(self.work / f"{command}-{path.name}")
+        return said
 
     def compare(self, command: str, sample: Sample) -> None:
         """Queues and index of an output with the broker's, byte for byte."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from broker.rocketmq import RocketMQ
 from faults.live_break.disk import Disk, run
-from faults.live_break.events import DONE, EVENTS, PERSON, TRY_AGAIN, Expect
+from faults.live_break.events import DONE, EVENTS, PERSON, SIGNALS, TRY_AGAIN, Expect
 from faults.live_break.judge import Judge, Stretch, Verdict
 from faults.live_break.live_broker import LiveBroker
 from faults.live_break.processes import end_all, survivors
@@ -75,6 +75,10 @@ class LiveBreak:
 
     def __enter__(self) -> Self:
         """Start broker, load and tail, and wait until the tail follows."""
+        for number in SIGNALS:
+            # A shell ignores some of them for what it runs in the background, and children inherit that.
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         with self._cleanup:
             self._cleanup.callback(self._keep_disks)
             self._cleanup.callback(end_all, self.paths.mark)
