@@ -26,7 +26,6 @@ COMMAND_SECONDS = 600.0
 _UGLY = re.compile(r"Traceback \(most recent|^\s+at [\w.$/]+\(|at org\.apache|Exception in thread|\w+Warning: |Py4J")
 _SAID = "reput: "
 _WAY_OUT = re.compile(r"\breput (?P<command>recover|rebuild)\b(?P<words>[^;`']*)")
-_VALUED = {"--only", "--from", "--to", "--topic", "--queue-id", "--option", "-o"}
 _PATHS = {"--store", "--output", "--table", "--broker-conf"}
 _FLAGS = {"--yes"}
 
@@ -103,7 +102,7 @@ def way_out(line: str, paths: Paths) -> list[str] | None:
         elif word in _PATHS and given:
             is_table |= word == "--table"
             given.pop(0)
-        elif word in _VALUED and given:
+        elif word.startswith("-") and given:
             is_table |= given[0] == "table"
             words += [word, given.pop(0)]
         else:
