@@ -32,6 +32,9 @@ class Disk:
         root.mkdir(parents=True)
         words = ("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(root))
         self.is_mounted = os.geteuid() == 0 and run(*words)
+        if self.is_mounted:
+            # What is mounted here later is seen by processes with mounts of their own, too.
+            assert run("mount", "--make-shared", str(root)), f"{root} cannot be shared"
 
     @property
     def _filler(self) -> Path:
@@ -40,7 +43,7 @@ class Disk:
     def fill(self) -> None:
         """Leave no byte free."""
         if not self.is_mounted:
-            self._limit(0)
+            self._limit_growth(is_limited=True)
             return
         with self._filler.open("wb", buffering=0) as file:
             for size in (1 << 20, 4096, 1):
@@ -53,12 +56,13 @@ class Disk:
         if self.is_mounted:
             self._filler.unlink()
         else:
-            self._limit(resource.RLIM_INFINITY)
+            self._limit_growth(is_limited=False)
 
-    def _limit(self, size: int) -> None:
+    def _limit_growth(self, *, is_limited: bool) -> None:
         for process in marked(self._mark):
             with suppress(ProcessLookupError):
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+                _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0 if is_limited else hard, hard))
 
     def make_read_only(self) -> None:
         """Refuse every change to files that are opened from now on."""

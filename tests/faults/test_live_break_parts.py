@@ -1,10 +1,14 @@
-"""The live break test's own parts can fail: its judge, its tears, and how it reads what reput says."""
+"""The live break test's own parts: its judge, its tears, its disks, and how it reads what reput says."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,9 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from broker.log_contents import read_records
+from faults.live_break.disk import Disk
 from faults.live_break.events import EVENTS, choose
 from faults.live_break.judge import Judge, settings_of
 from faults.live_break.live_broker import TEARS, record_places, tear_segment
+from faults.live_break.processes import MARK, survivors
 from faults.live_break.tail import Paths, ugly_lines, way_out
 from model import consume_queue_files, index_file_contents
 from record_writer import CommitLogWriter, Message
@@ -231,3 +237,82 @@ def test_the_seed_decides() -> None:
     """The same events in the same order for one seed, all kinds in a long run."""
     assert choose(1, 100) == choose(1, 100) != choose(2, 100)
     assert set(choose(3, len(EVENTS))) == set(EVENTS)
+
+
+# --- disks -----------------------------------------------------------------------------------------------
+
+# Appends a byte to a file for each line it is told, and says "done" or the error's number.
+APPENDER = """
+import sys
+for line in sys.stdin:
+    try:
+        with open(sys.argv[1] + line.strip(), "ab", buffering=0) as file:
+            file.write(b"x" * 5000)
+        print("done", flush=True)
+    except OSError as error:
+        print(error.errno, flush=True)
+"""
+
+
+@contextmanager
+def appender(disk: Disk, mark: str, *wrapper: str) -> Iterator[Callable[[str], str]]:
+    """A process of the run that writes to the disk when it is told the name of a file."""
+    with subprocess.Popen(
+        [*wrapper, sys.executable, "-c", APPENDER, f"{disk.root}/"],
+        env={**os.environ, MARK: mark},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        to, answers = process.stdin, process.stdout
+
+        def append(name: str) -> str:
+            to.write(f"{name}\n")
+            to.flush()
+            return answers.readline().strip()
+
+        try:
+            yield append
+        finally:
+            to.close()
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_a_disk_is_full_for_a_while(is_root: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its own where root can mount one; else no file of a process of the run can grow."""
+    if is_root and os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    monkeypatch.setattr("os.geteuid", lambda: 0 if is_root else 1000)
+    disk = Disk(tmp_path / "disk", str(tmp_path))
+    if is_root and not disk.is_mounted:
+        pytest.skip("no mounts here")
+    try:
+        with appender(disk, str(tmp_path)) as append:
+            assert append("a") == "done"
+            disk.fill()
+            assert append("b") in {"28", "27"}  # ENOSPC, EFBIG
+            disk.free()
+            assert append("b") == "done"
+            assert len(survivors(str(tmp_path), 0)) == 1
+        assert survivors(str(tmp_path), 5) == []
+    finally:
+        disk.end()
+
+
+def test_a_disk_is_read_only_for_a_while(tmp_path: Path) -> None:
+    """Though a file on it is open for writing, and for a process that has mounts of its own."""
+    own_mounts = ("unshare", "--mount", "--propagation", "slave") if os.geteuid() == 0 else ()
+    disk = Disk(tmp_path / "disk", str(tmp_path))
+    if os.geteuid() == 0 and not disk.is_mounted:
+        pytest.skip("root can write everywhere, and there are no mounts here")
+    try:
+        with (disk.root / "open").open("wb") as file, appender(disk, str(tmp_path), *own_mounts) as append:
+            file.write(b"x")
+            disk.make_read_only()
+            assert append("new") in {"30", "13"}  # EROFS, EACCES
+            disk.make_writable()
+            assert append("new") == "done"
+    finally:
+        disk.end()
