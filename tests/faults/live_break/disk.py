@@ -40,6 +40,10 @@ class Disk:
     def _filler(self) -> Path:
         return self.root / "filler"
 
+    @property
+    def _beside(self) -> Path:
+        return self.root.with_name(f"{self.root.name}-read-only")
+
     def fill(self) -> None:
         """Leave no byte free."""
         if not self.is_mounted:
@@ -70,10 +74,18 @@ class Disk:
         if not self.is_mounted:
             self._chmod(0o555)
             return
-        # Over itself: a file system with files open for writing cannot be made read-only.
-        root = str(self.root)
-        assert run("mount", "--bind", root, root), f"{root} cannot be mounted once more"
-        assert run("mount", "-o", "remount,bind,ro", root), f"{root} cannot be made read-only"
+        # A file system with files open for writing cannot be made read-only, but be covered by itself. It is made
+        # read-only beside it first: what processes with mounts of their own get to see is the mount as it is made.
+        root, beside = str(self.root), str(self._beside)
+        self._beside.mkdir(exist_ok=True)
+        for words in (
+            ("mount", "--bind", root, beside),
+            ("mount", "--make-private", beside),
+            ("mount", "-o", "remount,bind,ro", beside),
+            ("mount", "--bind", beside, root),
+            ("umount", beside),
+        ):
+            assert run(*words), f"{root} cannot be made read-only: {' '.join(words)} failed"
 
     def make_writable(self) -> None:
         """Take it back."""
