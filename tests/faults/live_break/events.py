@@ -54,7 +54,10 @@ class Scene(Protocol):
     paths: Paths
     broker: LiveBroker
     disks: dict[str, Disk]
-    tail: Tail
+
+    @property
+    def tail(self) -> Tail:
+        """The newest run of the tail."""
 
     def start_tail(self) -> None:
         """Start another run of the tail; the one before has ended."""

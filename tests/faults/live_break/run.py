@@ -67,7 +67,7 @@ class LiveBreak:
             self.disks["table"].root / "messages",
             has_own_tmp=self._can_have_own_tmp(),
         )
-        self.tail: Tail
+        self._tail: Tail | None = None
 
     def _can_have_own_tmp(self) -> bool:
         is_below = Path("/tmp") in self.work.parents
@@ -81,6 +81,7 @@ class LiveBreak:
                 signal.signal(number, signal.SIG_DFL)
         with self._cleanup:
             self._cleanup.callback(self._keep_disks)
+            self._cleanup.callback(self._close_tail)
             self._cleanup.callback(end_all, self.paths.mark)
             self._cleanup.callback(self.broker.end)
             for directory in (self.paths.cwd, self.paths.tmp):
@@ -88,7 +89,8 @@ class LiveBreak:
             self.broker.start()
             self.broker.copy_conf(self.paths.broker_conf)
             self.start_tail()
-            self._settle(Outcome("first start"), Expect(frozenset(), ends=False))
+            self.report.outcomes.append(Outcome("first start"))
+            self._settle(self.report.outcomes[-1], Expect(frozenset(), ends=False))
             self._cleanup = self._cleanup.pop_all()
         return self
 
@@ -105,8 +107,19 @@ class LiveBreak:
             disk.end()
 
     def start_tail(self) -> None:
-        """Start a run of `reput tail`."""
-        self.tail = Tail(self.paths, self._log, OPTIONS)
+        """Start another run of `reput tail`."""
+        self._close_tail()
+        self._tail = Tail(self.paths, self._log, OPTIONS)
+
+    def _close_tail(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+
+    @property
+    def tail(self) -> Tail:
+        """The newest run of the tail."""
+        assert self._tail is not None, "no tail was started"
+        return self._tail
 
     # --- events ------------------------------------------------------------------------------------------
 

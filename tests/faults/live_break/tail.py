@@ -230,6 +230,14 @@ class Tail:
             time.sleep(POLL_SECONDS)
         return True
 
+    def close(self) -> None:
+        """End whatever is left of the driver and let its words go to the log."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(2)
+        if self._process.stdout is not None and not self._reader.is_alive():
+            self._process.stdout.close()
+
     def kill_group(self) -> None:
         """SIGKILL to all of it at once."""
         self.signal_group(signal.SIGKILL)
