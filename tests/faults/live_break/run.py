@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 END_SECONDS = 60.0
 GOING_SECONDS = 240.0
 ALL_GONE_SECONDS = 20.0
-STARTS_MAX = 8
+STARTS_MAX = 10
+REPAIRS_MAX = 3
 RESTS = ("hsperfdata_",)  # Java's own folder, empty when no JVM runs
 OPTIONS = ("failOnDataLoss=false", "tableTriggerMs=1000", "sparkDriverMemory=600m")
 
@@ -210,17 +211,27 @@ class LiveBreak:
             outcome.complain(f"exit code {done.code}, and no command to run in: {done.last_line[:500]}")
             if outcome.codes.count(PERSON) == 1:
                 return  # a start may help all the same
-        else:
-            outcome.ways.append(words[0])
-            repaired = run_reput(self.paths, self._log, *words)
-            outcome.look_at(repaired.said)
-            if repaired.code == DONE:
-                if outcome.ways.count(words[0]) < STARTS_MAX // 2:
-                    return
-                outcome.complain(f"reput {words[0]} did not help, again and again")
-            else:
-                outcome.complain(f"reput {' '.join(words)} ended with {repaired.code}: {repaired.last_line[:300]}")
+        elif self._repair(words, outcome):
+            return
         self._begin_again()
+
+    def _repair(self, words: list[str], outcome: Outcome) -> bool:
+        """Run the command that a line named, and what that command asks for in turn; whether it ended well."""
+        for _ in range(REPAIRS_MAX):
+            outcome.ways.append(words[0])
+            done = run_reput(self.paths, self._log, *words)
+            outcome.look_at(done.said)
+            if done.code == DONE:
+                if outcome.ways.count(words[0]) <= REPAIRS_MAX:
+                    return True
+                outcome.complain(f"reput {words[0]} did not help, again and again")
+                return False
+            following = words if done.code == TRY_AGAIN else way_out(done.last_line, self.paths)
+            if following is None:
+                break
+            words = following
+        outcome.complain(f"reput {' '.join(words)} ended with {done.code}: {done.last_line[:300]}")
+        return False
 
     def _begin_again(self) -> None:
         """The last resort: what was made is put aside, and everything is made from the log as it is."""
