@@ -14,9 +14,13 @@ IN_MEMORY := $(if $(ROOMY),TMPDIR=$(ROOMY))
 SIDE_BY_SIDE := -n 2 --dist loadfile
 PLOTS = $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[bench]'
 BENCH = PYTHONPATH=tests $(BIN)/python -m benchmarks
+# Arguments of the live break test: --release, --events, --seed, --only, --rate.
+BREAK ?= --release 4.9.3 --events 100 --seed 1
+# Arguments of `make pythons`: interpreters or versions; all that are supported and found without any.
+PYTHONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint format clean bench bench-all bench-scale bench-latency
+.PHONY: help demo test test-fast break pythons lint format clean bench bench-all bench-scale bench-latency
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -28,6 +32,12 @@ test: $(PREPARED)  ## all tests but the slow ones, a real broker's among them
 
 test-fast: $(READY)  ## the tests without Spark and without a broker: a few minutes
 	$(IN_MEMORY) $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/unit tests/faults -m "not slow and not broker and not spark"
+
+break: $(PREPARED)  ## a live broker and its tail, broken 100 times: an hour; BREAK="--release 5.5.0 --seed 2"
+	PYTHONPATH=tests $(BIN)/python -m faults.live_break --work .work/break $(BREAK)
+
+pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: half an hour; PYTHONS="3.12 3.13"
+	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
 	$(BIN)/ruff check .

@@ -33,6 +33,8 @@ class Settings:
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    index_tags: bool = False
+    """Whether tags are keys of their own, as 5.4.0 and later have it."""
 
     @property
     def consume_queue_file_bytes(self) -> int:
@@ -158,11 +160,12 @@ def tags_code(message: Message, settings: Settings) -> int:
     return java_hash(properties.get("TAGS", ""))
 
 
-def index_keys(message: Message) -> list[str]:
+def index_keys(message: Message, *, with_tags: bool = False) -> list[str]:
     """What the index holds of a message, in the broker's order."""
     properties = parse_properties(message.properties_bytes)
     keys = [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []
     keys += [key for key in properties.get("KEYS", "").split(" ") if key]
+    keys += [f"T#{properties['TAGS']}"] if with_tags and "TAGS" in properties else []
     return [f"{message.topic}#{key}" for key in keys]
 
 
@@ -317,7 +320,7 @@ class IndexService:
         index_file = self._last_file()
         if physical_offset < index_file.end_phy_offset or message.sys_flag & 0xC == ROLLBACK:
             return
-        for key in index_keys(message):
+        for key in index_keys(message, with_tags=self.settings.index_tags):
             while not index_file.put_key(key, physical_offset, message.store_timestamp):
                 index_file = self._last_file()
 

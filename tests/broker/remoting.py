@@ -1,4 +1,4 @@
-"""As much of RocketMQ's remoting protocol as it takes to ask a name server which brokers it knows."""
+"""As much of RocketMQ's remoting protocol as it takes to ask for brokers, and to change the settings of one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import struct
 
 from broker.java_process import LOOPBACK
 
-GET_BROKER_CLUSTER_INFO = 106  # RequestCode
+UPDATE_BROKER_CONFIG = 25  # RequestCode
+GET_BROKER_CLUSTER_INFO = 106
 TIMEOUT_S = 5
 FRAME_BYTES_MAX = 16 << 20
 
@@ -23,8 +24,23 @@ def knows_broker(name_server_port: int, broker_address: str) -> bool:
     return f'"{broker_address}"'.encode() in answer
 
 
-def _ask(port: int, code: int) -> bytes:
-    """Send one request without body; return the answer's header and body.
+def update_broker_config(port: int, name: str, value: object) -> None:
+    """Change one setting of a running broker, as ``mqadmin updateBrokerConfig`` does.
+
+    Raises
+    ------
+    ConnectionError
+        The broker refused it.
+    """
+    answer = _ask(port, UPDATE_BROKER_CONFIG, f"{name}={value}\n".encode())
+    size = int.from_bytes(answer[1:4], "big")
+    header = json.loads(answer[4 : 4 + size])
+    if header["code"] != 0:
+        raise ConnectionError(f"the broker refused {name}={value}: {header.get('remark')}")
+
+
+def _ask(port: int, code: int, body: bytes = b"") -> bytes:
+    """Send one request; return the answer without its length: the header's length, the header, the body.
 
     A frame is its length (4 bytes, big-endian, itself not counted), the header's length (the highest byte
     is the header's encoding, 0 for JSON), the header, the body.
@@ -32,10 +48,10 @@ def _ask(port: int, code: int) -> bytes:
     fields = {"code": code, "language": "JAVA", "version": 0, "opaque": 1, "flag": 0}
     header = json.dumps({**fields, "serializeTypeCurrentRPC": "JSON"}).encode()
     with socket.create_connection((LOOPBACK, port), timeout=TIMEOUT_S) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         (length,) = struct.unpack(">i", _read(connection, 4))
         if not 0 < length <= FRAME_BYTES_MAX:
-            raise ConnectionError(f"the name server answered a frame of {length} bytes")
+            raise ConnectionError(f"the server answered a frame of {length} bytes")
         return _read(connection, length)
 
 
