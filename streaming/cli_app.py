@@ -51,10 +51,8 @@ def run_or_fail(action: Callable[[], None]) -> None:
     """Run a command; its errors become one line and an exit code: 1 failed, 2 wrong usage."""
     try:
         action()
-    except OptionError as error:
-        _fail(error, _WRONG_USAGE)
     except ReputError as error:
-        _fail(error, _FAILED)
+        _fail(error, error.exit_code)
     except Exception as error:
         remote = remote_error(error)
         if remote is None:
