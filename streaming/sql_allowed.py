@@ -71,8 +71,9 @@ PARTS: Final = (
     | _classes(_CATALYST, "AliasIdentifier FunctionIdentifier")
     | _classes(
         f"{_CATALYST}.expressions",
-        "Ascending$ Descending$ ExprId NullsFirst$ NullsLast$ NumericEvalContext RangeFrame$ RowFrame$
-        WindowSpecReference",
+        """
+        Ascending$ Descending$ ExprId NullsFirst$ NullsLast$ NumericEvalContext RangeFrame$ RowFrame$ WindowSpecReference
+        """,
     )
     | _classes(f"{_CATALYST}.expressions.aggregate", "Complete$")
     | _classes(f"{_CATALYST}.plans.logical", "JoinHint SampleMethod$Bernoulli$ SampleMethod$System$")
