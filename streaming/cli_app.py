@@ -49,7 +49,6 @@ app = Application(
     add_completion=False,
     rich_markup_mode=None,
 )
-_UNREAD = 141  # as a command ends that SIGPIPE ended
 _STANDARD_OUTPUT = 1
 
 errors = Console(stderr=True)
@@ -79,15 +78,16 @@ def tell(words: str) -> None:
 def run_or_fail(action: Callable[[], None]) -> None:
     """Run a command; whatever it raises becomes one line and the error's exit code, see ``source.errors``.
 
-    Where standard output was closed before all was written, as by ``| head``, no line is needed.
+    Whoever reads standard output may have enough before the end, as ``head`` has: that is no failure.
     """
     try:
         action()
+        sys.stdout.flush()
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except Exception as error:
         if _is_unread(error):
-            raise typer.Exit(_UNREAD) from error
+            return
         from reput.streaming.failures import failure_of, one_line  # noqa: PLC0415  with Spark's modules
 
         failure = failure_of(error)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from reput.source.errors import EnvironmentSetupError
-from reput.streaming import sql
+from reput.streaming import sql, sql_output
 from reput.streaming.config import load_config
 from reput.streaming.java import check_java
 from reput.streaming.progress import ProgressReporter
@@ -93,7 +93,7 @@ def _rehearse(spark: SparkSession, directory: Path) -> None:
     with Tail(settings, paths, ProgressReporter(quiet)) as job:
         job.run(spark, available_now=True)
     result = sql.query(spark, directory / "messages", "SELECT topic, count(*) FROM messages GROUP BY topic")
-    sql.write_result(result, "table", io.StringIO(), quiet)
+    sql_output.write_result(result, "table", io.StringIO(), quiet)
 
 
 def _end(spark: SparkSession) -> None:

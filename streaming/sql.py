@@ -2,94 +2,63 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from datetime import datetime
+import os
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
-from rich.table import Table
 
-from reput.source.errors import OptionError, OutputError
+from reput.source.errors import OutputError
+from reput.source.printable import printable
+from reput.streaming.sql_check import VIEW, parse_query
+from reput.streaming.sql_failure import spark_failures_told
 
-VIEW = "messages"
-FORMATS = ("table", "csv", "json")
+_LOG = "_delta_log"
+
+# Beside what ``sql_check`` refuses: no file is a table by its path.
+SETTINGS = {"spark.sql.runSQLOnFiles": "false"}
 
 
 def query(spark: SparkSession, table: Path, statement: str) -> DataFrame:
-    """The result of `statement`, in which the table is called `messages`.
+    """The result of `statement`, in which the table is called `messages`; nothing but the table is read.
 
     Raises
     ------
     OutputError
-        There is no Delta table at `table`.
+        There is no Delta table at `table`, or it cannot be read.
     OptionError
-        The statement is not a query, or Spark does not understand it.
+        The statement holds something that is not known to only read, or Spark does not understand it.
     """
-    if not (table / "_delta_log").is_dir():
-        msg = f"{table} is no Delta table: give the directory that 'reput tail --table' made"
-        raise OutputError(msg)
-    try:
+    check_table(table)
+    with spark_failures_told(table):
+        plan = parse_query(spark, statement)
         spark.read.format("delta").load(str(table)).createOrReplaceTempView(VIEW)
-        _check_is_query(spark, statement)
-        return spark.sql(statement)
-    except PySparkException as error:
-        msg = f"cannot run the query: {str(error).splitlines()[0]}"
-        raise OptionError(msg) from error
+        # The plan that was looked at is the one that runs.
+        jvm: Any = spark._jvm  # noqa: SLF001  a plan has no Python API
+        result = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)  # noqa: SLF001
+        return DataFrame(result, spark)
 
 
-def _check_is_query(spark: SparkSession, statement: str) -> None:
-    jvm: Any = spark._jvm  # noqa: SLF001  the parser has no Python API
-    session: Any = spark._jsparkSession  # noqa: SLF001
-    plan = session.sessionState().sqlParser().parsePlan(statement)
-    logical = "org.apache.spark.sql.catalyst.plans.logical"
-    for kind in (f"{logical}.Command", f"{logical}.ParsedStatement"):
-        if jvm.java.lang.Class.forName(kind).isInstance(plan):
-            msg = "only queries are run here: SELECT ... FROM messages ..."
-            raise OptionError(msg)
+def check_table(table: Path) -> None:
+    """Look whether a Delta table is there and may be read, before Spark is started.
 
-
-def write_result(result: DataFrame, output_format: str, out: TextIO, console: Console) -> int:
-    """Write the rows in one of `FORMATS`, all of them; returns how many."""
-    if output_format == "table":
-        return _write_table(result, console)
-    count = 0
-    writer = csv.writer(out)
-    if output_format == "csv":
-        writer.writerow(result.columns)
-    for row in result.toLocalIterator():
-        count += 1
-        if output_format == "csv":
-            writer.writerow([_csv_value(value) for value in row])
-        else:
-            out.write(json.dumps(row.asDict(recursive=True), default=_plain, ensure_ascii=False) + "\n")
-    return count
-
-
-def _write_table(result: DataFrame, console: Console) -> int:
-    rows = result.collect()
-    table = Table(*result.columns)
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    console.print(table)
-    console.print(f"{len(rows)} rows")
-    return len(rows)
-
-
-def _plain(value: object) -> str:
-    return value.isoformat(sep=" ", timespec="milliseconds") if isinstance(value, datetime) else str(value)
-
-
-def _csv_value(value: object) -> object:
-    if isinstance(value, (list, dict)):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return _plain(value) if isinstance(value, datetime) else value
-
-
-def _cell(value: object) -> str:
-    from rich.markup import escape  # noqa: PLC0415
-
-    return "" if value is None else escape(str(_csv_value(value)))
+    Raises
+    ------
+    OutputError
+        It is not; the message says what is there instead.
+    """
+    log, advice = table / _LOG, "give the directory that 'reput tail --table' made"
+    name = printable(str(table))
+    try:
+        if not table.exists():
+            raise OutputError(f"{name} does not exist: {advice}")
+        if not table.is_dir():
+            raise OutputError(f"{name} is no Delta table but a file: {advice}")
+        if not log.is_dir():
+            empty = "is empty" if not any(table.iterdir()) else f"is no Delta table (it has no {_LOG})"
+            raise OutputError(f"{name} {empty}: {advice}")
+        with os.scandir(log) as entries:
+            if not any(entry.name.endswith((".json", ".parquet")) for entry in entries):
+                raise OutputError(f"{name} is no Delta table (its {_LOG} holds no commit): {advice}")
+    except OSError as error:
+        raise OutputError(f"cannot read {printable(str(error.filename))}: {error.strerror}") from error

@@ -172,7 +172,7 @@ def test_a_command_that_is_interrupted(number: signal.Signals, tmp_path: Path) -
 
 
 def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
-    """As with `| head -1`: it ends as a command that SIGPIPE ended, without a word."""
+    """As with `| head -1`: who reads has enough, and the command ends without a word."""
     code = (
         "import typer\nfrom reput.streaming.cli_app import run_or_fail\n"
         "def many():\n"
@@ -187,4 +187,4 @@ def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
         assert command.stderr is not None
         command.stdout.readline()
         command.stdout.close()
-        assert (command.wait(60), command.stderr.read()) == (141, "")
+        assert (command.wait(60), command.stderr.read()) == (0, "")

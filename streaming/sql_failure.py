@@ -1,0 +1,108 @@
+"""Why Spark did not run a query, as one line and with the exit code it deserves.
+
+A statement that Spark refuses, or whose values it cannot compute, is the user's to change (`OptionError`). A table that
+cannot be read is an `OutputError`, and a Spark that is gone a `TransientError`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from reput.source.errors import OptionError, OutputError, ReputError, TransientError
+from reput.source.printable import printable
+
+# Spark's advice on settings and statements that `reput sql` has not, and the code of the SQL standard.
+_NOISE: Final = re.compile(
+    r"\s*If necessary set .*? to bypass this error\."
+    r"|\s*It is possible the underlying files have been updated\..*"
+    r"|\s*SQLSTATE: \w+",
+    re.DOTALL,
+)
+_CONDITION: Final = re.compile(r"^\[([A-Z_0-9.]+)\] ")
+_POSITION: Final = re.compile(r"line (\d+),? pos(ition)? (\d+)")
+_FILE: Final = re.compile(r"(?:file:/*)?(/[^\s,]+\.(?:parquet|json|checkpoint|crc|bin))\b")
+# Conditions under which the table is at fault, not the statement.
+_TABLE_CONDITIONS: Final = ("FAILED_READ_FILE", "DELTA_", "CANNOT_READ_", "PATH_NOT_FOUND", "INVALID_LOG_VERSION")
+_TOO_DEEP: Final = "the statement is nested too deeply"
+_OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
+
+
+@contextmanager
+def spark_failures_told(table: Path) -> Iterator[None]:
+    """Raise what Spark raises inside as an error of reput; `table` is what is being read.
+
+    Raises
+    ------
+    OptionError
+        The statement cannot be run, or one of its values cannot be computed or shown.
+    OutputError
+        The table cannot be read.
+    TransientError
+        Spark is gone, or has not enough memory.
+    """
+    # pyspark logs each error as JSON, all of its Java frames included, before it raises it.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
+    try:
+        yield
+    except ReputError:
+        raise
+    except PySparkException as error:
+        raise _told(table, str(error.getMessage() or error), str(error)) from error
+    except Py4JJavaError as error:
+        raise _told_of_java(table, error.java_exception) from error
+    except BrokenPipeError:
+        raise  # of standard output
+    except (Py4JNetworkError, Py4JError, ConnectionError, EOFError) as error:
+        raise TransientError("Spark's Java process ended while the query ran: start the same command again") from error
+    except (ValueError, OverflowError) as error:
+        raise OptionError(f"a value of the result cannot be shown: {printable(str(error))}") from error
+    except RecursionError as error:
+        raise OptionError(_TOO_DEEP) from error
+
+
+def _told_of_java(table: Path, thrown: Any) -> ReputError:
+    """Of a chain of causes the one that Spark has a condition for, or else the first cause."""
+    messages: list[str] = []
+    while thrown is not None and len(messages) < 50:
+        name, message = thrown.getClass().getName(), str(thrown.getMessage() or "")
+        if name == "java.lang.StackOverflowError":
+            return OptionError(_TOO_DEEP)
+        if name == _OUT_OF_MEMORY:
+            return TransientError("Spark has not enough memory for this query: ask for fewer rows or columns")
+        messages.append(message or name.rpartition(".")[2])
+        thrown = thrown.getCause()
+    told = [message for message in messages if _CONDITION.match(message) and not message.startswith("[INTERNAL_ERROR")]
+    return _told(table, (told or messages)[0 if told else -1], " ".join(messages))
+
+
+def _told(table: Path, message: str, whole: str) -> ReputError:
+    condition = _CONDITION.match(message.strip())
+    name = condition.group(1) if condition else ""
+    if (_FILE.search(whole) and not name) or name.startswith(_TABLE_CONDITIONS):
+        return OutputError(f"cannot read the table {printable(str(table))}: {_line(message)}{_file(message, whole)}")
+    return OptionError(f"cannot run the query: {_line(message)}{_position(whole)}")
+
+
+def _line(message: str) -> str:
+    """The message in one line, without its condition."""
+    text = _CONDITION.sub("", _NOISE.sub("", message).strip())
+    return printable(" ".join(line.strip() for line in text.splitlines() if line.strip()))
+
+
+def _file(message: str, whole: str) -> str:
+    found = _FILE.search(whole)
+    return f" ({printable(found.group(1))})" if found and found.group(1) not in message else ""
+
+
+def _position(whole: str) -> str:
+    """Where in the statement; Spark counts from 1 after ``position`` and from 0 after ``pos``."""
+    found = _POSITION.search(whole)
+    return f" (line {found.group(1)}, column {int(found.group(3)) + (not found.group(2))})" if found else ""
