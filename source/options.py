@@ -16,10 +16,11 @@ from reput.source.printable import printable
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-# What Java keeps such a number in, and what a wait can be.
+# What Java keeps such a number in, what a timer can be, and how long a record at the end may be waited for: an hour.
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 WAIT_MS_MAX: Final = INT_MAX
+_GUARD_MS_MAX: Final = 3_600_000
 
 _NUMBER = re.compile(r"[0-9]+")
 _SIZE = re.compile(r"([0-9]+)([kmgt]?)", re.IGNORECASE)
@@ -195,8 +196,8 @@ SOURCE_OPTIONS = (
     ),
     Option(
         "tailGuardMs",
-        whole_number(0, WAIT_MS_MAX),
-        f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}",
+        whole_number(0, _GUARD_MS_MAX),
+        f"milliseconds: {number_allowed(0, _GUARD_MS_MAX)}",
         500,
         "above the 200 ms in which a broker with transientStorePoolEnable completes a record",
     ),

@@ -60,6 +60,9 @@ _SLOTS_MIN, _KEYS_MIN = 1, 2
 _SLOTS_MAX = (INT_MAX - index_file_size(0, _KEYS_MIN)) // SLOT_SIZE
 _KEYS_MAX = (INT_MAX - index_file_size(_SLOTS_MIN, 0)) // ENTRY_SIZE
 
+# Of a wave: each is a piece of work of its own.
+_RANGES_MAX = 10_000
+
 # Spark needs 450 MiB; the JVM takes these as -Xmx.
 _HEAP = re.compile(r"([0-9]+)([kmgt])", re.IGNORECASE)
 _HEAP_MIN, _HEAP_MAX = 512 * 1024 * 1024, 1024 * 1024 * 1024 * 1024
@@ -278,6 +281,14 @@ def load_config(
     for note in broker.notes:
         _log.warning("%s", note)
     return config
+
+
+def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int) -> None:
+    """Raise OptionError where the option `name` cuts what is read at once into more ranges than can be looked after."""
+    if bytes_at_once > bytes_a_range * _RANGES_MAX:
+        least = -(-bytes_at_once // _RANGES_MAX)
+        msg = f"{name}={bytes_a_range}: too small for {bytes_at_once} bytes of the log at once; at least {least} wanted"
+        raise OptionError(msg)
 
 
 def _overrides(texts: Sequence[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.wave_entries import WaveEntries
 from reput.source.log_reader import LogReader
 from reput.source.range_cut import cut_ranges
-from reput.streaming.config import PipelineConfig
+from reput.streaming.config import PipelineConfig, check_range_count
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.quarantine_step import Lines, QuarantineStep
 from reput.streaming.rebuild_report import RebuildProgress
@@ -105,7 +105,9 @@ class Waves:
             writer = PartWriter(str(table.path), self._config["broker"], table.end_offset, decode)
         task = RangeTask(decode, self._needs, self._wanted, self._by_window, self._scratch.directory, writer)
         queue = self._log.queue()
-        bytes_a_range = self._config["tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"]
+        name = "tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"
+        bytes_a_range = self._config[name]
+        check_range_count(name, bytes_a_range, min(end - start, self._config["rebuildMaxBytesPerWave"]))
         cuts = cut_ranges(queue, start, end, bytes_a_range, self._config["rebuildMaxBytesPerWave"])
         return WaveRead(self._tasks, queue, cuts, task, bytes_a_range)
 

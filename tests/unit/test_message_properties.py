@@ -38,6 +38,15 @@ def test_delay_levels_of_each_unit() -> None:
     assert parse_delay_levels("2d 1s 3h 1m 0s") == (172_800_000, 1_000, 10_800_000, 60_000, 0)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1s 5s  ", (1_000, 5_000)), (" ", ()), ("-1s +2s", (-1_000, 2_000)), ("3000000000s", (3_000_000_000_000,))],
+)
+def test_delay_levels_as_java_splits_them(text: str, expected: tuple[int, ...]) -> None:
+    """`String#split` drops what is empty at the end, and numbers are longs."""
+    assert parse_delay_levels(text) == expected
+
+
 @pytest.mark.parametrize("text", ["", "1", "s", "1w", "1 s", "1.5s", "x s", "1s  2s", "1s, 2s"])
 def test_delay_levels_that_are_none(text: str) -> None:
     """Each item is a whole number and a unit."""
