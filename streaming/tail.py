@@ -32,7 +32,7 @@ from reput.source.message_decoder import Verdict
 from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig
 from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDispatch
-from reput.streaming.log_continuity import LogContinuity
+from reput.streaming.log_continuity import BadEndWatch, LogContinuity
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
 from reput.streaming.quarantine_step import QuarantineStep, open_quarantine_table
@@ -78,6 +78,7 @@ class Tail:
         start = {name: config[name] for name in ("startingOffset", "startingTimestamp")}
         self._log = LogReader(SourceOptions.parse(config.source_options(**start)))
         self._files = DurableFiles(paths.output)
+        self._bad_end = BadEndWatch()
         self._stop = threading.Event()
         self._cleanup = ExitStack()
         self._logic = LogicSinks.open(config, self._files)
@@ -232,6 +233,7 @@ class Tail:
             latest = json.loads(source["latestOffset"] or "null")  # null until the log was looked at
             if latest is not None:
                 bad_end = latest.get("badEnd")
+                self._bad_end.note(query.name, int(latest["physicOffset"]), bad_end)
                 at_end = NO_ANOMALIES if bad_end is None else anomaly_at_end(Verdict[bad_end])
                 self._reporter.on_latest(query.name, int(latest["physicOffset"]), at_end)
 
