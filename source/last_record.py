@@ -62,10 +62,13 @@ def record_at(file: MappedFile, offset: int) -> RecordFingerprint | None:
 
 
 def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFingerprint | None:
-    """The record that the log has at the place of `known`; `known` itself where its segment has expired."""
+    """The record that the log has at the place of `known`; `known` itself where its segment expired or is missing.
+
+    A segment is missing when there are some behind it: a broker that cuts its log leaves none there.
+    """
     file = queue.find(known.offset)
     if file is None:
-        return known if known.offset < queue.min_offset else None
+        return known if known.offset < queue.end_of_files else None
     try:
         return record_at(file, known.offset)
     except DataLossError:
@@ -80,7 +83,7 @@ def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable
     """
     file = queue.find(known.offset)
     if file is None:
-        return known.offset < queue.min_offset
+        return known.offset < queue.end_of_files
     place = known.offset - file.frame
     allowed = {file.file_from_offset, *(begin for begin in begins if file.file_from_offset < begin <= place)}
     return any(_leads(file, begin, place) for begin in sorted(allowed))

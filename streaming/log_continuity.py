@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from reput.source.log_reader import LogReader, rewound
 
 _log = logging.getLogger("reput")
 Job = Callable[[DataFrame], pa.Table]
+# A record that is being written looks like a bad one for a moment.
+_STANDS_S = 5.0
 
 
 class LogContinuity:
@@ -95,3 +98,28 @@ class LogContinuity:
             start,
             start - end_offset,
         )
+
+
+class BadEndWatch:
+    """Says once a place that a query stands before something that is no record, and what can be done."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._clock = clock
+        self._since: dict[str, tuple[int, str | None, float]] = {}
+
+    def note(self, query: str, offset: int, verdict: str | None) -> None:
+        """The query last saw the log's end at `offset`, and there a bad record with this verdict, None without one."""
+        now = self._clock()
+        known = self._since.get(query)
+        if known is None or known[:2] != (offset, verdict):
+            self._since[query] = offset, verdict, now
+        elif verdict is not None and known[2] + _STANDS_S <= now:
+            self._since[query] = offset, verdict, float("inf")
+            _log.warning(
+                "%s: waiting at offset %d: what stands there is no record (%s); if the log goes on behind it, that "
+                "record is damaged, and onDamage=quarantine goes on",
+                query,
+                offset,
+                verdict,
+            )

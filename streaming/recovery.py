@@ -110,8 +110,8 @@ def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start
     begun behind a damaged record, from `start_offset`.
     """
     file = log.queue().find(known.offset)
-    if file is None and known.offset < log.queue().min_offset:
-        return
+    if file is None and known.offset < log.queue().end_of_files:
+        return  # it expired, or is missing in the middle, which is told as that
     found: RecordFingerprint | None = None
     if file is not None and known.offset + known.size <= file.end and log.is_led_to(known, start_offset):
         found = fingerprint_at(log, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -10,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,7 +35,7 @@ from reput.streaming.dispatch import BatchGate, Dispatch, LogicDispatch, TableDi
 from reput.streaming.failures import failure_of, first_line, is_passing
 from reput.streaming.hand_over import abort_while_written, check_taken_over
 from reput.streaming.jvm import has_jvm_died
-from reput.streaming.log_continuity import LogContinuity
+from reput.streaming.log_continuity import BadEndWatch, LogContinuity
 from reput.streaming.log_end import LogEndWatch
 from reput.streaming.logic_sinks import LogicSinks
 from reput.streaming.progress import ProgressReporter
@@ -46,8 +48,8 @@ _SPARK_LOG = "spark.log"
 _STOP_SECONDS = 10.0
 # Between two questions for an idle log's end, Spark is at rest for its `pollingDelay` only: not to be missed.
 _STOP_POLL_SECONDS = 0.003
-# How often it is looked whether the output is still the one that was locked.
-_OUTPUT_LOOKED_AT_S = 1.0
+# How often it is looked whether the output is still the one that was locked, and what a query stands before.
+_LOOKED_AT_S = 1.0
 # Before a query is started again that Spark ended for a reason that may pass; then the run ends.
 _PAUSES_S = (1.0, 5.0, 15.0)
 _log = logging.getLogger("reput")
@@ -99,6 +101,7 @@ class Tail:
         self._log_end = LogEndWatch(LogReader(options))
         self._lock: StoreLock | None = None
         self._files = DurableFiles(paths.output)
+        self._bad_end = BadEndWatch()
         self._stop = threading.Event()
         self._cleanup = ExitStack()
         self._logic = LogicSinks.open(config, self._files)
@@ -258,9 +261,11 @@ class Tail:
                     self._start_again(spark, each, error, available_now=available_now)
             if not any(each.query.isActive for each in running):
                 break
-            if time.monotonic() - looked_at >= _OUTPUT_LOOKED_AT_S:
+            if time.monotonic() - looked_at >= _LOOKED_AT_S:
                 looked_at = time.monotonic()
                 self._check_output()
+                for each in running:
+                    self._note_bad_end(each.query)
             self._reporter.refresh()
             self._stop.wait(_POLL_SECONDS)
         for each in running:
@@ -284,6 +289,14 @@ class Tail:
         """Raise OutputError when the output was removed or replaced meanwhile."""
         if self._lock is not None:
             self._lock.check_in_place()
+
+    def _note_bad_end(self, query: StreamingQuery) -> None:
+        """Have it said where the query stands before something that is no record."""
+        progress: Any = query.lastProgress
+        for source in progress["sources"] if progress else ():
+            latest = json.loads(source["latestOffset"] or "null")  # null until the log was looked at
+            if latest is not None:
+                self._bad_end.note(query.name, int(latest["physicOffset"]), latest.get("badEnd"))
 
 
 def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:

@@ -132,6 +132,23 @@ def test_a_stream_stands_before_no_hole(log: tuple[Path, list[int]]) -> None:
     )
 
 
+def test_the_segment_of_the_last_record_is_missing(tmp_path: Path) -> None:
+    """In the middle of the row it is a loss, no cut: the stream goes on behind it, in another process, too."""
+    with CommitLogWriter(tmp_path, SIZE) as writer:
+        for message in varied_messages(120):
+            writer.append(message)
+    places = [record.physical_offset for record in writer.records]
+    reader = stream(tmp_path, fail=False)
+    offset = reader.latestOffset(reader.initialOffset(), ReadMaxBytes(2 * SIZE + 2000))
+    here = segment_of(offset["lastRecordOffset"])
+    assert offset["physicOffset"] % SIZE
+    remove(tmp_path, here)
+    for again in (reader, stream(tmp_path, fail=False)):
+        assert batches(again, offset) == [place for place in places if segment_of(place) > here]
+    with pytest.raises(SegmentError, match="bytes are missing"):
+        stream(tmp_path, fail=True).latestOffset(offset, ALL)
+
+
 @pytest.mark.parametrize("fail", [True, False])
 def test_segments_that_go_while_the_end_is_looked_for(fail: bool, tmp_path: Path) -> None:
     """The oldest one goes at any opening of a segment: an error that names the loss, or each record behind it."""

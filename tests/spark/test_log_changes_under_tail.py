@@ -1,0 +1,147 @@
+"""G4 and G11 in a running tail: the log is cut and written over, or its segments go, while both queries read it."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyspark.sql import SparkSession
+from record_writer import CommitLogWriter, Message
+from rich.console import Console
+from spark.test_tail import run_tail
+from store_compare import differing_bytes
+
+from reput.sinks.quarantine import EXPIRED, load_quarantine
+from reput.source.errors import CommitLogRewoundError, DataLossError, remote_error
+from reput.streaming import dispatch
+from reput.streaming.config import load_config
+from reput.streaming.maintenance import recover_output
+from reput.streaming.progress import ProgressReporter
+from reput.streaming.tail import Tail, TailPaths
+
+pytestmark = pytest.mark.spark
+
+SIZE = 2048
+LIMIT_SECONDS = 240
+
+
+def messages(count: int, first: int = 0, body: int = 30) -> list[Message]:
+    return [
+        Message("AB"[number % 2], body=b"x" * body, properties={"KEYS": f"k{number}"}, store_timestamp=10**12 + number)
+        for number in range(first, first + count)
+    ]
+
+
+def write(store: Path, content: list[Message]) -> list[int]:
+    """Where each record begins, and where the last ends."""
+    shutil.rmtree(store / "commitlog", ignore_errors=True)
+    with CommitLogWriter(store / "commitlog", SIZE, preallocate=True) as writer:
+        for message in content:
+            writer.append(message)
+    return [*(record.physical_offset for record in writer.records), writer.max_offset]
+
+
+def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path) -> None:
+    """It ends with the error that names the record; `reput recover` and the next run give what the log says."""
+    store, out, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
+    old = messages(40)
+    end = write(store, old)[-1]
+    reporter = ProgressReporter(Console(file=io.StringIO()))
+    config = load_config(store, overrides=("tailGuardMs=20", "tableTriggerMs=200"))
+    failed: list[BaseException] = []
+
+    def run(tail: Tail) -> None:
+        try:
+            tail.run(spark, available_now=False)
+        except BaseException as error:  # noqa: BLE001  the test looks at it
+            failed.append(error)
+
+    with Tail(config, TailPaths(out, table, None), reporter) as tail:
+        running = threading.Thread(target=run, args=(tail,))
+        running.start()
+        try:
+            wait_until(lambda: reporter.messages("logic") == reporter.messages("table") == len(old), running, failed)
+            # In the last segment the old records stand behind the new end, the last one whole.
+            last = store / "commitlog" / f"{end - end % SIZE:020d}"
+            before = last.read_bytes()
+            new_end = write(store, [*old[:-4], *messages(1, 100, 7)])[-1]
+            last.write_bytes(last.read_bytes()[: new_end % SIZE] + before[new_end % SIZE :])
+            running.join(LIMIT_SECONDS)
+        finally:
+            tail.stop()
+            running.join()
+    remote = remote_error(failed[0])
+    assert remote is not None
+    assert (remote[0], "'reput recover'" in remote[1]) == (CommitLogRewoundError.__name__, True)
+    write(store, [*old[:-4], *messages(30, 100, 7)])
+    recover_output(config, store, out)
+    run_tail(spark, store, out)
+    run_tail(spark, store, tmp_path / "fresh")
+    assert differing_bytes(tmp_path / "fresh", out) == {}
+
+
+def wait_until(done: Any, running: threading.Thread, failed: list[BaseException]) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not done():
+        assert running.is_alive(), failed
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("fail", "on_damage"), [("false", "quarantine"), ("true", "stop")])
+def test_segments_that_go_under_it(
+    fail: str, on_damage: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between plan and read, at the front and in the middle: gone on and told, or one error; nothing twice."""
+    store, out, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
+    places = write(store, messages(160))[:-1]
+    # At this job, of either query, these segments go.
+    going = {1: [0, 1, 2], 4: [6], 6: [8, 9]}
+    assert max(places) // SIZE >= 10
+    jobs, real = itertools.count(1), dispatch.run_job
+
+    def run_job(*given: Any) -> Any:
+        for number in going.pop(next(jobs), []):
+            (store / "commitlog" / f"{number * SIZE:020d}").unlink()
+        return real(*given)
+
+    options = [f"onDamage={on_damage}", "maxBytesPerTrigger=5k", "tableMaxBytesPerTrigger=5k"]
+    with mock.patch.object(dispatch, "run_job", run_job):
+        if fail == "true":
+            with pytest.raises(Exception, match="expired while") as raised:
+                run_tail(spark, store, out, *options, table=table)
+            assert remote_error(raised.value) is not None
+            assert remote_error(raised.value)[0] == DataLossError.__name__  # type: ignore[index]
+        reporter = run_tail(spark, store, out, "failOnDataLoss=false", *options, table=table)
+    assert going == {}
+    kept = [place for place in places if (store / "commitlog" / f"{place - place % SIZE:020d}").exists()]
+    rows = spark.read.format("delta").load(str(table)).select("physical_offset").toPandas()["physical_offset"].tolist()
+    queued = queue_places(out)
+    for found in (rows, queued):
+        assert len(found) == len(set(found))
+        assert set(kept) <= set(found) <= set(places)
+    if on_damage == "quarantine":
+        lines = load_quarantine(out)
+        assert {line.cause for line in lines} == {EXPIRED}
+        gone = [range(line.physical_offset, line.physical_offset + line.length) for line in lines]
+        assert set(places) - set(queued) == {place for place in places if any(place in row for row in gone)}
+    if fail == "false":
+        assert any(", ranges expired unread: " in line for line in reporter.summary() if line.startswith("logic"))
+    assert run_tail(spark, store, out, "failOnDataLoss=false", *options, table=table).summary() == []
+
+
+def queue_places(out: Path) -> list[int]:
+    """The records that the queues lead to."""
+    found = []
+    for path in (out / "consumequeue").glob("*/*/*"):
+        data = path.read_bytes()
+        units = (data[at : at + 20] for at in range(0, len(data), 20))
+        found += [int.from_bytes(unit[:8], "big") for unit in units if unit[8:12] != bytes(4)]
+    return found
