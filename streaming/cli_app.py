@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 import reput
+from reput.streaming.interruption import InterruptedBySignal, is_interrupted
 from reput.streaming.working_directory import made_absolute
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -84,6 +85,8 @@ def run_or_fail(action: Callable[[], None]) -> None:
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except Exception as error:
+        if is_interrupted():  # what tidies up may have failed, for want of a JVM for example
+            raise InterruptedBySignal from error
         if _is_unread(error):
             raise typer.Exit(_UNREAD) from error
         from reput.streaming.failures import failure_of, one_line  # noqa: PLC0415  with Spark's modules
