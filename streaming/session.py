@@ -129,7 +129,7 @@ def _scratch_settings(master: str) -> dict[str, str]:
     directory = run_directory()
     settings = {
         "spark.sql.warehouse.dir": f"{directory}/spark-warehouse",
-        # Sockets of workers are there, too. Without UsePerfData: that would leave a file in /tmp when the JVM is killed.
+        # Workers have their sockets there, too. UsePerfData would leave a file in /tmp when the JVM is killed.
         JAVA_OPTIONS: f"-Djava.io.tmpdir={directory} -XX:-UsePerfData",
     }
     if master.startswith("local"):
