@@ -26,7 +26,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="stops-"))
     monkeypatch.setenv("TMPDIR", str(place))
     yield place
-    shutil.rmtree(place)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture
