@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 
 import reput
 from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
+from reput.streaming.interruption import InterruptedBySignal, is_interrupted
 from reput.streaming.working_directory import made_absolute
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -86,6 +87,8 @@ def run_or_fail(action: Callable[[], None]) -> None:
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except Exception as error:
+        if is_interrupted():  # what tidies up may have failed, for want of a JVM for example
+            raise InterruptedBySignal from error
         if _is_unread(error):
             return
         from reput.streaming.failures import failure_of, one_line  # noqa: PLC0415  with Spark's modules

@@ -22,6 +22,7 @@ class InterruptedBySignal(BaseException):
 class _State:
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.is_interrupted = False
         self.stop: Callable[[], None] | None = None
         self.first_aid: list[Callable[[], None]] = []
 
@@ -36,9 +37,9 @@ def listen() -> None:
             signal.signal(number, _on_signal)
 
 
-def asked_to_stop() -> int | None:
-    """The first signal that came, None as long as none has."""
-    return _state.signal
+def is_interrupted() -> bool:
+    """Whether `InterruptedBySignal` was raised: what fails from then on fails because of it."""
+    return _state.is_interrupted
 
 
 def exit_code() -> int:
@@ -71,6 +72,7 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
     if _state.stop is not None:
         _state.stop()
         return
+    _state.is_interrupted = True
     for action in _state.first_aid:
         action()
     raise InterruptedBySignal

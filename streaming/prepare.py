@@ -17,6 +17,7 @@ from reput.streaming import sql, sql_output
 from reput.streaming.config import load_config
 from reput.streaming.java import check_java
 from reput.streaming.progress import ProgressReporter
+from reput.streaming.run_directory import run_directory
 from reput.streaming.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, start_session
 from reput.streaming.spark_classes import SparkClasses
 from reput.streaming.tail import Tail, TailPaths
@@ -45,7 +46,7 @@ def prepare() -> SparkClasses:
         raise EnvironmentSetupError(msg) from error
     classes.archive.unlink(missing_ok=True)
     log_file = classes.directory / "spark.log"  # stays where something fails
-    with tempfile.TemporaryDirectory(prefix="reput-prepare-") as name:
+    with tempfile.TemporaryDirectory(prefix="prepare-", dir=run_directory()) as name:
         if classes.jars() is None:
             _log.info("looking for Delta's jars")
             spark = _start(log_file)

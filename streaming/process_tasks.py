@@ -41,10 +41,10 @@ class ProcessTasks(Tasks):
         # What is loaded before the fork would else be copied by the first collection in each process. Not collected
         # first: of what was only loaded little is garbage, and looking for it takes 0.2 s.
         gc.freeze()
-        others = multiprocessing.active_children()
+        self._others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(processes, _context(), _begin)
-        self._pool.submit(os.getpid).result()  # forks all of them
-        self._processes = [child for child in multiprocessing.active_children() if child not in others]
+        for started in [self._pool.submit(os.getpid) for _ in range(processes)]:  # begins all of them
+            result_of(started)
 
     def __enter__(self) -> ProcessTasks:
         return self
@@ -53,8 +53,9 @@ class ProcessTasks(Tasks):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None and not issubclass(kind, Exception):
-            for process in self._processes:  # Ctrl-C does not wait for pieces under way
-                process.kill()
+            for process in multiprocessing.active_children():  # Ctrl-C does not wait for pieces under way
+                if process not in self._others:
+                    process.kill()
         self._pool.shutdown(cancel_futures=True)
 
     @property

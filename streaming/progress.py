@@ -150,7 +150,7 @@ class ProgressReporter:
     def refresh(self) -> None:
         """Show how far behind the queries are by now, where that is shown all the time; to be called now and then."""
         now = time.monotonic()
-        if self._live is not None and now - self._shown_at >= _SHOWN_EVERY_S:
+        if self._live is not None and self._totals and now - self._shown_at >= _SHOWN_EVERY_S:
             self._shown_at = now
             self._look()
             self._live.update(self._table(), refresh=True)

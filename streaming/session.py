@@ -99,7 +99,7 @@ def start_session(
     prepared = SparkClasses.of(java).settings() if master.startswith("local") else {}
     given = {**_SETTINGS, **(_DELTA_SETTINGS if with_delta else {})}
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", driver_memory)
-    for key, value in _merged(prepared, given, _scratch_settings(), settings or {}).items():
+    for key, value in _merged(prepared, given, _scratch_settings(master), settings or {}).items():
         builder = builder.config(key, value)
     if with_delta and not prepared:
         from delta import configure_spark_with_delta_pip  # noqa: PLC0415  its import starts reading jars
@@ -124,16 +124,16 @@ def _merged(*each: Mapping[str, str]) -> dict[str, str]:
     return merged | ({JAVA_OPTIONS: " ".join(options)} if options else {})
 
 
-def _scratch_settings() -> dict[str, str]:
-    """Have Spark keep what it needs for a while in this run's directory, and nowhere else."""
+def _scratch_settings(master: str) -> dict[str, str]:
+    """Have Spark keep what it needs for a while in this run's directory; a cluster's executors have their own."""
     directory = run_directory()
     settings = {
         "spark.sql.warehouse.dir": f"{directory}/spark-warehouse",
-        "spark.local.dir": str(directory),
-        # Without UsePerfData: that would leave a file in /tmp when the JVM is killed.
+        # Workers have their sockets there, too. UsePerfData would leave a file in /tmp when the JVM is killed.
         JAVA_OPTIONS: f"-Djava.io.tmpdir={directory} -XX:-UsePerfData",
-        "spark.python.unix.domain.socket.dir": str(directory),
     }
+    if master.startswith("local"):
+        settings["spark.local.dir"] = str(directory)
     if len(str(directory)) > _SOCKET_DIRECTORY_LENGTH_MAX:
         settings["spark.python.unix.domain.socket.enabled"] = "false"
     return settings

@@ -217,10 +217,12 @@ class Tail:
                 query = self._start(spark, dispatch, gate, available_now=available_now)
                 running.append(RunningQuery(dispatch, gate, query))
             self._wait(spark, running, available_now=available_now)
-        except Exception:
+        except Exception as error:
             # An output that went away, and a JVM that died, make everything fail; what happened is told.
             self._check_output()
-            if not (self._stop.is_set() and has_jvm_died()):  # its end was asked for, too
+            is_whole = all(each.gate.failure is None for each in running)
+            # Whoever asked for the stop may have ended Spark's processes, too.
+            if not (self._stop.is_set() and (has_jvm_died() or (is_whole and is_passing(error)))):
                 raise
         finally:
             for each in running:

@@ -26,7 +26,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="stops-"))
     monkeypatch.setenv("TMPDIR", str(place))
     yield place
-    shutil.rmtree(place)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture
@@ -124,7 +124,8 @@ def test_a_stop_under_load(ask: Callable[[TailProcess, Path], None], root: Path,
         try:
             ask(tail, root)
             assert tail.process.wait(LIMIT_SECONDS) == 0, tail.last_words()
-            assert [bool(_SUMMARY.match(line)) for line in lines_of(tail)] == [True, True], tail.last_words()
+            said = [line for line in lines_of(tail) if " WARNING " not in line]  # of a machine that was too busy
+            assert [bool(_SUMMARY.match(line)) for line in said] == [True, True], tail.last_words()
             nothing_is_left(root, temporary)
         finally:
             tail.end()

@@ -158,11 +158,12 @@ def test_a_command_that_is_interrupted(number: signal.Signals, tmp_path: Path) -
     """One line, and the code of a shell; from the first moment on, and the second signal changes nothing."""
     code = (
         "import os, signal, sys, time\n"
-        "from reput.streaming import cli, interruption\n"
-        "def begin():\n"
+        "from reput.streaming import cli\n"
+        "from reput.streaming.cli_app import run_or_fail\n"
+        "def act():\n"
         f"    try: os.kill(os.getpid(), {int(number)}); time.sleep(60)\n"
-        f"    finally: os.kill(os.getpid(), {int(number)}); time.sleep(0.1); print('tidied', flush=True)\n"
-        "cli._application = lambda: begin\n"
+        f"    finally: os.kill(os.getpid(), {int(number)}); time.sleep(0.1); print('tidied', flush=True); 1 / 0\n"
+        "cli._application = lambda: lambda: run_or_fail(act)\n"
         "cli.main()\n"
     )
     done = subprocess.run(
