@@ -114,7 +114,7 @@ def test_behind_a_killed_tail_it_is_careful(version: str, release: GetRelease, t
     assert boot.audit.keys.expected == boot.audit.keys.found
     # And reput's own next start needs nobody.
     config = load_config(home / "store", broker_conf=home / "broker.conf")
-    tail(home, output, "--available-now").wait(TAIL_SECONDS)
+    assert tail(home, output, "--available-now").wait(TAIL_SECONDS) == 0, (home / "stderr").read_text()[-4000:]
     assert abort_left_by(output) is LeftBy.NOBODY
     report = recover_output(config, home / "store", output)
     assert not report.is_changed
@@ -123,7 +123,8 @@ def test_behind_a_killed_tail_it_is_careful(version: str, release: GetRelease, t
 def tail(home: Path, output: Path, *options: str) -> subprocess.Popen[bytes]:
     command = [str(Path(sys.executable).with_name("reput")), "tail", "--store", str(home / "store")]
     command += ["--broker-conf", str(home / "broker.conf"), "--output", str(output), *options]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (home / "stderr").open("wb") as stderr:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
 
 
 def kill_a_tail(home: Path, output: Path) -> None:
@@ -133,7 +134,7 @@ def kill_a_tail(home: Path, output: Path) -> None:
         deadline = time.monotonic() + TAIL_SECONDS
         record = ProgressFile(DurableFiles(output), "index")
         while (known := record.load()) is None or known.end_offset == 0:
-            assert process.poll() is None
+            assert process.poll() is None, (home / "stderr").read_text()[-4000:]
             assert time.monotonic() < deadline
             time.sleep(0.01)
     finally:

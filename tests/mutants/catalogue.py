@@ -241,8 +241,8 @@ MUTANTS = (
     _mutant(
         "expired records are passed over in silence",
         "streaming/recovery.py",
-        "        if fail_on_data_loss:\n",
-        "        if False:\n",
+        "    if fail_on_data_loss:\n",
+        "    if False:\n",
         "faults/test_expiry.py::test_segments_that_go",
     ),
     _mutant(
