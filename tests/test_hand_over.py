@@ -7,6 +7,7 @@ The short form starts each release once; the rest are slow.
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 import sys
@@ -20,12 +21,17 @@ import pytest
 from broker.boot_check import boot_check, boot_conf
 from broker.rocketmq import RocketMQ
 from rebuild_runner import rebuild
+from rich.console import Console
 
 from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.sink_progress import ProgressFile
+from reput.source.log_reader import LogReader
+from reput.source.options import SourceOptions
 from reput.streaming.config import PipelineConfig, load_config
 from reput.streaming.maintenance import recover_output
+from reput.streaming.progress import ProgressReporter
+from reput.streaming.tail import Tail, TailPaths
 
 pytestmark = pytest.mark.broker
 
@@ -92,34 +98,6 @@ def test_with_abort_it_would_not(version: str, release: GetRelease, tmp_path: Pa
     assert f"the broker removed index/{newest}" in report.problems
 
 
-@slow
-@pytest.mark.parametrize("version", STORES)
-def test_behind_a_killed_tail_it_is_careful(version: str, release: GetRelease, tmp_path: Path) -> None:
-    """Queues and index lack the end of the log: every message and key is there after the broker's start."""
-    home, config = killed_store(version, tmp_path)
-    (home / "store" / "abort").unlink()
-    output = tmp_path / "output"
-    kill_a_tail(home, output)
-    assert abort_left_by(output) is LeftBy.REPUT
-    record = ProgressFile(DurableFiles(output), "consumequeue").load()
-    assert record is not None
-    assert 0 < record.end_offset
-    boot = boot_check(
-        release(version), home, output, tmp_path / "boot", QUERIES_MAX, abort=(output / "abort").read_bytes()
-    )
-    said = (tmp_path / "boot" / "broker" / "rocketmq.log").read_text(encoding="utf-8", errors="replace")
-    assert "last shutdown abnormally" in said
-    assert boot.audit is not None
-    assert 0 < boot.audit.consumed.expected == boot.audit.consumed.found
-    assert boot.audit.keys.expected == boot.audit.keys.found
-    # And reput's own next start needs nobody.
-    config = load_config(home / "store", broker_conf=home / "broker.conf")
-    assert tail(home, output, "--available-now").wait(TAIL_SECONDS) == 0, (home / "stderr").read_text()[-4000:]
-    assert abort_left_by(output) is LeftBy.NOBODY
-    report = recover_output(config, home / "store", output)
-    assert not report.is_changed
-
-
 def tail(home: Path, output: Path, *options: str) -> subprocess.Popen[bytes]:
     command = [str(Path(sys.executable).with_name("reput")), "tail", "--store", str(home / "store")]
     command += ["--broker-conf", str(home / "broker.conf"), "--output", str(output), *options]
@@ -140,6 +118,51 @@ def kill_a_tail(home: Path, output: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def die_in_a_tail(home: Path, output: Path) -> None:
+    """Half of the log is in the output, and a tail that took it up was not stopped cleanly; without Spark."""
+    config = load_config(home / "store", broker_conf=home / "broker.conf", overrides=["tailGuardMs=20"])
+    log = LogReader(SourceOptions.parse(config.source_options()))
+    end = log.settled_end(0)
+    rebuild(config, output, end=log.limit(0, end, end // 2, None))
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Tail(config, TailPaths(output, None, None), ProgressReporter(Console(file=io.StringIO()))),
+    ):
+        raise KeyboardInterrupt
+
+
+@slow
+@pytest.mark.parametrize("version", STORES)
+@pytest.mark.parametrize("half_a_tail", [die_in_a_tail, kill_a_tail])
+def test_behind_a_killed_tail_it_is_careful(
+    half_a_tail: Callable[[Path, Path], None], version: str, release: GetRelease, tmp_path: Path
+) -> None:
+    """Queues and index lack the end of the log: every message and key is there after the broker's start."""
+    home, config = killed_store(version, tmp_path)
+    (home / "store" / "abort").unlink()
+    output = tmp_path / "output"
+    half_a_tail(home, output)
+    assert abort_left_by(output) is LeftBy.REPUT
+    record = ProgressFile(DurableFiles(output), "consumequeue").load()
+    assert record is not None
+    assert 0 < record.end_offset
+    boot = boot_check(
+        release(version), home, output, tmp_path / "boot", QUERIES_MAX, abort=(output / "abort").read_bytes()
+    )
+    said = (tmp_path / "boot" / "broker" / "rocketmq.log").read_text(encoding="utf-8", errors="replace")
+    assert "last shutdown abnormally" in said
+    assert boot.audit is not None
+    assert 0 < boot.audit.consumed.expected == boot.audit.consumed.found
+    assert boot.audit.keys.expected == boot.audit.keys.found
+    # And reput's own next start needs nobody.
+    if half_a_tail is die_in_a_tail:
+        return
+    assert tail(home, output, "--available-now").wait(TAIL_SECONDS) == 0, (home / "stderr").read_text()[-4000:]
+    assert abort_left_by(output) is LeftBy.NOBODY
+    report = recover_output(config, home / "store", output)
+    assert not report.is_changed
 
 
 @slow
