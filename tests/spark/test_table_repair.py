@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +28,23 @@ from reput.streaming.verify import StoreVerification
 from reput.streaming.verify_table import verify_table
 
 pytestmark = pytest.mark.spark
+
+
+# Without the second, VACUUM lists directories by ten thousand tasks.
+VACUUM = {
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+
+
+@contextmanager
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
+    known = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in known.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 class DiedError(BaseException):
@@ -122,11 +141,8 @@ def test_rows_of_other_brokers_stay(
     other.fill(other.open(), (20, 40))
     running = kept.open()
     spark.sql(f"OPTIMIZE {kept.sql}")
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    try:
+    with settings(spark, **VACUUM):
         spark.sql(f"VACUUM {kept.sql} RETAIN 0 HOURS")
-    finally:
-        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     assert len(list(kept.path.glob("*.parquet"))) == 1
     with caplog.at_level(logging.WARNING, "reput"):
         with mock.patch.object(TableWatch, "_counts", side_effect=AssertionError("counted")):
