@@ -90,6 +90,7 @@ def test_restore(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     assert kept.found() == kept.expected()
 
 
+@pytest.mark.slow
 def test_files_removed_by_hand(kept: KeptTable) -> None:
     """One is gone and one is cut short: told with their names; made again, though nobody can read them."""
     second = sorted(path for path in kept.path.glob(f"part-{kept.places[30]:020d}-*.parquet"))
@@ -133,6 +134,7 @@ def test_what_people_delete_stays_away_and_is_said_once(kept: KeptTable, caplog:
     assert kept.found() == kept.expected()
 
 
+@pytest.mark.slow
 def test_rows_of_other_brokers_stay(
     spark: SparkSession, kept: KeptTable, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,6 +174,7 @@ def test_rows_of_other_brokers_stay(
     other.open()
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_table(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     """A backup that was put back goes on where it ends; under a running tail it is refused as something that passes."""
     shutil.copytree(kept.path, kept.root / "copy")
@@ -217,6 +220,7 @@ def test_a_log_that_was_cut(kept: KeptTable) -> None:
     assert kept.found() == kept.expected()
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> None:
     """The table's rows behind the damage stay: they may be all that is left of their messages. --from says it."""
     last = kept.records[39].physical_offset
@@ -234,6 +238,7 @@ def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> Non
     assert kept.open().end_offset == kept.places[36]
 
 
+@pytest.mark.slow
 def test_another_store_changes_nothing(kept: KeptTable) -> None:
     """No record of the log is in the table: its rows are not taken for those of a log that was cut."""
     kept.write_log(messages(12, 500))
@@ -247,6 +252,7 @@ def test_another_store_changes_nothing(kept: KeptTable) -> None:
     assert kept.found() == before
 
 
+@pytest.mark.slow
 def test_what_the_log_has_no_more_is_gone_for_good(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     """Said with its number; accepted by failOnDataLoss=false, or by the repair of the rest."""
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 0")
@@ -272,6 +278,7 @@ def test_what_the_log_has_no_more_is_gone_for_good(kept: KeptTable, caplog: pyte
     kept.open()
 
 
+@pytest.mark.slow
 def test_tables_of_earlier_versions(kept: KeptTable) -> None:
     """Without a ledger the rows are counted once; a RESTORE in the table's log is refused until it was compared."""
     record = ProgressFile(DurableFiles(kept.out), "messages")
@@ -295,6 +302,7 @@ def test_tables_of_earlier_versions(kept: KeptTable) -> None:
     kept.open()
 
 
+@pytest.mark.slow
 def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before or behind each call that puts something in place: the old rows or the new ones, and then all."""
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
@@ -327,6 +335,7 @@ def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.Monkey
     assert kept.found() == kept.expected()
 
 
+@pytest.mark.slow
 def test_the_quarantine_table(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What it lost comes back from the output's own lines at the next start; what a DELETE took stays away."""
     lines = [QuarantinedRange("b", at, 9, "BAD_MAGIC", "f", at, "00", "t", "quarantine") for at in (10, 20, 30, 40)]
