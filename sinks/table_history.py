@@ -14,6 +14,7 @@ from reput.source.printable import printable
 
 # Operations by which people change rows on purpose. Whatever else takes rows away takes them from behind our back.
 _WANTED = frozenset({"DELETE", "UPDATE", "MERGE"})
+_CHANGES = frozenset({"UPDATE", "MERGE"})
 _SAID_MAX = 200
 #: What the engine's name of a commit ends with that makes rows again.
 REPAIR = " repair"
@@ -39,6 +40,8 @@ class TableCommit:
         It adds, changes or removes rows that may be the broker's.
     is_wanted
         Its operation is one by which people change rows on purpose.
+    changes
+        It may have changed rows, of which there are as many as before.
     is_repair
         reput made rows again in it.
     """
@@ -50,6 +53,7 @@ class TableCommit:
     removes: bool
     touches: bool
     is_wanted: bool
+    changes: bool
     is_repair: bool
 
     @classmethod
@@ -75,9 +79,10 @@ class TableCommit:
                 adds = adds or _may_hold(action["add"], broker)
             if action.get("remove", {}).get("dataChange"):
                 removes = removes or _may_hold(action["remove"], broker)
-        wanted = info.get("operation") in _WANTED
+        operation = info.get("operation")
+        wanted, changes = operation in _WANTED, operation in _CHANGES
         is_repair = str(info.get("engineInfo")).endswith(REPAIR)
-        return cls(version, _said(version, info), end, rows, removes, adds or removes, wanted, is_repair)
+        return cls(version, _said(version, info), end, rows, removes, adds or removes, wanted, changes, is_repair)
 
 
 def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:

@@ -173,7 +173,7 @@ class TableWatch:
             if not (self._accepts_loss and lost[-1].end <= self._log_begin):
                 raise RowsLostError(msg)
             _log.warning("%s; going on without them", msg)
-        elif lost or (gaps and unknown) or any(each.removes for each in foreign if each.is_wanted):
+        elif lost or (gaps and unknown) or any(each.changes for each in foreign):
             fewer = sum(gap.missing for gap in lost)
             text = "%s: others changed rows of broker %r (%s): %d rows fewer, %d more; they stay as they are"
             _log.warning(text, self._table.path, self._broker, by_whom, fewer, more)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +28,23 @@ from reput.streaming.verify import StoreVerification
 from reput.streaming.verify_table import verify_table
 
 pytestmark = pytest.mark.spark
+
+
+# Without the second, VACUUM lists directories by ten thousand tasks.
+VACUUM = {
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+
+
+@contextmanager
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
+    known = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in known.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 class DiedError(BaseException):
@@ -71,6 +90,7 @@ def test_restore(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     assert kept.found() == kept.expected()
 
 
+@pytest.mark.slow
 def test_files_removed_by_hand(kept: KeptTable) -> None:
     """One is gone and one is cut short: told with their names; made again, though nobody can read them."""
     second = sorted(path for path in kept.path.glob(f"part-{kept.places[30]:020d}-*.parquet"))
@@ -114,6 +134,7 @@ def test_what_people_delete_stays_away_and_is_said_once(kept: KeptTable, caplog:
     assert kept.found() == kept.expected()
 
 
+@pytest.mark.slow
 def test_rows_of_other_brokers_stay(
     spark: SparkSession, kept: KeptTable, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,11 +143,8 @@ def test_rows_of_other_brokers_stay(
     other.fill(other.open(), (20, 40))
     running = kept.open()
     spark.sql(f"OPTIMIZE {kept.sql}")
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    try:
+    with settings(spark, **VACUUM):
         spark.sql(f"VACUUM {kept.sql} RETAIN 0 HOURS")
-    finally:
-        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     assert len(list(kept.path.glob("*.parquet"))) == 1
     with caplog.at_level(logging.WARNING, "reput"):
         with mock.patch.object(TableWatch, "_counts", side_effect=AssertionError("counted")):
@@ -156,6 +174,7 @@ def test_rows_of_other_brokers_stay(
     other.open()
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_table(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     """A backup that was put back goes on where it ends; under a running tail it is refused as something that passes."""
     shutil.copytree(kept.path, kept.root / "copy")
@@ -201,6 +220,7 @@ def test_a_log_that_was_cut(kept: KeptTable) -> None:
     assert kept.found() == kept.expected()
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> None:
     """The table's rows behind the damage stay: they may be all that is left of their messages. --from says it."""
     last = kept.records[39].physical_offset
@@ -218,6 +238,7 @@ def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> Non
     assert kept.open().end_offset == kept.places[36]
 
 
+@pytest.mark.slow
 def test_another_store_changes_nothing(kept: KeptTable) -> None:
     """No record of the log is in the table: its rows are not taken for those of a log that was cut."""
     kept.write_log(messages(12, 500))
@@ -231,6 +252,7 @@ def test_another_store_changes_nothing(kept: KeptTable) -> None:
     assert kept.found() == before
 
 
+@pytest.mark.slow
 def test_what_the_log_has_no_more_is_gone_for_good(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     """Said with its number; accepted by failOnDataLoss=false, or by the repair of the rest."""
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 0")
@@ -256,6 +278,7 @@ def test_what_the_log_has_no_more_is_gone_for_good(kept: KeptTable, caplog: pyte
     kept.open()
 
 
+@pytest.mark.slow
 def test_tables_of_earlier_versions(kept: KeptTable) -> None:
     """Without a ledger the rows are counted once; a RESTORE in the table's log is refused until it was compared."""
     record = ProgressFile(DurableFiles(kept.out), "messages")
@@ -279,6 +302,7 @@ def test_tables_of_earlier_versions(kept: KeptTable) -> None:
     kept.open()
 
 
+@pytest.mark.slow
 def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before or behind each call that puts something in place: the old rows or the new ones, and then all."""
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
@@ -311,6 +335,7 @@ def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.Monkey
     assert kept.found() == kept.expected()
 
 
+@pytest.mark.slow
 def test_the_quarantine_table(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What it lost comes back from the output's own lines at the next start; what a DELETE took stays away."""
     lines = [QuarantinedRange("b", at, 9, "BAD_MAGIC", "f", at, "00", "t", "quarantine") for at in (10, 20, 30, 40)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -94,6 +95,17 @@ def test_commits_that_are_gone_or_no_commits_are_numbers(tmp_path: Path) -> None
     assert None not in (one, commit_digest(tmp_path, 1))
     assert one != commit_digest(tmp_path, 1)
     assert commit_digest(tmp_path, 0) is None
+
+
+def test_hundreds_of_commits_are_read_at_once(tmp_path: Path) -> None:
+    """What a start costs behind them: their files, once, and nothing of the table's rows."""
+    for version in range(500):
+        transaction = {"txn": {"appId": "reput/c/messages", "version": version}}
+        actions = [info("WRITE"), transaction, *[file("add", "c", "c")] * 4]
+        (tmp_path / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    began = time.process_time()
+    assert not any(each.touches for each in commits(tmp_path, 0, 499, APP, "b") if isinstance(each, TableCommit))
+    assert time.process_time() - began < 2
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), min_size=1, max_size=300), st.integers(0, 2**31))
