@@ -31,12 +31,16 @@ def query(spark: SparkSession, table: Path, statement: str) -> DataFrame:
     """
     check_table(table)
     with spark_failures_told(table):
-        plan = parse_query(spark, statement)
         spark.read.format("delta").load(str(table)).createOrReplaceTempView(VIEW)
-        # The plan that was looked at is the one that runs.
-        jvm: Any = spark._jvm  # noqa: SLF001  a plan has no Python API
-        result = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)  # noqa: SLF001
-        return DataFrame(result, spark)
+        return run_query(spark, statement)
+
+
+def run_query(spark: SparkSession, statement: str) -> DataFrame:
+    """The result of `statement` over the view that is there; errors are Spark's, but for a statement that is refused."""
+    plan = parse_query(spark, statement)
+    # The plan that was looked at is the one that runs.
+    jvm: Any = spark._jvm  # noqa: SLF001  a plan has no Python API
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001
 
 
 def check_table(table: Path) -> None:
