@@ -36,7 +36,7 @@ def query(spark: SparkSession, table: Path, statement: str) -> DataFrame:
 
 
 def run_query(spark: SparkSession, statement: str) -> DataFrame:
-    """The result of `statement` over the view that is there; errors are Spark's, but for a statement that is refused."""
+    """The result of `statement` over the view that is there; all errors but a refusal are those of Spark."""
     plan = parse_query(spark, statement)
     # The plan that was looked at is the one that runs.
     jvm: Any = spark._jvm  # noqa: SLF001  a plan has no Python API

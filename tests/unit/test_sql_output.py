@@ -65,7 +65,7 @@ def test_csv_tells_null_from_empty_and_has_plain_line_ends() -> None:
 
 
 def test_values_of_other_types() -> None:
-    """Times to the millisecond, or to what they have; decimals without an exponent; bytes as base64; the rest as JSON."""
+    """Times have milliseconds, or all they have; decimals no exponent; bytes are base64; the rest is JSON."""
     times = (datetime(2020, 1, 2, 3, 4, 5, 6000), datetime(2020, 1, 2, 3, 4, 5, 6), date(2020, 1, 2))  # noqa: DTZ001
     values = (*times, Decimal("1E+3"), bytearray(b"\x00\xff"), ["a", None], {1: datetime(2020, 1, 1)}, Row(x=True))  # noqa: DTZ001
     rows = Rows(list("abcdefgh"), values)
