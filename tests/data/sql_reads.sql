@@ -69,7 +69,7 @@ SELECT topic COLLATE UTF8_LCASE FROM messages
 SELECT parse_json('{"a": {"b": [1]}}'):a.b[0], parse_json('{"a": 1}'):a::int
 SELECT transform(keys, k -> upper(k)), filter(keys, (k, i) -> i > 0), aggregate(array(1, 2), 0, (a, x) -> a + x, a -> a * 2) FROM messages
 SELECT IF(queue_id = 0, 'a', 'b'), COALESCE(tags, 'none'), NULLIF(tags, 'A'), LEFT(topic, 1), RIGHT(topic, 1) FROM messages
-SELECT from_json('{"a": 1}', schema => 'a INT')
+SELECT * FROM inline(input => array(struct(1, 'a')))
 -- kind: groups
 SELECT count(*) FROM messages
 SELECT count(*), count(tags), count(DISTINCT tags), count(DISTINCT topic, tags) FROM messages
