@@ -298,6 +298,20 @@ SELECT default.my_function(topic) FROM messages
 SELECT ai_query('model', topic) FROM messages
 SELECT http_request('http://127.0.0.1/')
 SELECT * FROM my_udtf(TABLE(SELECT * FROM messages) PARTITION BY topic)
+-- kind: functions of the type TIME, which Spark has switched off
+SELECT make_time(1, 2, 3)
+SELECT time('12:00:00')
+SELECT current_time()
+SELECT time_diff('HOUR', '01:00:00', '02:00:00')
+SELECT time_from_micros(1)
+SELECT time_from_millis(1)
+SELECT time_from_seconds(1)
+SELECT time_to_micros('12:00:00')
+SELECT time_to_millis('12:00:00')
+SELECT time_to_seconds('12:00:00')
+SELECT time_trunc('HOUR', '12:00:00')
+SELECT to_time('12:00:00')
+SELECT try_to_time('12:00:00')
 -- kind: other tables, files and versions
 SELECT * FROM text.`/etc/passwd`
 SELECT * FROM csv.`/etc/passwd`
