@@ -17,8 +17,8 @@ from spark.test_sql import make_table
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ENDS_WITHIN_S = 300
-# Rows without end, the first of them at once.
-ENDLESS = "SELECT id, repeat('x', 1000) FROM range(0, 1000000000000, 1, 1000)"
+# Rows for hours, a thousand of them in each of Spark's partitions, which it hands over one by one.
+ENDLESS = "SELECT id, repeat('x', 1000) FROM range(0, 100000000, 1, 100000)"
 
 
 @pytest.fixture(scope="module")
