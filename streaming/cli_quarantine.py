@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import typer
 
+from reput.source.printable import printable
 from reput.streaming.cli_app import Application, Json, Output, app, run_or_fail
 
 quarantine = Application(
@@ -36,8 +37,10 @@ def list_ranges(output: Output, as_json: Json = False) -> None:
         for line in lines:
             where = f"{line.file} byte {line.position}" if line.file else "not in the log any more"
             typer.echo(
-                f"{line.physical_offset}: {line.length} bytes, {line.cause}, {where}, found {line.found_at} "
-                f"({line.policy}), begins {line.head[:32] or '-'}"
+                printable(
+                    f"{line.physical_offset}: {line.length} bytes, {line.cause}, {where}, found {line.found_at} "
+                    f"({line.policy}), begins {line.head[:32] or '-'}"
+                )
             )
         typer.echo(f"reput: {len(lines)} range{'' if len(lines) == 1 else 's'} left out", err=True)
 

@@ -6,7 +6,6 @@ JSON has the columns of the message table under their names, and beside each tim
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -23,6 +22,7 @@ from reput.source.message_properties import (
     split_keys,
 )
 from reput.source.message_sys_flag import TRANSACTION_TYPE_NAMES, transaction_type
+from reput.source.printable import printable, printable_json
 from reput.streaming.store_lookup import Found
 
 FORMATS = ("table", "json")
@@ -142,7 +142,7 @@ def lines(found: Iterable[Found], output_format: str, *, with_body: bool) -> Ite
     """The messages in one of `FORMATS`, without line ends."""
     rows = [message_row(one, with_body=with_body) for one in found]
     if output_format == "json":
-        return (json.dumps(row, ensure_ascii=False) for row in rows)
+        return (printable_json(row) for row in rows)
     return _table(rows)
 
 
@@ -158,11 +158,11 @@ def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _cell(value: object) -> str:
-    """A value as text; what a producer wrote may move the cursor of a terminal, so only printable characters pass."""
+    """A value as text, harmless for a terminal."""
     if value is None:
         return ""
     if isinstance(value, list):
         value = " ".join(value)
     if isinstance(value, dict):
         value = " ".join(f"{name}={part}" for name, part in value.items())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+    return printable(str(value))

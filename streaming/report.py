@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from reput.sinks.retention import QueueRetention
+from reput.source.printable import printable
 from reput.streaming.maintenance import RecoveryReport, RetentionReport
 from reput.streaming.output_sides import QueueReport
 
@@ -42,7 +43,7 @@ def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
         lines.append("all agrees with the log: nothing to do")
     if report.abort is not None:
         lines.append(report.abort.text(dry_run=dry_run))
-    return "\n".join([*lines, *_queue_lines(report.queues)])
+    return _text([*lines, *_queue_lines(report.queues)])
 
 
 def retention_text(report: RetentionReport, *, dry_run: bool) -> str:
@@ -50,7 +51,12 @@ def retention_text(report: RetentionReport, *, dry_run: bool) -> str:
     verb = "would remove" if dry_run else "removed"
     lines = [f"the log begins at {report.min_physic_offset}"]
     lines += [f"{verb} {path}" for path in report.removed] or ["nothing has expired"]
-    return "\n".join([*lines, *_queue_lines(report.queues)])
+    return _text([*lines, *_queue_lines(report.queues)])
+
+
+def _text(lines: Iterable[str]) -> str:
+    """Lines that name queues and their files, and so topics, harmless for a terminal."""
+    return "\n".join(map(printable, lines))
 
 
 def _queue_lines(queues: Iterable[QueueReport | QueueRetention]) -> list[str]:

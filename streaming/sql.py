@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from reput.source.errors import OutputError
@@ -33,10 +34,13 @@ def query(spark: SparkSession, table: Path, statement: str) -> DataFrame:
     with spark_failures_told(table):
         plan = parse_query(spark, statement)
         spark.read.format("delta").load(str(table)).createOrReplaceTempView(VIEW)
-        # The plan that was looked at is the one that runs.
-        jvm: Any = spark._jvm  # noqa: SLF001  a plan has no Python API
-        result = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)  # noqa: SLF001
-        return DataFrame(result, spark)
+        return run_plan(spark, plan)
+
+
+def run_plan(spark: SparkSession, plan: JavaObject) -> DataFrame:
+    """The result of a plan of ``parse_query``: what was looked at is what runs. All errors are Spark's own."""
+    jvm: Any = spark._jvm  # noqa: SLF001  a plan has no Python API
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001
 
 
 def check_table(table: Path) -> None:

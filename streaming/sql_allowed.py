@@ -130,21 +130,20 @@ FUNCTIONS: Final[dict[str, frozenset[str]]] = {
         "bitmaps": "bitmap_bit_position bitmap_bucket_number bitmap_count",
         "conditions": "between coalesce if ifnull nanvl nullif nullifzero nvl nvl2 when zeroifnull",
         "conversions": """
-            bigint binary boolean cast date decimal double float int smallint string time timestamp tinyint""",
+            bigint binary boolean cast date decimal double float int smallint string timestamp tinyint""",
         "csv and json": """
             from_csv from_json get_json_object json_array_length json_object_keys json_tuple schema_of_csv
             schema_of_json to_csv to_json""",
         "dates and times": """
-            add_months convert_timezone curdate current_date current_time current_timestamp current_timezone date_add
+            add_months convert_timezone curdate current_date current_timestamp current_timezone date_add
             date_diff date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart
             day dayname dayofmonth dayofweek dayofyear extract from_unixtime from_utc_timestamp hour last_day
-            localtimestamp make_date make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
+            localtimestamp make_date make_dt_interval make_interval make_timestamp make_timestamp_ltz
             make_timestamp_ntz make_ym_interval minute month monthname months_between next_day now quarter
-            second session_window time_bucket time_diff time_from_micros time_from_millis time_from_seconds
-            time_to_micros time_to_millis time_to_seconds time_trunc timestamp_micros timestamp_millis
-            timestamp_seconds to_date to_time to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp
+            second session_window time_bucket timestamp_micros timestamp_millis timestamp_seconds
+            to_date to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp
             to_utc_timestamp trunc try_make_interval try_make_timestamp try_make_timestamp_ltz
-            try_make_timestamp_ntz try_to_date try_to_time try_to_timestamp unix_date unix_micros unix_millis
+            try_make_timestamp_ntz try_to_date try_to_timestamp unix_date unix_micros unix_millis
             unix_seconds unix_timestamp weekday weekofyear window window_time year""",
         "encryption with a given key": "aes_decrypt aes_encrypt try_aes_decrypt",
         "errors on purpose": "assert_true raise_error",
@@ -219,6 +218,9 @@ FUNCTIONS_REFUSED: Final[dict[str, frozenset[str]]] = {
             xpath_number xpath_short xpath_string""",
         "reads another table, or Spark's own state": "python_worker_logs table_changes table_changes_by_path",
         "needs a metric view, and there is none": "measure",
+        "needs the type TIME, which Spark has switched off": """
+            current_time make_time time time_diff time_from_micros time_from_millis time_from_seconds time_to_micros
+            time_to_millis time_to_seconds time_trunc to_time try_to_time""",
     }.items()
 }
 

@@ -155,8 +155,10 @@ def _write_table(names: list[str], rows: list[Row], console: Console) -> int:
     for row in cells:
         grid.add_row(*map(Text, row))
     width = Measurement.get(console, console.options.update(width=1 << 20), grid).maximum
-    if width <= console.width or not console.is_terminal:
-        console.print(grid, width=max(width, console.width), no_wrap=True, crop=False)
+    if width <= console.width:
+        console.print(grid)
+    elif not console.is_terminal:
+        Console(file=console.file, width=width).print(grid)
     else:
         _write_blocks(headers, cells, console)
     console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}", highlight=False)

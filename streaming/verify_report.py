@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from reput.sinks.finding import Difference
+from reput.source.printable import printable
 from reput.streaming.verify import Part, VerifyReport
 
 _SHOWN = 5
@@ -72,4 +73,4 @@ def _said(difference: Difference) -> str:
     where = difference.file or ""
     if difference.byte_offset is not None:
         where += f", byte {difference.byte_offset}"
-    return f"{where}: {difference.text}" if where else difference.text
+    return printable(f"{where}: {difference.text}" if where else difference.text)

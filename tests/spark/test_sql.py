@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from rich.console import Console
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.config import load_config
 from reput.streaming.progress import ProgressReporter
-from reput.streaming.sql import query, write_result
+from reput.streaming.sql import query
+from reput.streaming.sql_failure import spark_failures_told
+from reput.streaming.sql_output import write_result
 from reput.streaming.tail import Tail, TailPaths
 
 pytestmark = pytest.mark.spark
@@ -23,7 +27,11 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of four messages."""
-    root = tmp_path_factory.mktemp("sql")
+    return make_table(spark, tmp_path_factory.mktemp("sql"))
+
+
+def make_table(spark: SparkSession, root: Path) -> Path:
+    """The same, below `root`."""
     with CommitLogWriter(root / "store" / "commitlog", 4096) as writer:
         for tags in ("A", "B", "A", "A"):
             writer.append(Message(properties={"TAGS": tags, "KEYS": "k, 1"}))
@@ -59,20 +67,80 @@ def test_formats(spark: SparkSession, table: Path, output_format: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "words"),
     [
-        "DELETE FROM messages",
-        "DROP VIEW messages",
-        "INSERT INTO messages SELECT * FROM messages",
-        "SELEKT 1",
-        "SELECT x FROM y",
+        ("DELETE FROM messages", "refused: DeleteFromTable is not among"),
+        ("WITH x AS (SELECT 1) INSERT INTO delta.`{}` SELECT * FROM messages", "refused: InsertIntoStatement is not"),
+        ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "refused: function reflect is not among"),
+        ("SELECT * FROM text.`/etc/passwd`", "refused: the only table is messages"),
+        ("SELEC 1", "Syntax error at or near 'SELEC'. (line 1, column 1)"),
+        ("", "Syntax error, unexpected empty statement. (line 1, column 1)"),
+        ("SELECT nope FROM messages", "with name `nope` cannot be resolved"),
+        ("SELECT 1 / 0", "Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead."),
+        ("SELECT CAST(topic AS INT) FROM messages", "The value 'TopicTest' of the type \"STRING\" cannot be cast"),
+        ("SELECT array(1)[5]", "The index 5 is out of bounds"),
+        ("SELECT raise_error('a\x1b[31mb') FROM messages", r"a\x1b[31mb"),
+        ("SELECT from_json('{', 'a INT', map('mode', 'FAILFAST'))", "Malformed records are detected"),
+        ("SELECT TIMESTAMP'0000-01-01 00:00:00'", "a value of the result cannot be shown: year 0 is out of range"),
+        pytest.param("SELECT " + "(" * 3000 + "1" + ")" * 3000, "nested too deeply", id="deep"),
     ],
 )
-def test_only_queries_are_run(spark: SparkSession, table: Path, statement: str) -> None:
-    """Anything that would change the table, and anything that Spark does not understand."""
-    with pytest.raises(OptionError):
-        query(spark, table, statement)
+def test_a_wrong_statement_is_told_in_one_line(
+    spark: SparkSession, table: Path, statement: str, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is the user's to change; nothing else reaches the terminal."""
+    with pytest.raises(OptionError) as raised, spark_failures_told(table):
+        query(spark, table, statement.replace("{}", str(table))).collect()
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "SQLSTATE" not in str(raised.value)
+    assert capfd.readouterr().err == ""
     assert query(spark, table, "SELECT * FROM messages").count() == 4
+
+
+def test_variables_stay_text(spark: SparkSession, table: Path) -> None:
+    """Neither the environment nor a setting gets into a statement, and the session's own setting is as it was."""
+    before = spark.conf.get("spark.sql.variable.substitute")
+    rows = query(spark, table, "SELECT '${env:HOME}' a, '${system:user.home}' b, '${spark.app.name}' c").collect()
+    assert tuple(rows[0]) == ("${env:HOME}", "${system:user.home}", "${spark.app.name}")
+    assert spark.conf.get("spark.sql.variable.substitute") == before
+
+
+def missing(file: Path) -> None:
+    file.unlink()
+
+
+def truncated(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:100])
+
+
+@pytest.mark.parametrize("damage", [missing, truncated])
+@pytest.mark.parametrize("part", ["*.parquet", "_delta_log/*.json"])
+def test_a_damaged_table_is_told_with_its_file(
+    spark: SparkSession, table: Path, tmp_path: Path, damage: Callable[[Path], None], part: str
+) -> None:
+    """Which file cannot be read, in one line; a person must look."""
+    copy = tmp_path / "table"
+    shutil.copytree(table, copy)
+    file = min(copy.glob(part))
+    damage(file)
+    for checksum in copy.glob("**/*.crc"):
+        checksum.unlink()
+    with pytest.raises(OutputError) as raised, spark_failures_told(copy):
+        query(spark, copy, "SELECT * FROM messages").collect()
+    assert str(copy) in str(raised.value)
+    if damage is truncated:
+        assert file.name in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "REFRESH" not in str(raised.value)
+
+
+def test_intervals_and_variants_are_shown(spark: SparkSession, table: Path) -> None:
+    """Also those that Python has no value for."""
+    statement = "SELECT INTERVAL 3 MONTHS a, make_interval(1) b, INTERVAL '1' DAY c, parse_json('{\"x\": 1}') d, NULL e"
+    out = io.StringIO()
+    write_result(query(spark, table, statement), "csv", out, Console(file=io.StringIO()))
+    assert out.getvalue() == ('a,b,c,d,e\nINTERVAL \'0-3\' YEAR TO MONTH,1 years,"1 day, 0:00:00","{""x"": 1}",\n')
 
 
 def test_a_path_without_a_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:

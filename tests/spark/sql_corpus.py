@@ -1,0 +1,79 @@
+"""The statements of tests/data that `reput sql` must run, or refuse, and what Spark's grammars say there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+DATA = Path(__file__).parents[1] / "data"
+SPARK_PARSER = "org.apache.spark.sql.catalyst.parser.SqlBaseParser"
+DELTA_PARSER = "io.delta.sql.parser.DeltaSqlBaseParser"
+# Rules each of whose alternatives is a kind of statement.
+_STATEMENT_RULES = {
+    "StatementContext",
+    "SetResetStatementContext",
+    "SetStatementInsideSqlScriptContext",
+    "DmlStatementNoWithContext",
+    "InsertIntoContext",
+    "QuerySpecificationContext",
+}
+# Statements lie this deep below the root of a parse at most, those of scripts included.
+_DEPTH_MAX = 9
+
+
+def statements(name: str, **paths: Path) -> list[tuple[str, str]]:
+    """Kind and text of each statement of a file of tests/data."""
+    found, kind = [], ""
+    for line in (DATA / name).read_text(encoding="utf-8").splitlines():
+        if line.startswith("-- kind: "):
+            kind = line.removeprefix("-- kind: ")
+        elif line and not line.startswith("-- "):
+            for key, path in paths.items():
+                line = line.replace(f"{{{key}}}", str(path))  # noqa: PLW2901
+            found.append((kind, line))
+    return found
+
+
+def statement_classes(spark: SparkSession, parser: str) -> set[str]:
+    """The kinds of statement that a generated parser knows, as it names them."""
+    loader = spark._jsparkSession.sessionState().sqlParser().getClass().getClassLoader()
+    found = set()
+    for each in loader.loadClass(parser).getDeclaredClasses():
+        name, rule = each.getSimpleName(), each.getSuperclass().getSimpleName()
+        if rule in _STATEMENT_RULES or (name.endswith("StatementContext") and name not in _STATEMENT_RULES):
+            found.add(name)
+    return found
+
+
+def classes_of(spark: SparkSession, parser: str, statement: str) -> set[str]:
+    """Those of a statement, by the parser's own tree; none where it does not understand it."""
+    package: Any = spark._jvm
+    for part in parser.split(".")[:-1]:
+        package = getattr(package, part)
+    name = parser.rpartition(".")[2]
+    antlr = spark._jvm.org.antlr.v4.runtime  # type: ignore[union-attr]
+    upper = spark._jvm.org.apache.spark.sql.catalyst.parser.UpperCaseCharStream  # type: ignore[union-attr]
+    lexer = getattr(package, name.replace("Parser", "Lexer"))(upper(antlr.CharStreams.fromString(statement)))
+    lexer.removeErrorListeners()
+    tree = getattr(package, name)(antlr.CommonTokenStream(lexer))
+    tree.removeErrorListeners()
+    root = tree.compoundOrSingleStatement() if parser == SPARK_PARSER else tree.singleStatement()
+    found: set[str] = set()
+    todo = [(root, 0)]
+    while todo:
+        node, depth = todo.pop()
+        found.add(node.getClass().getSimpleName())
+        if depth < _DEPTH_MAX:
+            todo += [(node.getChild(index), depth + 1) for index in range(node.getChildCount())]
+    return found if tree.getNumberOfSyntaxErrors() == 0 else set()
+
+
+def registered_functions(registry: Any) -> set[str]:
+    """The names in one of Spark's function registries."""
+    names = registry.listFunction().iterator()
+    found = set()
+    while names.hasNext():
+        found.add(names.next().funcName())
+    return found

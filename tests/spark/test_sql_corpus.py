@@ -1,0 +1,146 @@
+"""Every statement and function of Spark and Delta, read or refused by `reput sql`: by running it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from proof_counts import Proof
+from pyspark.sql import SparkSession
+from rich.console import Console
+from spark.sql_corpus import (
+    DELTA_PARSER,
+    SPARK_PARSER,
+    classes_of,
+    registered_functions,
+    statement_classes,
+    statements,
+)
+from spark.test_sql import make_table
+
+from reput.source.errors import OptionError, ReputError
+from reput.streaming import sql, sql_allowed
+from reput.streaming.sql_check import parse_query
+from reput.streaming.sql_failure import spark_failures_told
+from reput.streaming.sql_output import write_result
+
+pytestmark = pytest.mark.spark
+
+# What Spark's own parser does not take in 4.2, however it is written; the corpus has each all the same.
+PARSER_REFUSES = "what Spark's parser refuses itself"
+
+
+# Hundreds of queries over four rows: compiling each would take ten times as long as running it.
+LIGHT = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@pytest.fixture
+def light(spark: SparkSession) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in LIGHT}
+    for name, value in LIGHT.items():
+        spark.conf.set(name, value)
+    yield
+    for name, old in before.items():
+        if old is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, old)
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_table(spark, tmp_path_factory.mktemp("corpus"))
+
+
+def state(directory: Path) -> dict[str, str]:
+    return {
+        f"{path.relative_to(directory)}": hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        for path in directory.rglob("*")
+    }
+
+
+@pytest.mark.usefixtures("light")
+def test_every_read_runs(spark: SparkSession, table: Path, proof: Proof, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is run to its last row, in one of the three forms in turn, and leaves everything as it was."""
+    monkeypatch.chdir(table.parent)
+    reads = statements("sql_reads.sql")
+    assert len(reads) >= 300
+    before, wrong = state(table.parent), []
+    sql.query(spark, table, "SELECT 1")  # the view
+    for number, (kind, statement) in enumerate(reads):
+        try:
+            with spark_failures_told(table):
+                form = ("csv", "csv", "table")[number % 3]
+                result = sql.run_plan(spark, parse_query(spark, statement))
+                write_result(result, form, io.StringIO(), Console(file=io.StringIO()))
+        except ReputError as error:
+            wrong.append(f"{kind}: {statement}: {error}")
+    assert wrong == []
+    assert state(table.parent) == before
+    proof("sql statements that read, run", len(reads))
+
+
+def test_everything_else_is_refused(
+    spark: SparkSession, table: Path, proof: Proof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is refused by what it is made of; the table, the working directory and all else stay as they were."""
+    monkeypatch.chdir(table.parent)
+    refused = statements("sql_refused.sql", TABLE=table, FILE=table.parent / "written")
+    assert len(refused) >= 300
+    before, wrong = state(table.parent), []
+    views = [one.name for one in spark.catalog.listTables()]
+    settings = spark.conf.getAll
+    for kind, statement in refused:
+        try:
+            sql.query(spark, table, statement)
+            wrong.append(f"ran: {kind}: {statement}")
+        except OptionError as error:
+            if kind != PARSER_REFUSES and not str(error).startswith("refused: "):
+                wrong.append(f"refused for another reason: {statement}: {error}")
+    assert wrong == []
+    assert state(table.parent) == before
+    assert spark.conf.getAll == settings
+    assert [one.name for one in spark.catalog.listTables()] == views
+    proof("sql statements refused", len(refused))
+
+
+@pytest.mark.parametrize("parser", [SPARK_PARSER, DELTA_PARSER], ids=["spark", "delta"])
+def test_no_kind_of_statement_is_missing(spark: SparkSession, parser: str, proof: Proof) -> None:
+    """Each kind that the generated parser knows is in the corpus, by that parser's own tree of a statement there."""
+    paths = {"TABLE": Path("/t"), "FILE": Path("/f")}
+    told = [text for kind, text in statements("sql_reads.sql") if "tell about" in kind or "columns chosen" in kind]
+    seen: set[str] = set()
+    for text in [*told, *(text for _, text in statements("sql_refused.sql", **paths))]:
+        seen |= classes_of(spark, parser, text)
+    known = statement_classes(spark, parser)
+    assert known - seen == set()
+    proof("sql kinds of statement", len(known))
+
+
+def test_every_function_is_decided(spark: SparkSession, proof: Proof) -> None:
+    """A function that a new Spark brings fails here until it is in one of the lists; each is in the corpus by name."""
+    state_ = spark._jsparkSession.sessionState()
+    tables = registered_functions(state_.tableFunctionRegistry())
+    names = registered_functions(state_.functionRegistry())
+    refused = frozenset[str]().union(*sql_allowed.FUNCTIONS_REFUSED.values())
+    assert names | tables == sql_allowed.ALLOWED_FUNCTIONS | sql_allowed.TABLE_FUNCTIONS | refused
+    assert tables - refused == sql_allowed.TABLE_FUNCTIONS
+    assert not refused & (sql_allowed.ALLOWED_FUNCTIONS | sql_allowed.TABLE_FUNCTIONS)
+    assert sum(map(len, sql_allowed.FUNCTIONS.values())) == len(sql_allowed.ALLOWED_FUNCTIONS)
+    for names_of_file, file in (
+        (sql_allowed.ALLOWED_FUNCTIONS | sql_allowed.TABLE_FUNCTIONS, "sql_reads.sql"),
+        (refused, "sql_refused.sql"),
+    ):
+        text = "\n".join(statement for _, statement in statements(file)).lower()
+        words = set(re.findall(r"\w+", text))
+        assert [name for name in sorted(names_of_file) if name not in words and name not in text] == []
+    proof("sql functions", len(names | tables))
