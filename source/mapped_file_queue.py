@@ -50,26 +50,12 @@ class MappedFile:
 
 @contextmanager
 def open_for_reading(path: str) -> Iterator[int]:
-    """A read-only descriptor that leaves no trace, not even an access time where the system allows that.
-
-    Raises
-    ------
-    FileNotFoundError
-        The file has gone; what that means the caller knows.
-    StoreError, TransientError
-        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
-    """
+    """A read-only descriptor that leaves no trace, not even an access time where the system allows that."""
+    descriptor = _open(path)
     try:
-        descriptor = _open(path)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        known = read_error(path, error)
-        if known is None:
-            raise
-        raise known from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _open(path: str) -> int:
@@ -88,15 +74,19 @@ def open_segment(file: MappedFile, doing: str = "it was looked at") -> Iterator[
     ------
     DataLossError
         It has gone since it was listed; `doing` says in the message what for it was wanted.
+    StoreError, TransientError
+        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
     """
     try:
         with open_for_reading(file.path) as descriptor:
             yield descriptor
-    except FileNotFoundError as error:
-        if error.filename != file.path:
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename == file.path:
+            msg = f"{file.path} is gone: the log expired while {doing}"
+            raise DataLossError(msg) from None
+        if (known := read_error(file.path, error)) is None:
             raise
-        msg = f"{file.path} is gone: the log expired while {doing}"
-        raise DataLossError(msg) from None
+        raise known from error
 
 
 def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:

@@ -29,4 +29,5 @@ def read_error(path: str, error: OSError) -> ReputError | None:
             f"cannot read {path}: {error.strerror}; look at the disk or mount that holds it, and start the same command"
             " again"
         )
-    return StoreError(f"cannot read {path}: {error.strerror}; make it readable for the user that runs reput")
+    what = "; make it readable for the user that runs reput" if isinstance(error, PermissionError) else ""
+    return StoreError(f"cannot read {path}: {error.strerror}{what}")
