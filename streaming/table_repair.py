@@ -171,7 +171,8 @@ class TableRepair:
             low, high = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
             here = rows.where(f"physical_offset >= {low} and physical_offset < {high}").toArrow()
             there = {row for batch in here.to_batches() for row in _as_rows(table_fields(batch))}
-            for span in self._log.split(self._begin(low, limit), self._end(high, limit)):
+            begin, end = self._begin(low, limit), min(self._end(high, limit), limit)
+            for span in self._log.split(begin, end) if begin < end else ():
                 for window in read_windows(span.file, span.start, span.end, self._log.decode_options):
                     if len(window.columns) and there.intersection(_as_rows(compared_fields(window.columns))):
                         return True
