@@ -39,12 +39,14 @@ def statements(name: str, **paths: Path) -> list[tuple[str, str]]:
 def statement_classes(spark: SparkSession, parser: str) -> set[str]:
     """The kinds of statement that a generated parser knows, as it names them."""
     loader = spark._jsparkSession.sessionState().sqlParser().getClass().getClassLoader()
-    found = set()
-    for each in loader.loadClass(parser).getDeclaredClasses():
-        name, rule = each.getSimpleName(), each.getSuperclass().getSimpleName()
-        if rule in _STATEMENT_RULES or (name.endswith("StatementContext") and name not in _STATEMENT_RULES):
-            found.add(name)
-    return found
+    rules = {one.getSimpleName(): one.getSuperclass().getSimpleName() for one in _contexts(loader, parser)}
+    named = {name for name in rules if name.endswith("StatementContext")}
+    alternatives = {name for name, rule in rules.items() if rule in _STATEMENT_RULES}
+    return (named | alternatives) - set(rules.values())  # a rule of alternatives is none itself
+
+
+def _contexts(loader: Any, parser: str) -> list[Any]:
+    return [one for one in loader.loadClass(parser).getDeclaredClasses() if one.getSimpleName().endswith("Context")]
 
 
 def classes_of(spark: SparkSession, parser: str, statement: str) -> set[str]:
