@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from faults.live_break.events import EVENTS, choose
+from faults.live_break.events import EVENTS, SIGNALS, choose
 from faults.live_break.run import LiveBreak
 
 EVENTS_DEFAULT = 100
@@ -35,6 +36,9 @@ def main(words: Sequence[str] | None = None) -> int:
     kinds = (given.only * given.events)[: given.events] if given.only else choose(given.seed, given.events)
     shutil.rmtree(given.work, ignore_errors=True)
     given.work.mkdir(parents=True)
+    for number in SIGNALS:
+        # However the test is stopped, it leaves nothing running and nothing mounted.
+        signal.signal(number, signal.default_int_handler)
     run = LiveBreak(given.work, given.release, given.seed, given.rate, lambda text: print(text, flush=True))
     try:
         with run:
