@@ -170,8 +170,8 @@ MUTANTS = (
     _mutant(
         "the table's transactions are not the physical offset",
         "sinks/message_table.py",
-        "version=batch.end)\n",
-        "version=batch.messages)\n",
+        "version=end, check=self._check)\n",
+        "version=rows, check=self._check)\n",
         "spark/test_tail.py::test_a_replayed_batch_changes_nothing",
     ),
     _mutant(
@@ -321,7 +321,7 @@ MUTANTS = (
     _mutant(
         "files of the table are committed before they are durable",
         "sinks/delta_table.py",
-        "        DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in files)\n",
+        "            DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in change.files)\n",
         "",
         "spark/test_delta_table.py::test_files_are_durable_before_they_are_committed",
     ),

@@ -150,6 +150,8 @@ def _is_alive(pid: int) -> bool:
 
 _DIES_AMID = """
 import os, signal, threading, time
+from reput.source.worker_process import load_without_threads
+load_without_threads()  # as each command does
 from reput.streaming.process_tasks import ProcessTasks
 
 def work(number):

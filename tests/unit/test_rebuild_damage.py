@@ -454,7 +454,7 @@ def test_a_whole_rebuild_replaces_what_was_left_out(damaged: DamagedLog, tmp_pat
     other.put(other.records[3].physical_offset, bytes(4))
     tail_store(config_for(other), out, Random(1))
     assert len(lines_of(out)) == 1
-    report = rebuild(config, out)
+    report = rebuild(config, out, yes=True)
     assert causes(out) == WHOLE
     tail_store(config, tmp_path / "tail", Random(2))
     check_equal(out, tmp_path / "tail")
@@ -466,7 +466,7 @@ def test_a_whole_rebuild_replaces_what_was_left_out(damaged: DamagedLog, tmp_pat
         str(line["physical_offset"]) for line in lines_of(out)
     ]
     sound = config_of(write_log(tmp_path / "sound", Random(2), messages_of(Random(2), 9)).store, SMALL)
-    rebuild(sound, out)
+    rebuild(sound, out, yes=True)
     assert lines_of(out) == []
     assert not (out / "reput" / "progress" / "quarantine.json").exists()
 

@@ -157,7 +157,7 @@ def test_a_log_that_had_segments(how: str, log: Path) -> None:
     shutil.rmtree(log)
     if how == "a file":
         log.touch()
-        with pytest.raises(StoreError, match="Not a directory"):
+        with pytest.raises(StoreError, match="it is no directory"):
             listed.load()
         log.unlink()
     else:
