@@ -143,5 +143,8 @@ def queue_places(out: Path) -> list[int]:
     for path in (out / "consumequeue").glob("*/*/*"):
         data = path.read_bytes()
         units = (data[at : at + 20] for at in range(0, len(data), 20))
-        found += [int.from_bytes(unit[:8], "big") for unit in units if unit[8:12] != bytes(4)]
+        # Not what is unwritten, and not what fills the front of a queue that begins behind what is gone.
+        found += [
+            int.from_bytes(unit[:8], "big") for unit in units if unit[8:12] not in (bytes(4), b"\x7f\xff\xff\xff")
+        ]
     return found
