@@ -227,11 +227,14 @@ class DeltaTable:
 
     def _commit(self, snapshot: Any, change: Change) -> Any:
         """Kernel's result; None where another writer was first."""
-        if self._committer is None:
-            self._committer = ExclusiveCommit(self._engine, self._jvm, self.log)
+        committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.log)
         try:
-            result = self._transaction(snapshot, change)
-            return result if self._committer.take_outcome() else None
+            try:
+                result = self._transaction(snapshot, change)
+            except _JAVA_ERRORS:
+                committer.take_outcome()  # raises the cause, of which Java saw only that no file is there
+                raise
+            return result if committer.take_outcome() else None
         except (*_JAVA_ERRORS, OSError) as error:
             self._keep(None)
             what = f"{self.path}: transaction {change.version} of {change.app_id!r}"
