@@ -89,10 +89,9 @@ class Change:
 class DeltaTable:
     """One Delta table on a local file system; made by `open_or_create`.
 
-    One thread of the process at a time. Other writers may commit meanwhile: a commit of this class never takes the
-    place of another's and is made again on top of it, after `check` was asked. Delta's own writers look whether a
-    version is there and then rename, so one of them can, within microseconds, put its commit over one of ours; the
-    transactions tell, see ``TableWatch``.
+    One thread of the process at a time. Other writers may commit meanwhile: a commit never takes the place of another's
+    and is made again on top of it, after `check` was asked. Delta's own writers look whether a version is there and
+    then rename, so one of them can, within microseconds, put its commit over one of ours; see ``TableWatch``.
     """
 
     def __init__(self, spark: SparkSession, path: Path, schema: StructType) -> None:
@@ -153,7 +152,7 @@ class DeltaTable:
         Raises
         ------
         OutputError
-            The log cannot be read, or the table was altered since it was opened.
+            The log cannot be read, or the table is not one that can be written any more.
         """
         with _output_errors(f"{self.path}: cannot read the Delta log"):
             version = self._load().getLatestTransactionVersion(self._engine, app_id).orElse(None)

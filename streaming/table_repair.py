@@ -109,11 +109,11 @@ class TableRepair:
         return before if self._log.limit(before, log_end, 1, None) > committed else committed
 
     def _check_cut(self, limit: int) -> None:
-        """Raise OutputError when the table's last record still stands in the log: what is before it may be damaged."""
+        """Raise OutputError when the table's last record stands behind the log's end: what is before may be damaged."""
         with reading_what_is_there(self._spark):
             known = self._table.last_record()
         file = None if known is None else self._log.queue().find(known.offset)
-        if known is None or file is None or known.offset + known.size > file.end:
+        if known is None or known.offset < limit or file is None or known.offset + known.size > file.end:
             return
         if fingerprint_at(self._log, known) == known:
             msg = (
