@@ -89,10 +89,9 @@ class Change:
 class DeltaTable:
     """One Delta table on a local file system; made by `open_or_create`.
 
-    One thread of the process at a time. Other writers may commit meanwhile: a commit of this class never takes the
-    place of another's and is made again on top of it, after `check` was asked. Delta's own writers look whether a
-    version is there and then rename, so one of them can, within microseconds, put its commit over one of ours; the
-    transactions tell, see ``TableWatch``.
+    One thread of the process at a time. Other writers may commit meanwhile: a commit never takes the place of another's
+    and is made again on top of it, after `check` was asked. Delta's own writers look whether a version is there and
+    then rename, so one of them can, within microseconds, put its commit over one of ours; see ``TableWatch``.
     """
 
     def __init__(self, spark: SparkSession, path: Path, schema: StructType) -> None:
@@ -153,7 +152,7 @@ class DeltaTable:
         Raises
         ------
         OutputError
-            The log cannot be read, or the table was altered since it was opened.
+            The log cannot be read, or the table is not one that can be written any more.
         """
         with _output_errors(f"{self.path}: cannot read the Delta log"):
             version = self._load().getLatestTransactionVersion(self._engine, app_id).orElse(None)
@@ -227,11 +226,14 @@ class DeltaTable:
 
     def _commit(self, snapshot: Any, change: Change) -> Any:
         """Kernel's result; None where another writer was first."""
-        if self._committer is None:
-            self._committer = ExclusiveCommit(self._engine, self._jvm, self.log)
+        committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.log)
         try:
-            result = self._transaction(snapshot, change)
-            return result if self._committer.take_outcome() else None
+            try:
+                result = self._transaction(snapshot, change)
+            except _JAVA_ERRORS:
+                committer.take_outcome()  # raises the cause, of which Java saw only that no file is there
+                raise
+            return result if committer.take_outcome() else None
         except (*_JAVA_ERRORS, OSError) as error:
             self._keep(None)
             what = f"{self.path}: transaction {change.version} of {change.app_id!r}"

@@ -78,12 +78,12 @@ class QuarantineTable:
         missing = [line for line in lines if line.physical_offset < known and line.physical_offset not in there]
         if not (missing or bad):
             return
-        last = self._delta.version
-        taken = [
-            each
-            for each in commits(self._delta.log, 0, last, self._app_id, self._broker)
-            if isinstance(each, TableCommit) and each.removes and each.end_offset is None
-        ]
+        taken: list[TableCommit] = []  # since the last repair
+        for each in commits(self._delta.log, 0, self._delta.version, self._app_id, self._broker):
+            if isinstance(each, TableCommit) and each.end_offset is not None:
+                taken = [] if each.is_repair else taken
+            elif isinstance(each, TableCommit) and each.removes:
+                taken.append(each)
         why = "; ".join([*(each.said for each in taken), *(f"{file.path} {file.said}" for file in bad.values())])
         if taken and not bad and all(each.is_wanted for each in taken):
             _log.info("%s: %d ranges were removed on purpose (%s); they stay away", path, len(missing), why)

@@ -92,8 +92,9 @@ class TableWatch:
     def say_gone_for_good(self, ledger: RowLedger) -> None:
         """Tell how many of the rows that `ledger` expects are missing, when all that can be made again was."""
         gaps = ledger.gaps(self._counts(self._table.version, ledger.places))
-        if lost := [gap for gap in gaps if gap.missing > 0]:
+        if lost := [gap for gap in gaps if gap.missing > 0 and gap.start < self._log_begin]:
             rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
+            end = min(end, self._log_begin)
             text = "%s: %d rows of broker %r from [%d, %d) of the log are gone for good: the log begins at %d"
             _log.warning(text, self._table.path, rows, self._broker, start, end, self._log_begin)
 
@@ -167,7 +168,9 @@ class TableWatch:
         lost = [gap for gap in gaps if gap.missing > 0]
         more = -sum(gap.missing for gap in gaps if gap.missing < 0)
         by_whom = "; ".join(filter(None, [unknown, _said(foreign)]))
-        taken = unknown or any(each.removes and not each.is_wanted for each in foreign)
+        # Another reput's repair keeps our rows, but for those in a file that nobody could read.
+        removing = [each for each in foreign if each.removes and not each.is_repair]
+        taken = unknown or not removing or any(not each.is_wanted for each in removing)
         if lost and taken:
             msg = self._rows_gone(lost, by_whom)
             if not (self._accepts_loss and lost[-1].end <= self._log_begin):

@@ -21,7 +21,7 @@ from reput.sinks.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchS
 from reput.sinks.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table_replace import LogRanges, RowReplacement
 from reput.source.dispatch_request import OffsetRange
-from reput.source.errors import OutputError
+from reput.source.errors import OptionError, OutputError
 from reput.source.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.range_reader import DecodeOptions, read_windows
@@ -63,6 +63,8 @@ class TableRepair:
 
         Raises
         ------
+        OptionError
+            An `end` is given, and the log was cut.
         OutputError
             Log and table have no record in common, or the log may be damaged rather than cut; nothing was changed. Or
             the table cannot be written.
@@ -74,13 +76,16 @@ class TableRepair:
             start = end = None  # whatever it has, nothing says up to where that is all
             if not (bad or self._table.count()):
                 return
-        limit = log_end if committed is None else max(self._least, min(committed, log_end))
-        is_cut = committed is not None and committed > log_end
+        limit = log_end if committed is None else self._limit(committed, log_end)
+        is_cut = committed is not None and committed > max(limit, self._least)
         if start is None and end is None:
             if is_cut:
                 self._check_cut(limit)
             ranges = self._differing(limit, is_cut=is_cut)
         else:
+            if is_cut and end is not None:
+                msg = f"--to {end}: the log was cut and the table ends behind that, at {committed}; leave --to out"
+                raise OptionError(msg)
             begin, stop = start or self._least, limit if end is None else min(end, limit)
             stop = _FOR_EVER if is_cut and end is None else stop
             ranges = [(begin, stop)] if begin < stop else []
@@ -96,12 +101,19 @@ class TableRepair:
         self._table.take_as_it_is(self._places(ranges, limit), self._least if start is None else start)
         self._output.remove_tree(REPUT, SPARK_CHECKPOINT, "table")  # `tail` begins where the table ends
 
+    def _limit(self, committed: int, log_end: int) -> int:
+        """Up to where log and table are compared: where the table ends, unless that is inside a record by now."""
+        if committed >= log_end or committed <= self._least:
+            return max(self._least, min(committed, log_end))
+        before = self._log.align_down(self._least, committed)
+        return before if self._log.limit(before, log_end, 1, None) > committed else committed
+
     def _check_cut(self, limit: int) -> None:
-        """Raise OutputError when the table's last record still stands in the log: what is before it may be damaged."""
+        """Raise OutputError when the table's last record stands behind the log's end: what is before may be damaged."""
         with reading_what_is_there(self._spark):
             known = self._table.record_of_last_row()
         file = None if known is None else self._log.queue().find(known.offset)
-        if known is None or file is None or known.offset + known.size > file.end:
+        if known is None or known.offset < limit or file is None or known.offset + known.size > file.end:
             return
         if fingerprint_at(self._log, known) == known:
             msg = (

@@ -45,7 +45,7 @@ class KeptTable:
             path.unlink()
         self.records: list[StoredRecord] = write_log(self.store / "commitlog", content)
         self.places = [record.physical_offset for record in self.records]
-        self.places.append(places(self.records)[-1])
+        self.places += places(self.records)[-1:]
 
     @property
     def sql(self) -> str:
