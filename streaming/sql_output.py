@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
-from pyspark.sql.types import CalendarIntervalType, VariantVal, YearMonthIntervalType
+from pyspark.sql.types import CalendarIntervalType, DayTimeIntervalType, VariantVal, YearMonthIntervalType
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -30,8 +30,8 @@ FORMATS = ("table", "csv", "json")
 _FORMULA: Final = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _QUOTED: Final = re.compile(r'[",\r\n]|^\s|\s$|^$')
-# Python has no value for these types, so they come as Spark's text.
-_AS_TEXT: Final = (CalendarIntervalType, YearMonthIntervalType)
+# Python has no value for two of these types, so all intervals come as Spark's text.
+_AS_TEXT: Final = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 
 
 def write_result(

@@ -145,5 +145,5 @@ def test_intervals_and_variants_are_shown(spark: SparkSession, table: Path) -> N
 
 def test_a_path_without_a_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """The path and what makes a table are named."""
-    with pytest.raises(OutputError, match="is no Delta table"):
+    with pytest.raises(OutputError, match="is empty: give the directory"):
         query(spark, tmp_path, "SELECT 1")
