@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 import reput
+from reput.source.printable import printable
 from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.interruption import InterruptedBySignal, is_interrupted
 from reput.streaming.working_directory import made_absolute
@@ -113,10 +114,18 @@ def _is_unread(error: BaseException) -> bool:
     return False
 
 
+class _OneLine(logging.Formatter):
+    """A message is one line without control characters, whoever chose the names in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter.format``."""
+        return printable(super().format(record))
+
+
 def set_up_logging() -> None:
     """Messages of reput, with their time, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("reput")
     logger.handlers = [handler]
     logger.setLevel(logging.INFO)

@@ -18,7 +18,7 @@ TESTS = {
 }
 
 
-@pytest.mark.parametrize("page", ["anomalies.md", "articles.md", "promises.md"])
+@pytest.mark.parametrize("page", ["anomalies.md", "articles.md", "promises.md", "security.md"])
 def test_the_tests_a_page_names_are_there(page: str) -> None:
     """Each `file::test` is in that file, each lone test name in one of them, each file in the tree."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

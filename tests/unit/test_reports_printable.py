@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import unicodedata
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from reput.sinks.finding import Difference, Findings
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.retention import QueueRetention
 from reput.streaming import cli, report, verify_report
+from reput.streaming.cli_app import set_up_logging
 from reput.streaming.maintenance import RetentionReport
 from reput.streaming.verify import Part, VerifyReport
 
@@ -78,3 +80,18 @@ def test_query(tmp_path: Path, output_format: str) -> None:
         assert (found["tags"], found["body"]) == (HOSTILE, HOSTILE)
     else:
         assert result.stdout.count("T\\x1b]0;x") == 2
+
+
+def test_a_log_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever name is in it, it is one line."""
+    logger = logging.getLogger("reput")
+    before = (logger.handlers, logger.level, logger.propagate)
+    try:
+        set_up_logging()
+        logger.warning("queue %s", f"{HOSTILE}\nforged line")
+    finally:
+        logger.handlers, logger.level, logger.propagate = before
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.endswith(" WARNING queue T\\x1b]0;x\\x07\\x9b31m\\u202eb\\u2028\\x7f\\nforged line\n")
+    assert is_harmless(told)
