@@ -22,6 +22,11 @@ def is_vacant(path: Path) -> bool:
     if not names:
         return True
     found = ", ".join(names[:3])
+    if any(name.endswith(".parquet") for name in names):
+        msg = (
+            f"{path} holds data files ({found}) and no log of a Delta table: put its _delta_log back, which names them"
+        )
+        raise OutputError(f"{msg}; or give an empty or missing directory, to derive from the commitlog what that has")
     raise OutputError(f"{path} is no Delta table, it holds {found}; give an empty or missing directory")
 
 
