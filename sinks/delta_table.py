@@ -10,27 +10,24 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from reput import __version__
 from reput.sinks.durable_file import DurableFiles
 from reput.sinks.exclusive_commit import ExclusiveCommit
+from reput.sinks.table_creation import create_sql, is_vacant
 from reput.sinks.table_history import REPAIR
-from reput.sinks.table_refusal import added_columns, column, quoted, refusal, said_in_words, table_name
+from reput.sinks.table_refusal import JAVA_ERRORS, added_columns, first_line, output_errors, refusal, said_in_words
 from reput.source.errors import OutputError, SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
 _ENGINE_INFO = f"reput/{__version__}"
-# pyspark turns some Java exceptions into its own, also when the call did not come from its API.
-_JAVA_ERRORS = (Py4JJavaError, PySparkException)
 # Other writers' commits that may come before one of ours, each of which is looked at.
 _ATTEMPTS = 10
 #: Told the table's version that a commit is about to follow; raises to stop it.
@@ -137,12 +134,12 @@ class DeltaTable:
             Kernel cannot write; or Spark refuses to create the table.
         """
         path = path.resolve()
-        if _is_vacant(path):
-            with _output_errors(f"cannot create a Delta table at {path}"):
-                spark.sql(_create_sql(path, schema, cluster_by, properties))
+        if is_vacant(path):
+            with output_errors(f"cannot create a Delta table at {path}"):
+                spark.sql(create_sql(path, schema, cluster_by, properties))
             _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
         table = cls(spark, path, schema)
-        with _output_errors(f"{path}: Kernel cannot write this Delta table"):
+        with output_errors(f"{path}: Kernel cannot write this Delta table"):
             table._load().buildUpdateTableTransaction(_ENGINE_INFO, table._kernel.Operation.WRITE)
         return table
 
@@ -154,7 +151,7 @@ class DeltaTable:
         OutputError
             The log cannot be read, or the table is not one that can be written any more.
         """
-        with _output_errors(f"{self.path}: cannot read the Delta log"):
+        with output_errors(f"{self.path}: cannot read the Delta log"):
             version = self._load().getLatestTransactionVersion(self._engine, app_id).orElse(None)
         return None if version is None else int(version)
 
@@ -230,17 +227,17 @@ class DeltaTable:
         try:
             try:
                 result = self._transaction(snapshot, change)
-            except _JAVA_ERRORS:
+            except JAVA_ERRORS:
                 committer.take_outcome()  # raises the cause, of which Java saw only that no file is there
                 raise
             return result if committer.take_outcome() else None
-        except (*_JAVA_ERRORS, OSError) as error:
+        except (*JAVA_ERRORS, OSError) as error:
             self._keep(None)
             what = f"{self.path}: transaction {change.version} of {change.app_id!r}"
             if "ConcurrentTransactionException" in str(error):
                 last = self.last_transaction_version(change.app_id)
                 raise TransactionAlreadyCommittedError(f"{what} is in the table, now at {last}") from error
-            said = said_in_words(self.path, _text(error))
+            said = said_in_words(self.path, first_line(error))
             raise OutputError(f"{what} failed: {said}; see the last version before a retry") from error
 
     def _transaction(self, snapshot: Any, change: Change) -> Any:
@@ -270,7 +267,7 @@ class DeltaTable:
         statuses = self._jvm.java.util.ArrayList()
         for file in files:
             path = f"{root}/{file.path}"
-            with _output_errors(f"{path}: not Delta's statistics with numRecords", SinkError):
+            with output_errors(f"{path}: not Delta's statistics with numRecords", SinkError):
                 statistics = parse(file.statistics_json, schema)
                 statistics.get()
             statuses.add(status(path, file.size_bytes, file.modification_time_ms, statistics))
@@ -291,9 +288,9 @@ class DeltaTable:
                     self._table.getLatestSnapshot(self._engine).writeCheckpoint(self._engine)
                 else:
                     hook.threadSafeInvoke(self._engine)
-            except _JAVA_ERRORS as error:
+            except JAVA_ERRORS as error:
                 what = f"{self.path}: version {committed} is committed, but its {kind} failed"
-                _LOGGER.warning("%s: %s", what, _text(error))
+                _LOGGER.warning("%s: %s", what, first_line(error))
         self._sync_log(f"{committed:020d}.crc", f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
 
     def _latest(self) -> Any:
@@ -310,8 +307,8 @@ class DeltaTable:
             found = StructType.fromJson(json.loads(snapshot.getSchema().toJson()))
             partitions = [str(name) for name in snapshot.getPartitionColumnNames()]
             properties = {str(key): str(value) for key, value in dict(snapshot.getTableProperties()).items()}
-        except (*_JAVA_ERRORS, OSError) as error:
-            msg = f"{self.path}: cannot read the Delta log: {said_in_words(self.path, _text(error))}"
+        except (*JAVA_ERRORS, OSError) as error:
+            msg = f"{self.path}: cannot read the Delta log: {said_in_words(self.path, first_line(error))}"
             raise OutputError(msg) from error
         why = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties)
         if why is not None:
@@ -338,33 +335,6 @@ class DeltaTable:
         _sync(*(self.log / part for name in names for part in (name, f".{name}.crc")), self.log)
 
 
-def _is_vacant(path: Path) -> bool:
-    """Whether a table can be created at `path`; False for a Delta table, OutputError for anything else."""
-    with _output_errors(f"cannot look into {path}"):
-        names = ["a file"] if path.exists() else []
-        if path.is_dir():
-            names = sorted(entry.name for entry in path.iterdir())
-        if any((path / "_delta_log").glob("*.json")):
-            return False
-    if not names:
-        return True
-    found = ", ".join(names[:3])
-    raise OutputError(f"{path} is no Delta table, it holds {found}; give an empty or missing directory")
-
-
-def _create_sql(path: Path, schema: StructType, cluster_by: Sequence[str], properties: dict[str, str]) -> str:
-    escaped = str.maketrans({"\\": r"\\", "'": r"\'"})
-    statement = f"CREATE TABLE {table_name(path)} ({', '.join(map(column, schema))}) USING DELTA"
-    if cluster_by:
-        statement += f" CLUSTER BY ({', '.join(map(quoted, cluster_by))})"
-    if properties:
-        pairs = (f"'{key.translate(escaped)}' = '{properties[key].translate(escaped)}'" for key in properties)
-        statement += f" TBLPROPERTIES ({', '.join(pairs)})"
-    if "${" in statement:
-        raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'")
-    return statement
-
-
 def _check(root: Path, files: Sequence[DataFile]) -> None:
     if len({file.path for file in files}) < len(files):
         raise SinkError(f"{root}: a data file is named twice in one commit")
@@ -372,7 +342,7 @@ def _check(root: Path, files: Sequence[DataFile]) -> None:
         path = PurePosixPath(file.path)
         if str(path) != file.path or path.is_absolute() or ".." in path.parts or ":" in file.path:
             raise SinkError(f"{file.path!r} is no path of a data file below {root}")
-        with _output_errors(f"cannot commit {root / path}", SinkError):
+        with output_errors(f"cannot commit {root / path}", SinkError):
             size = (root / path).stat().st_size
         if size != file.size_bytes:
             raise SinkError(f"{root / path}: {size} bytes, not {file.size_bytes}; write it again")
@@ -380,22 +350,9 @@ def _check(root: Path, files: Sequence[DataFile]) -> None:
 
 def _sync(*paths: Path) -> None:
     for path in paths:
-        with _output_errors(f"cannot sync {path}"), suppress(FileNotFoundError):
+        with output_errors(f"cannot sync {path}"), suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-
-
-@contextmanager
-def _output_errors(what: str, kind: type[Exception] = OutputError) -> Iterator[None]:
-    try:
-        yield
-    except (*_JAVA_ERRORS, OSError) as error:
-        raise kind(f"{what}: {_text(error)}") from error
-
-
-def _text(error: BaseException) -> str:
-    said = getattr(error, "java_exception", None) or getattr(error, "strerror", None) or error
-    return str(said).strip().partition("\n")[0]

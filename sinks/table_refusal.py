@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
+from reput.source.errors import OutputError
+
+# pyspark turns some Java exceptions into its own, also when the call did not come from its API.
+JAVA_ERRORS = (Py4JJavaError, PySparkException)
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
 _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
@@ -95,3 +102,18 @@ def said_in_words(path: Path, said: str) -> str:
     if "is not found" in said:
         return "there is no Delta table any more: its directory or its _delta_log is gone; put it back, or start again"
     return said
+
+
+@contextmanager
+def output_errors(what: str, kind: type[Exception] = OutputError) -> Iterator[None]:
+    """Errors of Java and of the system as one line of `kind` that begins with `what`."""
+    try:
+        yield
+    except (*JAVA_ERRORS, OSError) as error:
+        raise kind(f"{what}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    said = getattr(error, "java_exception", None) or getattr(error, "strerror", None) or error
+    return str(said).strip().partition("\n")[0]

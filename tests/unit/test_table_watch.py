@@ -17,10 +17,11 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from reput.sinks.delta_files import FileBounds, file_path
 from reput.sinks.row_ledger import MARKS_MAX, RowGap, RowLedger
+from reput.sinks.table_creation import is_vacant
 from reput.sinks.table_history import TableCommit, commit_digest, commits
 from reput.sinks.table_refusal import added_columns, refusal, said_in_words
 from reput.sinks.table_replace import LogRanges
-from reput.source.errors import SinkError
+from reput.source.errors import OutputError, SinkError
 
 APP = "reput/b/messages"
 
@@ -231,3 +232,11 @@ def test_kernels_refusals_in_words() -> None:
     assert "'delta.appendOnly' = 'false'" in said_in_words(Path("/t"), "Cannot modify append-only table. Table x")
     assert "there is no Delta table any more" in said_in_words(Path("/t"), "Delta table at path `/t` is not found.")
     assert said_in_words(Path("/t"), "something else") == "something else"
+
+
+def test_a_table_whose_log_is_gone(tmp_path: Path) -> None:
+    """Its data files may be all that is left of expired messages: nobody is told to make it again over them."""
+    (tmp_path / "part-0.zstd.parquet").write_bytes(b"")
+    with pytest.raises(OutputError, match=r"data files \(part-0.zstd.parquet\) .* put its _delta_log back"):
+        is_vacant(tmp_path)
+    assert is_vacant(tmp_path / "none")
