@@ -40,6 +40,7 @@ LIGHT = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.stalenessLimit": "1h",  # the table is not listed anew for each query
 }
 
 
