@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,16 @@ def classes_of(spark: SparkSession, parser: str, statement: str) -> set[str]:
     return found if tree.getNumberOfSyntaxErrors() == 0 else set()
 
 
-def registered_functions(registry: Any) -> set[str]:
-    """The names in one of Spark's function registries."""
+def registered_functions(registry: Any) -> dict[str, Any]:
+    """The functions in one of Spark's registries: what it knows of each, by name."""
     names = registry.listFunction().iterator()
-    found = set()
+    found = {}
     while names.hasNext():
-        found.add(names.next().funcName())
+        name = names.next()
+        found[name.funcName()] = registry.lookupFunction(name).get()
     return found
+
+
+def examples_of(function: Any) -> list[str]:
+    """The statements that Spark's own documentation shows for a function."""
+    return re.findall(r"^\s*> (.*?);?\s*$", function.getExamples(), re.MULTILINE)
