@@ -23,9 +23,7 @@ def is_vacant(path: Path) -> bool:
         return True
     found = ", ".join(names[:3])
     if any(name.endswith(".parquet") for name in names):
-        msg = (
-            f"{path} holds data files ({found}) and no log that names them: put its _delta_log back"
-        )
+        msg = f"{path} holds data files ({found}) and no log that names them: put its _delta_log back"
         raise OutputError(f"{msg}; or give an empty or missing directory, to derive from the commitlog what that has")
     raise OutputError(f"{path} is no Delta table, it holds {found}; give an empty or missing directory")
 
