@@ -65,6 +65,8 @@ class BadFile:
 def active_files(spark: SparkSession, root: Path) -> DataFrame:
     """The present version's files: ``path``, ``size``, ``stats``, as the log names them."""
     session: Any = spark
+    # Delta's threads ask for the active session of the one that called; pyspark sets it in the thread that made it.
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
     delta_log = session._jvm.org.apache.spark.sql.delta.DeltaLog  # noqa: SLF001  py4j's gateway has no public name
     snapshot = delta_log.forTableWithSnapshot(session._jsparkSession, str(root))._2()  # noqa: SLF001
     return DataFrame(snapshot.allFiles().toDF(), spark).select("path", "size", "stats")

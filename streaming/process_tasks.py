@@ -52,8 +52,10 @@ class ProcessTasks(Tasks):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and not issubclass(kind, Exception):
-            for process in multiprocessing.active_children():  # Ctrl-C does not wait for pieces under way
+        if kind is not None:
+            # Neither Ctrl-C nor an error waits for pieces under way; and where one process died, the others may wait
+            # for ever for a lock that it held.
+            for process in multiprocessing.active_children():
                 if process not in self._others:
                     process.kill()
         self._pool.shutdown(cancel_futures=True)

@@ -35,6 +35,8 @@ def parse_query(spark: SparkSession, statement: str) -> JavaObject:
         Spark's parser does not understand it.
     """
     session: Any = spark._jsparkSession  # noqa: SLF001  the parser has no Python API
+    jvm: Any = spark._jvm  # noqa: SLF001
+    jvm.SparkSession.setActiveSession(session)  # the parser goes by the settings of this thread's active session
     with _no_substitution(spark):
         plan: JavaObject = session.sessionState().sqlParser().parsePlan(statement)
     check_plan(plan)

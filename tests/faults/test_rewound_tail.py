@@ -166,7 +166,7 @@ def test_behind_the_end_too(kept: int, bytes_max: int, tmp_path: Path) -> None:
 def test_a_log_that_only_grows_is_no_other(at_once: None, tmp_path: Path) -> None:
     """Rolled, with segments made in advance and expired, at every size of a batch: nothing is said."""
     for bytes_max in (100, 700, None):
-        log = tmp_path / f"log-{bytes_max}"
+        log = tmp_path / f"{bytes_max}" / "commitlog"
         with CommitLogWriter(log, SIZE, preallocate=True) as writer:
             stream = Stream(log)
             for number, message in enumerate(messages(60)):

@@ -115,7 +115,7 @@ def test_segments_that_go_under_it(
     options = [f"onDamage={on_damage}", "maxBytesPerTrigger=5k", "tableMaxBytesPerTrigger=5k"]
     with mock.patch.object(dispatch, "run_job", run_job):
         if fail == "true":
-            with pytest.raises(Exception, match="expired while") as raised:
+            with pytest.raises(Exception, match="expired") as raised:
                 run_tail(spark, store, out, *options, table=table)
             assert remote_error(raised.value) is not None
             assert remote_error(raised.value)[0] == DataLossError.__name__  # type: ignore[index]

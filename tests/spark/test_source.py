@@ -180,7 +180,7 @@ def test_a_checkpoint_of_another_log_is_refused(spark: SparkSession, tmp_path: P
             for _ in range(10):
                 writer.append(Message(store_timestamp=timestamp))
     stream(spark, tmp_path / "one", tmp_path / "checkpoint")
-    with pytest.raises(PySparkException, match="the checkpoint is of another log"):
+    with pytest.raises(PySparkException, match="this is another store"):
         stream(spark, tmp_path / "two", tmp_path / "checkpoint")
 
 

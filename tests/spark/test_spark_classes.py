@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from reput.streaming.java import check_java
+from reput.streaming.jvm import last_jvm
 from reput.streaming.spark_classes import SparkClasses
 
 pytestmark = pytest.mark.spark
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.spark
 def test_the_jvm_takes_the_archive(spark: SparkSession) -> None:
     """It maps only one that is of this Java and of these jars; none where Spark has a user's own defaults."""
     classes = SparkClasses.of(check_java())
-    context: Any = spark.sparkContext
-    is_mapped = str(classes.archive) in Path(f"/proc/{context._gateway.proc.pid}/maps").read_text()
+    jvm = last_jvm()
+    assert jvm is not None
+    is_mapped = str(classes.archive) in Path(f"/proc/{jvm._process.pid}/maps").read_text()
     assert is_mapped == (classes.refusal() is None), "was 'reput prepare' run? make test does"
