@@ -117,7 +117,8 @@ def test_they_end_with_a_parent_that_is_killed() -> None:
 
 
 _INTERRUPTED = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in the background without it
 from reput.streaming.process_tasks import ProcessTasks
 
 with ProcessTasks(2) as tasks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -71,8 +72,9 @@ class LiveBreak:
         self._tail: Tail | None = None
 
     def _can_have_own_tmp(self) -> bool:
-        is_below = Path("/tmp") in self.work.parents
-        return os.geteuid() == 0 and not is_below and run("unshare", "--mount", "true")
+        needed = (self.work, Path(sys.executable), Path(sys.executable).resolve(), Path(__file__).resolve())
+        is_hidden = any(Path("/tmp") in path.absolute().parents for path in needed)
+        return os.geteuid() == 0 and not is_hidden and run("unshare", "--mount", "true")
 
     def __enter__(self) -> Self:
         """Start broker, load and tail, and wait until the tail follows."""
