@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from reput.sinks.sink_progress import RecordFingerprint
-from reput.source.errors import CommitLogRewoundError, DataLossError, remote_error
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, TransientError, remote_error
 from reput.source.log_reader import LogReader, rewound
 
 _log = logging.getLogger("reput")
@@ -55,10 +55,36 @@ class LogContinuity:
                 return job(ranges)
             except Exception as error:
                 self.check(records)
+                self._check_reached(ranges, error)
                 left = self._left_of(ranges, error)
                 if left is None:
                     raise
                 ranges = left
+
+    def _check_reached(self, ranges: DataFrame, error: Exception) -> None:
+        """A place was a record when the batch was planned: one that is none any more may be a cut, and no damage."""
+        remote = remote_error(error)
+        if remote is not None and remote[0] == CorruptRecordError.__name__:
+            rows = ranges.collect()
+            self.check_reaches(min(row["start"] for row in rows), max(row["end"] for row in rows))
+
+    def check_reaches(self, start: int, stop: int) -> None:
+        """Look whether the log's records still lead from `start` to `stop`, the end of a batch that was planned.
+
+        Damage in a segment behind which another was begun is no end of the log, and nothing that is told here.
+
+        Raises
+        ------
+        TransientError
+            The log ends before `stop`: it was cut. The next start forgets the batch.
+        """
+        end = LogReader(self._log.options).end(start)
+        if end < stop:
+            msg = (
+                f"{self._name}: the log was cut: it reached {stop} when a batch was planned, and ends at {end} now; "
+                "nothing of the batch was written: start the same command again"
+            )
+            raise TransientError(msg)
 
     def _left_of(self, ranges: DataFrame, error: Exception) -> DataFrame | None:
         """The ranges whose segments are there, None where that is no way to go on after `error`."""

@@ -58,6 +58,23 @@ def test_the_sinks_last_record(fail: bool, places: list[int], tmp_path: Path) ->
         asked.check([known])
 
 
+def test_a_log_that_was_cut_before_a_planned_end(places: list[int], tmp_path: Path) -> None:
+    """In the last segment that was begun a place that is no record is the log's end; before it, it is damage."""
+    asked = continuity(tmp_path, fail=True)
+    last = 2 * SIZE
+    for path in tmp_path.iterdir():
+        if int(path.name) > last:
+            path.unlink()
+    inside = [place for place in places if last < place < last + SIZE]
+    asked.check_reaches(places[3], inside[1])
+    put_bytes(tmp_path / f"{0:020d}", places[5], b"\0\0\0\x01")  # damage, with later segments behind it
+    asked.check_reaches(places[3], inside[1])
+    put_bytes(tmp_path / f"{last:020d}", inside[0] - last, bytes(60))
+    asked.check_reaches(places[3], inside[0])
+    with pytest.raises(TransientError, match=f"logic: the log was cut: it reached {inside[1]} .* ends at {inside[0]}"):
+        asked.check_reaches(places[3], inside[1])
+
+
 def rows(*spans: tuple[int, int]) -> pa.Table:
     return pa.table({"start": [start for start, _ in spans], "end": [end for _, end in spans]})
 
