@@ -49,8 +49,9 @@ def _commit_logs_of(path: Path, *, dledger: bool) -> tuple[Path, ...]:
     check_no_dledger((plain,), path, is_stated=False)
     if _is_directory(plain):
         return (plain,)
-    if not _is_directory(path) or any(_names_in(path)):
+    if not _is_directory(path):
         raise StoreError(no_commit_log(path))
+    check_is_commit_log(path)
     return (path,)
 
 
@@ -67,8 +68,12 @@ def no_commit_log(path: Path) -> str:
 
 
 def check_is_commit_log(path: Path) -> None:
-    """Raise StoreError for a directory without segments that holds anything else."""
-    if any(_names_in(path)):
+    """Raise StoreError for a directory without segments that holds anything else.
+
+    The directory is listed here, once: a broker may have made its first segment since the caller looked.
+    """
+    names = list(_names_in(path))
+    if names and not any(map(is_file_name, names)):
         raise StoreError(no_commit_log(path))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from pyspark.sql.types import StructType
 from typer.testing import CliRunner
 from unit.logs import varied_messages, write_log
 
+from reput.source.commit_log_path import given_commit_logs
 from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import OptionError, ReputError, StoreError
+from reput.source.mapped_file_queue import MappedFileQueue
 from reput.streaming.cli import app
 
 SIZE = 1 << 16
@@ -144,3 +148,24 @@ def test_the_data_source_never_reads_nothing_from_a_wrong_path(given: str, words
         assert str(raised.value).startswith(words.format(data=data))
         assert str(raised.value).isprintable()
         assert isinstance(raised.value, ReputError)
+
+
+@pytest.mark.parametrize(
+    "look", [lambda log: MappedFileQueue.load([log]), lambda log: given_commit_logs([log], dledger=False)]
+)
+def test_a_first_segment_that_comes_between_two_looks(
+    look: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker makes its first segment at any time; the directory is a commitlog before and after."""
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    scandir = os.scandir
+
+    def then_the_broker(path: Path) -> AbstractContextManager[object]:
+        listed = list(scandir(path))
+        if Path(path) == log:
+            (log / f"{0:020d}").touch()
+        return nullcontext(iter(listed))
+
+    monkeypatch.setattr(os, "scandir", then_the_broker)
+    assert look(log)
