@@ -23,7 +23,15 @@ from reput.sinks.durable_file import DurableFiles
 from reput.sinks.exclusive_commit import ExclusiveCommit
 from reput.sinks.table_creation import create_sql, is_vacant
 from reput.sinks.table_history import REPAIR
-from reput.sinks.table_refusal import JAVA_ERRORS, added_columns, first_line, output_errors, refusal, said_in_words
+from reput.sinks.table_refusal import (
+    JAVA_ERRORS,
+    added_columns,
+    first_line,
+    kind_of,
+    output_errors,
+    refusal,
+    said_in_words,
+)
 from reput.source.errors import OutputError, SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
@@ -238,7 +246,7 @@ class DeltaTable:
                 last = self.last_transaction_version(change.app_id)
                 raise TransactionAlreadyCommittedError(f"{what} is in the table, now at {last}") from error
             said = said_in_words(self.path, first_line(error))
-            raise OutputError(f"{what} failed: {said}; see the last version before a retry") from error
+            raise kind_of(error)(f"{what} failed: {said}; see the last version before a retry") from error
 
     def _transaction(self, snapshot: Any, change: Change) -> Any:
         kernel, engine = self._kernel, self._engine
@@ -309,7 +317,7 @@ class DeltaTable:
             properties = {str(key): str(value) for key, value in dict(snapshot.getTableProperties()).items()}
         except (*JAVA_ERRORS, OSError) as error:
             msg = f"{self.path}: cannot read the Delta log: {said_in_words(self.path, first_line(error))}"
-            raise OutputError(msg) from error
+            raise kind_of(error)(msg) from error
         why = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties)
         if why is not None:
             raise OutputError(why)

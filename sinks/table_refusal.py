@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,12 +13,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
-from reput.source.errors import OutputError
+from reput.source.errors import OutputError, OutputFullError
 
 # pyspark turns some Java exceptions into its own, also when the call did not come from its API.
 JAVA_ERRORS = (Py4JJavaError, PySparkException)
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
 
 
@@ -105,12 +108,19 @@ def said_in_words(path: Path, said: str) -> str:
 
 
 @contextmanager
-def output_errors(what: str, kind: type[Exception] = OutputError) -> Iterator[None]:
-    """Errors of Java and of the system as one line of `kind` that begins with `what`."""
+def output_errors(what: str, kind: type[Exception] | None = None) -> Iterator[None]:
+    """Errors of Java and of the system as one line of `kind`, None for ``kind_of``, that begins with `what`."""
     try:
         yield
     except (*JAVA_ERRORS, OSError) as error:
-        raise kind(f"{what}: {first_line(error)}") from error
+        raise (kind or kind_of(error))(f"{what}: {first_line(error)}") from error
+
+
+def kind_of(error: BaseException) -> type[OutputError]:
+    """OutputFullError where the system had no room, also if Java's file system says so in the system's words."""
+    number = error.errno if isinstance(error, OSError) else None
+    is_full = number in _NO_ROOM or any(os.strerror(each) in str(error) for each in _NO_ROOM)
+    return OutputFullError if is_full else OutputError
 
 
 def first_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,9 +27,10 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from small_disk import mounted
 
 from reput.sinks.delta_table import DataFile, DeltaTable, TransactionAlreadyCommittedError
-from reput.source.errors import OutputError, SinkError
+from reput.source.errors import OutputError, OutputFullError, SinkError
 
 pytestmark = pytest.mark.spark
 
@@ -432,6 +434,24 @@ def test_a_bad_file_is_refused_and_nothing_written(spark: SparkSession, opened: 
             table.append(bad, app_id=APP, version=1)
     assert last_version(spark, table) == 0
     assert table.append([good], app_id=APP, version=1) == 1
+
+
+def test_a_full_disk_is_a_reason_that_may_pass(
+    spark: SparkSession, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java's file system says it in words of its own; with room the same commit succeeds."""
+    with mounted(tmp_path / "disk", size="8m") as disk:
+        table = opened(disk / "messages")
+        files = [written(table, "0.parquet", messages(0))]
+        with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+            while True:
+                filler.write(bytes(4096))
+        for write in (lambda: table.append(files, app_id=APP, version=1), lambda: opened(disk / "other")):
+            with pytest.raises(OutputFullError, match=f"{disk}/.*: .*No space left on device"):
+                write()
+        (disk / "filler").unlink()
+        assert table.append(files, app_id=APP, version=1) == 1
+        assert rows_of(selected(spark, table)) == expected(messages(0))
 
 
 def test_commits_of_other_writers_are_seen(spark: SparkSession, opened: Open) -> None:

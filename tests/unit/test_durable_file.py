@@ -6,7 +6,6 @@ import errno
 import itertools
 import os
 import resource
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from model import Settings
 from record_writer import Message
 from sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, places, write_log
+from small_disk import mounted
 
 from reput.sinks import durable_file
 from reput.sinks.durable_file import DurableFiles
@@ -251,19 +251,6 @@ def test_more_files_than_may_be_open(files: DurableFiles) -> None:
 
 
 # --- refusals by the system ------------------------------------------------------------------------------
-
-
-@contextmanager
-def mounted(directory: Path, *options: str) -> Iterator[Path]:
-    """A memory file system of 512 KiB, where this user may mount one."""
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", ",".join(["size=512k", *options]), "tmpfs", str(directory)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("only root may mount")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 def test_a_read_only_directory(tmp_path: Path) -> None:
