@@ -18,8 +18,8 @@ import re
 from enum import Enum
 from pathlib import Path
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.store_path import ABORT, LOCK
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import ABORT, LOCK
 
 _MARK = re.compile(rb"reput [0-9]+, lock ([0-9]+)\n")
 

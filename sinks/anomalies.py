@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, fields
 
-from reput.source.message_decoder import Verdict
+from reput.source.record.message_decoder import Verdict
 
 # However many queues of a batch are out of order, so many of them get a line of their own.
 _LINES_A_BATCH = 5

@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.sink_progress import ProgressFile, SinkProgress
-from reput.sinks.store_path import quarantine_file
-from reput.source.damage import DamagedRange
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.files.store_path import quarantine_file
 from reput.source.errors import OutputError, SinkError
+from reput.source.segments.damage import DamagedRange
 
 #: Why a range is missing that the log does not have any more; other causes are names of ``Verdict`` and those of
 #: ``queue_admission``.

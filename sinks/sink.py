@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from reput.sinks.anomalies import AnomalyCounts
-from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.sink_progress import RecordFingerprint, SinkProgress
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
 from reput.source.errors import SinkError
 
 

@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.store_path import STORE_CHECKPOINT
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import STORE_CHECKPOINT
 
 CHECKPOINT_SIZE = 4096
 

@@ -25,15 +25,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from reput.source.commit_log_path import given_commit_logs
-from reput.source.dispatch_request import RANGE_SCHEMA, OffsetRange, message_schema, spark_schema
 from reput.source.errors import DataLossError, OptionError, TransientError
+from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
 from reput.source.options import LATEST, SourceOptions
-from reput.source.record_fingerprint import RecordFingerprint
+from reput.source.record.record_fingerprint import RecordFingerprint
+from reput.source.rows.message_schema import message_schema, spark_schema
+from reput.source.segments.commit_log_path import given_commit_logs
 from reput.source.worker_process import settle_worker
 
 if TYPE_CHECKING:
-    from reput.source.log_reader import LogReader
+    from reput.source.log.log_reader import LogReader
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def _with_commit_logs(options: SourceOptions) -> SourceOptions:
 
 def _log_reader(options: SourceOptions) -> LogReader:
     # Workers that only pass ranges on need not load the compiled decoder.
-    from reput.source.log_reader import LogReader  # noqa: PLC0415
+    from reput.source.log.log_reader import LogReader  # noqa: PLC0415
 
     return LogReader(options)
 
@@ -123,7 +124,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_pylist([row], RANGE_SCHEMA)
         settle_worker()
         return
-    from reput.source.message_columns import read_messages  # noqa: PLC0415
+    from reput.source.rows.message_batches import read_messages  # noqa: PLC0415
 
     yield from read_messages(span, options)
 

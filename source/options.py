@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from reput.source.damage import BROKER, QUARANTINE, STOP
 from reput.source.errors import OptionError
-from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 from reput.source.printable import printable
+from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+from reput.source.segments.damage import BROKER, QUARANTINE, STOP
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"

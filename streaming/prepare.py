@@ -13,15 +13,17 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from reput.source.errors import EnvironmentSetupError
-from reput.streaming import sql, sql_output
-from reput.streaming.config import load_config
-from reput.streaming.java import check_java
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.run_directory import run_directory
-from reput.streaming.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, start_session
-from reput.streaming.spark_classes import SparkClasses
-from reput.streaming.tail import Tail, TailPaths
-from reput.streaming.warm_up import small_record
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.process.run_directory import run_directory
+from reput.streaming.spark.class_archive import SparkClasses
+from reput.streaming.spark.java import check_java
+from reput.streaming.spark.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, start_session
+from reput.streaming.spark.warm_up import small_record
+from reput.streaming.sql import output as sql_output
+from reput.streaming.sql import sql
+from reput.streaming.tail.tail import Tail
 
 _SEGMENT_BYTES = 4096
 _JVM_ENDS_WITHIN_S = 600.0

@@ -57,7 +57,7 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Start the product's own session, on two cores."""
-    from reput.streaming.session import start_session
+    from reput.streaming.spark.session import start_session
 
     directory = tmp_path_factory.mktemp("spark")
     session = start_session(

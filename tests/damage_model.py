@@ -1,4 +1,4 @@
-"""Where a log goes on behind damage, slowly and obviously: the rule of ``source/resync.py`` over a segment in memory.
+"""Where a log goes on behind damage, slowly and obviously: the rule of ``resync`` over a segment in memory.
 
 Uses the reference decoder alone, a place at a time.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from record_writer import ENTRY_HEADER_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 
-from reput.source.dledger_entry import decode_entry
-from reput.source.message_decoder import Verdict, decode_message
+from reput.source.record.dledger_entry import decode_entry
+from reput.source.record.message_decoder import Verdict, decode_message
 
 #: What the walk over places does not look at: the parts of a record that its properties' numbers are.
 _NUMBERS = (Verdict.BAD_DELAY, Verdict.BAD_INNER_BATCH)

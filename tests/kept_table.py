@@ -11,16 +11,16 @@ from rebuild_runner import LocalTasks
 from record_writer import Message, StoredRecord
 from sink_runner import places, write_log
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.message_file import PART_SCHEMA, PartWriter
-from reput.sinks.message_table import MessageTable, TableBatch
-from reput.source.log_reader import LogReader
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.message_file import PART_SCHEMA, PartWriter
+from reput.sinks.table.message_table import MessageTable, TableBatch
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.config import PipelineConfig, load_config
-from reput.streaming.rebuild import Rebuild
-from reput.streaming.rebuild_report import RebuildProgress
-from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.recovery import recover_sinks
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.output.startup import recover_sinks
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.rebuild.report import RebuildProgress
+from reput.streaming.rebuild.request import RebuildRequest
 
 
 def messages(count: int, first: int = 0) -> list[Message]:

@@ -20,8 +20,8 @@ from broker.log_contents import read_records
 from broker.rocketmq import Broker, RocketMQ
 from store_compare import differing_bytes, store_files
 
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.reput_end_offset import ReputEndFinder
+from reput.source.log.reput_end_offset import ReputEndFinder
+from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 BROKER_CONF: dict[str, str | int | bool] = {
     "mappedFileSizeCommitLog": 16 << 20,

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from reput.streaming.config import PipelineConfig
-from reput.streaming.rebuild import Rebuild
-from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
-from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.tasks import Results, Tasks
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
+from reput.streaming.rebuild.request import RebuildRequest
+from reput.streaming.tasks.tasks import Results, Tasks
 
 
 class LocalTasks(Tasks):

@@ -15,25 +15,25 @@ import pyarrow as pa
 from model import Record, Settings, consume_queue_files, index_file_contents
 from record_writer import CommitLogWriter, Message, StoredRecord
 
-from reput.sinks import durable_file
 from reput.sinks.anomalies import NO_ANOMALIES
-from reput.sinks.batch_consume_queue import BatchConsumeQueueSink
-from reput.sinks.consume_queue import ConsumeQueueSink
-from reput.sinks.consume_queue_format import ENTRY
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.index_service import IndexSink
-from reput.sinks.logic_batch import KeyEntries, LogicBatch, QueueEntries
-from reput.sinks.logic_window import LogicNeeds, encode_window
+from reput.sinks.dispatch.batch import KeyEntries, LogicBatch, QueueEntries
+from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.files import durable_file
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import RecordFingerprint
+from reput.sinks.formats.consume_queue import ENTRY
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.sink import Sink
-from reput.sinks.sink_progress import RecordFingerprint
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
-from reput.source.log_reader import LogReader
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.offset_range import split
+from reput.source.log.log_reader import LogReader
+from reput.source.log.offset_range import split
 from reput.source.options import SourceOptions
-from reput.source.range_reader import DecodeOptions, read_windows
-from reput.streaming.config import PipelineConfig
-from reput.streaming.logic_sinks import LogicSinks
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.logic_sinks import LogicSinks
 
 #: Where files are kept in memory: thousands of small ones wait for nothing there. None: the usual place.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

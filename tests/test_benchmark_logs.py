@@ -18,7 +18,7 @@ from benchmarks.subjects import BrokerCase
 from broker.rocketmq import RocketMQ
 from sink_runner import dispatch_store
 
-from reput.streaming.config import load_config
+from reput.streaming.config.pipeline import load_config
 
 pytestmark = pytest.mark.broker
 

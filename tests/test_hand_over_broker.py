@@ -24,14 +24,15 @@ from rebuild_runner import rebuild
 from rich.console import Console
 
 from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.sink_progress import ProgressFile
-from reput.source.log_reader import LogReader
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.config import PipelineConfig, load_config
-from reput.streaming.maintenance import recover_output
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.recover.recover import recover_output
+from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.broker
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from reput.sinks.logic_window import LogicNeeds, encode_window
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.message_columns import message_batch
-from reput.source.range_reader import DecodeOptions, Window, read_windows, scan_windows
-from reput.source.reput_end_offset import ReputEndFinder
-from reput.streaming.warm_up import compile_kernels
+from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.source.log.reput_end_offset import ReputEndFinder
+from reput.source.rows.message_batches import message_batch
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, Window, read_windows, scan_windows
+from reput.streaming.spark.warm_up import compile_kernels
 
 SAMPLED_BYTES = 400_000_000
 ROUNDS = 3

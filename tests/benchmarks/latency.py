@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from benchmarks import machine, report
 from benchmarks.latency_watch import CommitWatch, QueueWatch
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.range_reader import DecodeOptions, read_windows
-from reput.source.reput_end_offset import ReputEndFinder
+from reput.source.log.reput_end_offset import ReputEndFinder
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 RATES = (100, 2_000, 20_000)
 TOPICS = "Latency0:4,Latency1:4"

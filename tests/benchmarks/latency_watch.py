@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.sinks.consume_queue_format import CQ_STORE_UNIT_SIZE, ENTRY
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY
 
 QUEUE_POLL_S = 0.003
 COMMIT_POLL_S = 0.01

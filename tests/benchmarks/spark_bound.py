@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.sinks.message_file import STATISTICS_COLUMNS
-from reput.streaming.session import start_session
+from reput.sinks.table.message_file import STATISTICS_COLUMNS
+from reput.streaming.spark.session import start_session
 
 STATISTICS = "spark.databricks.delta.properties.defaults.dataSkippingStatsColumns"
 

@@ -14,9 +14,9 @@ import pytest
 
 from broker.artifacts import missing_tools
 from broker.release import Release
-from reput.sinks.bloom_filter import BloomFilter, bits
-from reput.sinks.sql92 import compile_expression
-from reput.sinks.sql92_expression import ExpressionEvaluationError, ExpressionSyntaxError
+from reput.sinks.filter.bloom_filter import BloomFilter, bits
+from reput.sinks.filter.sql92 import compile_expression
+from reput.sinks.filter.sql92_expression import ExpressionEvaluationError, ExpressionSyntaxError
 
 pytestmark = pytest.mark.broker
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.rocketmq import RocketMQ
-from reput.streaming.query_output import plain_body
-from reput.streaming.store_lookup import MAX_MSGS_NUM_BATCH, Answer, StoreLookup
+from reput.streaming.query.output import plain_body
+from reput.streaming.query.store_lookup import MAX_MSGS_NUM_BATCH, Answer, StoreLookup
 
 pytestmark = pytest.mark.broker
 

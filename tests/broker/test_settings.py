@@ -12,9 +12,9 @@ from proof_counts import Proof
 from broker.rocketmq import RocketMQ
 from reput.source.errors import OptionError
 from reput.source.java_properties import load_properties
-from reput.source.message_properties import parse_delay_levels
-from reput.source.store_layout import commit_log_paths
-from reput.streaming.broker_conf import NUMBERS, PATHS, SWITCHES, TEXTS, BrokerConf
+from reput.source.record.message_properties import parse_delay_levels
+from reput.source.segments.store_layout import commit_log_paths
+from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, TEXTS, BrokerConf
 
 FILES = 3000
 JAVA_TIMEOUT_S = 120

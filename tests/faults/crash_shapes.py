@@ -27,9 +27,9 @@ from sink_runner import (
     write_log,
 )
 
-from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.logic_window import LogicNeeds
-from reput.sinks.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.window import LogicNeeds
 from reput.source.errors import OutputError
 
 SETTINGS = Settings(mapped_file_size_consume_queue=1200, max_hash_slot_num=150, max_index_num=60)

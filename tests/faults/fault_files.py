@@ -19,7 +19,7 @@ from unittest import mock
 
 from sink_runner import OneThread
 
-from reput.sinks import durable_file
+from reput.sinks.files import durable_file
 
 SECTOR_BYTES = 512
 #: Told the number and the name of a call, may raise.

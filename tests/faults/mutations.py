@@ -19,12 +19,12 @@ from unit.decoders import reference_decoder
 from unit.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
 from unit.test_decoders_stay_inside import PAGE, guarded_page
 
-from reput.sinks.logic_window import LogicNeeds, encode_window
-from reput.sinks.multi_dispatch import MultiDispatch
-from reput.source.batch_decoder import RecordColumns, decode_records
-from reput.source.message_columns import message_batch
-from reput.source.message_decoder import Verdict
-from reput.source.range_reader import Window
+from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.source.kernels.batch_decoder import RecordColumns, decode_records
+from reput.source.record.message_decoder import Verdict
+from reput.source.rows.message_batches import message_batch
+from reput.source.segments.range_reader import Window
 
 DELAYS = np.array([1000, 5000], np.int64)
 NUMBERS = [0, 1, -1, 7, 8, 20, 48, 90, 91, 127, 128, 255, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**31 - 92]

@@ -20,15 +20,15 @@ from faults import log_writer
 from sink_runner import no_fsync
 from store_compare import differing_bytes
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.logic_window import encode_window
-from reput.source.log_reader import LogReader
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.window import encode_window
+from reput.sinks.files.durable_file import DurableFiles
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.range_reader import Window, read_windows, scan_windows
-from reput.streaming.config import PipelineConfig, load_config
-from reput.streaming.logic_sinks import LogicSinks
-from reput.streaming.recovery import recover_sinks
+from reput.source.segments.range_reader import Window, read_windows, scan_windows
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.startup import recover_sinks
 
 SETTINGS = ("mappedFileSizeConsumeQueue=6000", "maxHashSlotNum=500", "maxIndexNum=2000", "tailGuardMs=50")
 SINKS = ("consumequeue", "index", "messages")

@@ -16,13 +16,13 @@ from proof_counts import Proof
 from sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files
 from unit.outputs import SETTINGS, Output
 
-from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.logic_window import LogicNeeds, encode_window
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.window import LogicNeeds, encode_window
 from reput.source.errors import DataLossError, ReputError, SegmentError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.range_reader import read_windows
-from reput.streaming.recovery import recover_sinks
+from reput.source.segments.range_reader import read_windows
+from reput.streaming.output.startup import recover_sinks
 
 SEGMENTS = 6
 MOMENTS = ["before the start", "before the plan", "between plan and read", "while it is read"]

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 from record_writer import CommitLogWriter
 from unit.logs import varied_messages
 
-from reput.source import mapped_file_queue
 from reput.source.data_source import CommitLogDataSource, CommitLogStreamReader, RangePartition
 from reput.source.errors import DataLossError, SegmentError, StoreError, TransientError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
+from reput.source.segments import mapped_file_queue
 
 SIZE = 4096
 ALL = ReadAllAvailable()

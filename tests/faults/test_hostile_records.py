@@ -26,14 +26,14 @@ from sink_runner import MEMORY, SMALL, SinkRun, check_output, files_below, no_fs
 from unit.test_store_path import ACCEPTED, LEGAL, PIECES, is_accepted
 from unit.test_store_path import HOSTILE as HOSTILE_NAMES
 
-from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.logic_window import LogicNeeds, encode_window
-from reput.sinks.multi_dispatch import MultiDispatch
-from reput.sinks.store_path import consume_queue_directory
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.files.store_path import consume_queue_directory
 from reput.source.errors import ReputError, SinkError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.range_reader import read_windows
+from reput.source.segments.range_reader import read_windows
 
 SEGMENT_BYTES = 200_000
 MEMORY_BYTES_MAX = 256 << 20

@@ -25,7 +25,7 @@ QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 FAILED = re.compile(r"= -1 E")
 #: Without Spark: the same modules over the log, in one process.
 DISPATCH = "import sys; from pathlib import Path; from sink_runner import dispatch_store; "
-DISPATCH += "from reput.streaming.config import load_config; "
+DISPATCH += "from reput.streaming.config.pipeline import load_config; "
 DISPATCH += "dispatch_store(load_config(Path(sys.argv[1])), Path(sys.argv[2]))"
 
 needs_strace = pytest.mark.skipif(

@@ -17,7 +17,7 @@ from faults.fault_files import Disk, fail_at, short_at, system
 from proof_counts import Proof
 from sink_runner import MEMORY, SinkRun, files_below
 
-from reput.sinks.sink_progress import ProgressFile
+from reput.sinks.files.sink_progress import ProgressFile
 from reput.source.errors import OutputError
 
 

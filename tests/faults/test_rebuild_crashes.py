@@ -19,9 +19,9 @@ from sink_runner import MEMORY, SMALL, dispatch_store, files_below, no_fsync, wr
 from unit.logs import put_bytes
 from unit.outputs import config_of, messages_of
 
-from reput.sinks.durable_file import DurableFiles
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.swap import finish_swap
 from reput.sinks.quarantine import load_quarantine
-from reput.sinks.swap import finish_swap
 from reput.source.errors import OutputError
 
 Tree = dict[str, bytes]

@@ -29,7 +29,7 @@ from unit.outputs import (
 )
 
 from reput.source.errors import OutputError, ReputError
-from reput.streaming.maintenance import expire_output, recover_output
+from reput.streaming.recover.recover import expire_output, recover_output
 
 
 def recover(output: Output) -> None:

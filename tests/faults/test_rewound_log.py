@@ -18,10 +18,10 @@ from sink_runner import MEMORY, LogBatches, SinkRun, no_fsync, places
 from unit.outputs import SEGMENT_BYTES, Output, messages_of
 
 from reput.source.errors import CommitLogRewoundError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.maintenance import recover_output
-from reput.streaming.recovery import recover_sinks
+from reput.streaming.output.startup import recover_sinks
+from reput.streaming.recover.recover import recover_output
 
 CASES_SHORT, CASES_FULL = 60, 5000
 

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import StructType
 from record_writer import CommitLogWriter, Message
 
-from reput.source import last_record
 from reput.source.data_source import CommitLogDataSource, CommitLogStreamReader, last_record_of_offset
 from reput.source.errors import CommitLogRewoundError, SegmentError, TransientError
+from reput.source.log import last_record
 
 SIZE = 2000
 ALL = ReadAllAvailable()

@@ -11,8 +11,8 @@ from record_writer import encode
 from unit.live_log import FIRST, GUARD_MS, SIZE, LiveLog
 from unit.logs import SHAPES
 
-from reput.source.message_decoder import Verdict, decode_message
-from reput.source.reput_end_offset import ReputEnd, ReputEndFinder
+from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
+from reput.source.record.message_decoder import Verdict, decode_message
 
 #: By name: the bytes that stand at the place of `record` while only `cut` of them have come.
 WAYS: dict[str, Callable[[bytes, int], bytes]] = {

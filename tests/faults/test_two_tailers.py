@@ -17,7 +17,7 @@ from proof_counts import Proof
 RACER = """
 import sys, time
 from pathlib import Path
-from reput.sinks.store_lock import StoreLock
+from reput.sinks.files.store_lock import StoreLock
 from reput.source.errors import StoreLockedError
 print("ready", flush=True)
 for line in sys.stdin:

@@ -23,9 +23,9 @@ from benchmarks.shapes import STANDARD
 from proof_counts import Proof
 from pyspark.sql import SparkSession
 
-from reput.sinks.consume_queue_format import ENTRY
-from reput.sinks.index_format import ENTRY as INDEX_ENTRY
-from reput.sinks.index_format import HEADER_SIZE, SLOT_SIZE
+from reput.sinks.formats.consume_queue import ENTRY
+from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
+from reput.sinks.formats.index_file import HEADER_SIZE, SLOT_SIZE
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ class Made:
         sizes = (f"mappedFileSizeConsumeQueue={20 * UNITS}", f"maxHashSlotNum={SLOTS}", f"maxIndexNum={INDEX_MAX}")
         options = [word for size in sizes for word in ("-o", size)]
         paths = ["--store", self.store, "--broker-conf", self.store / "broker.conf", "--output", self.out]
-        code = "from reput.streaming.cli import main; main()"
+        code = "from reput.streaming.cli.main import main; main()"
         words = [sys.executable, "-c", code, command, *map(str, paths), *options, *map(str, arguments)]
         return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
 

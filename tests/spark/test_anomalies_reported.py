@@ -15,9 +15,10 @@ from sink_runner import expected_queue_files, index_contents, queue_files
 from unit.logs import end_of, put_bytes
 
 from reput.sinks.anomalies import AnomalyCounts
-from reput.streaming.config import load_config
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
 

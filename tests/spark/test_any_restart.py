@@ -17,7 +17,7 @@ from spark.test_tail import rows, run_tail
 from store_compare import differing_bytes
 
 from reput.source.errors import ReputError
-from reput.streaming import dispatch
+from reput.streaming.tail import micro_batch as dispatch
 
 pytestmark = pytest.mark.spark
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 from small_disk import mounted
 
-from reput.sinks.delta_table import DataFile, DeltaTable, TransactionAlreadyCommittedError
+from reput.sinks.table.delta_table import DataFile, DeltaTable, TransactionAlreadyCommittedError
 from reput.source.errors import OutputError, OutputFullError, SinkError
 
 pytestmark = pytest.mark.spark
@@ -299,7 +299,7 @@ def test_a_failed_checkpoint_is_told_and_the_commit_stands(
     table = opened(**{"delta.checkpointInterval": "2"})
     (table.path / "_delta_log" / "_last_checkpoint" / "in the way").mkdir(parents=True)
     rows = [messages(0), messages(10)]
-    with caplog.at_level(logging.WARNING, logger="reput.sinks.delta_table"):
+    with caplog.at_level(logging.WARNING, logger="reput.sinks.table.delta_table"):
         for number, part in enumerate(rows):
             table.append([written(table, f"{number}.parquet", part)], app_id=APP, version=number)
     assert ["version 2 is committed, but its CHECKPOINT failed" in text for text in caplog.messages] == [True]

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from record_writer import CommitLogWriter, Message, StoredRecord
 from spark.test_tail import rows, run_tail
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.message_table import MessageTable, TableBatch
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.errors import DataLossError
 
 pytestmark = pytest.mark.spark

@@ -20,11 +20,12 @@ from store_compare import differing_bytes
 
 from reput.sinks.quarantine import EXPIRED, load_quarantine
 from reput.source.errors import CommitLogRewoundError, DataLossError, remote_error
-from reput.streaming import dispatch
-from reput.streaming.config import load_config
-from reput.streaming.maintenance import recover_output
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.recover.recover import recover_output
+from reput.streaming.tail import micro_batch as dispatch
+from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
 

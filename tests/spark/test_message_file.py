@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from unit.test_message_file import LOGS, written
 
-from reput.sinks import message_file
+from reput.sinks.table import message_file
 
 pytestmark = pytest.mark.spark
 

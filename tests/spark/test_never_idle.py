@@ -17,18 +17,19 @@ from record_writer import CommitLogWriter, Message
 from spark.test_tail import rows, run_tail
 from store_compare import differing_bytes
 
-from reput.sinks import scratch
-from reput.sinks.consume_queue import ConsumeQueueSink
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.index_file import IndexFile
-from reput.sinks.index_service import IndexSink
-from reput.sinks.logic_batch import LogicBatch
-from reput.sinks.message_table import MessageTable, TableBatch
-from reput.sinks.queue_files import QueueFiles
-from reput.sinks.sink_progress import ProgressFile
-from reput.source.log_reader import LogReader
-from reput.streaming import dispatch, tail
-from reput.streaming.progress import ProgressReporter
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.files import scratch
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
+from reput.sinks.index.index_file import IndexFile
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_files import QueueFiles
+from reput.sinks.table.message_table import MessageTable, TableBatch
+from reput.source.log.log_reader import LogReader
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.tail import micro_batch as dispatch
+from reput.streaming.tail.tail import tail
 
 pytestmark = pytest.mark.spark
 

@@ -19,9 +19,10 @@ from unit.logs import end_of, put_bytes
 from reput.sinks.quarantine import load_quarantine
 from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import ReputError, remote_error
-from reput.streaming.config import load_config
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
 

@@ -18,13 +18,13 @@ from unit.logs import put_bytes
 from unit.test_rebuild_damage import lines_of, tail_store
 
 from reput.sinks.quarantine import QuarantinedRange, load_quarantine
-from reput.sinks.quarantine_table import QuarantineTable
-from reput.streaming import rebuild_writers
-from reput.streaming.config import load_config
-from reput.streaming.rebuild import Rebuild
-from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
-from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.tasks import SparkTasks, Tasks
+from reput.sinks.table.quarantine_table import QuarantineTable
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.rebuild import writers as rebuild_writers
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
+from reput.streaming.rebuild.request import RebuildRequest
+from reput.streaming.tasks.tasks import SparkTasks, Tasks
 
 pytestmark = pytest.mark.spark
 

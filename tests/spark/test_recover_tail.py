@@ -16,10 +16,11 @@ from sink_runner import queue_files
 from store_compare import differing_bytes
 
 from reput.source.errors import CommitLogRewoundError, OutputError
-from reput.streaming.config import load_config
-from reput.streaming.maintenance import expire_output, recover_output
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.recover.recover import expire_output, recover_output
+from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from reput.streaming.java import check_java
-from reput.streaming.jvm import last_jvm
-from reput.streaming.spark_classes import SparkClasses
+from reput.streaming.process.jvm import last_jvm
+from reput.streaming.spark.class_archive import SparkClasses
+from reput.streaming.spark.java import check_java
 
 pytestmark = pytest.mark.spark
 

@@ -14,12 +14,13 @@ from record_writer import CommitLogWriter, Message
 from rich.console import Console
 
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.config import load_config
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.sql import query
-from reput.streaming.sql_failure import spark_failures_told
-from reput.streaming.sql_output import write_result
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.sql.failure import spark_failures_told
+from reput.streaming.sql.output import write_result
+from reput.streaming.sql.sql import query
+from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
 

@@ -24,10 +24,11 @@ from spark.sql_corpus import (
 from spark.test_sql import make_table
 
 from reput.source.errors import OptionError, ReputError
-from reput.streaming import sql, sql_allowed
-from reput.streaming.sql_check import parse_query
-from reput.streaming.sql_failure import spark_failures_told
-from reput.streaming.sql_output import write_result
+from reput.streaming.sql import allowed as sql_allowed
+from reput.streaming.sql import sql
+from reput.streaming.sql.check import parse_query
+from reput.streaming.sql.failure import spark_failures_told
+from reput.streaming.sql.output import write_result
 
 pytestmark = pytest.mark.spark
 

@@ -18,16 +18,16 @@ from pyspark.sql import SparkSession
 from spark.test_tail import run_tail
 from unit.logs import put_bytes
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.message_table import MessageTable
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.quarantine import QuarantinedRange
-from reput.sinks.quarantine_table import QuarantineTable
-from reput.sinks.sink_progress import ProgressFile
-from reput.sinks.table_watch import TableWatch
+from reput.sinks.table.message_table import MessageTable
+from reput.sinks.table.quarantine_table import QuarantineTable
+from reput.sinks.table.watch import TableWatch
 from reput.source.errors import CommitLogRewoundError, OutputError, RowsLostError, TransientError
-from reput.streaming.tasks import SerialTasks
-from reput.streaming.verify import StoreVerification
-from reput.streaming.verify_table import verify_table
+from reput.streaming.tasks.tasks import SerialTasks
+from reput.streaming.verify.store_verification import StoreVerification
+from reput.streaming.verify.table import verify_table
 
 pytestmark = pytest.mark.spark
 

@@ -17,12 +17,13 @@ from record_writer import CommitLogWriter, Message
 from rich.console import Console
 from store_compare import differing_bytes
 
-from reput.sinks.arrival import ArrivalSummary
-from reput.sinks.consume_queue_format import ENTRY
+from reput.sinks.dispatch.arrival import ArrivalSummary
+from reput.sinks.formats.consume_queue import ENTRY
 from reput.source.errors import CommitLogRewoundError, DataLossError, OutputError, ReputError, StoreLockedError
-from reput.streaming.config import load_config
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
 

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from sink_runner import dispatch_store, no_fsync
 from spark.test_tail import run_tail
 
-from reput.streaming.config import PipelineConfig, load_config
-from reput.streaming.tasks import SerialTasks, SparkTasks
-from reput.streaming.verify import Part, StoreVerification
-from reput.streaming.verify_table import verify_table
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.tasks.tasks import SerialTasks, SparkTasks
+from reput.streaming.verify.store_verification import Part, StoreVerification
+from reput.streaming.verify.table import verify_table
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import record_writer
 
-from reput.source.batch_decoder import decode_records
-from reput.source.dledger_entry import decode_entry
-from reput.source.message_decoder import Message, Verdict, decode_message
+from reput.source.kernels.batch_decoder import decode_records
+from reput.source.record.dledger_entry import decode_entry
+from reput.source.record.message_decoder import Message, Verdict, decode_message
 
 DELAYS_MS = tuple(model.Settings().delay_ms)
 

@@ -12,7 +12,7 @@ from model import Record, Settings, index_file_contents
 from record_writer import CommitLogWriter, Message, StoredRecord
 from sink_runner import LogBatches, SinkRun, expected_queue_files, index_contents, places, queue_files
 
-from reput.streaming.config import PipelineConfig, load_config
+from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 SETTINGS = Settings(mapped_file_size_consume_queue=100, max_hash_slot_num=7, max_index_num=10)
 SEGMENT_BYTES = 2000

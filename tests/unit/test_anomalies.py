@@ -36,19 +36,19 @@ from sink_runner import (
 from unit.logs import end_of, put_bytes
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end
-from reput.sinks.consume_queue import ConsumeQueue
-from reput.sinks.logic_batch import QueueEntries
-from reput.sinks.logic_window import LogicNeeds
-from reput.sinks.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.batch import QueueEntries
+from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.window import LogicNeeds
+from reput.sinks.queue.consume_queue import ConsumeQueue
 from reput.source.data_source import CommitLogStreamReader
 from reput.source.errors import CorruptRecordError, SinkError
-from reput.source.log_reader import LogReader
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.message_decoder import Verdict
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.range_reader import DecodeOptions, read_windows
-from reput.streaming.log_end import LogEnd
-from reput.streaming.progress import BatchReport, ProgressReporter
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.streaming.output.log_end import LogEnd
+from reput.streaming.output.progress import BatchReport, ProgressReporter
 
 SIZE = 1024
 

@@ -10,11 +10,11 @@ import pytest
 from record_writer import Message
 from sink_runner import LogBatches, files_below, no_fsync, write_log
 
-from reput.sinks.batch_consume_queue import BatchConsumeQueueSink
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.logic_window import LogicNeeds
+from reput.sinks.dispatch.window import LogicNeeds
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.source.errors import OptionError, SinkError
-from reput.streaming.broker_settings import batch_topics
+from reput.streaming.config.broker import batch_topics
 
 UNIT = struct.Struct(">qiqqqhii")
 NEEDS = LogicNeeds(batch_topics=frozenset({b"B"}), index=False)

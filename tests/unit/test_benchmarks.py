@@ -22,9 +22,9 @@ from benchmarks.scale import estimate, points
 from benchmarks.shapes import SHAPES, fitting, made_log
 from benchmarks.subjects import BrokerCase, RebuildCommand, ReputCase, TailCommand, batch_seconds
 
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.range_reader import DecodeOptions, read_windows
-from reput.source.reput_end_offset import ReputEndFinder
+from reput.source.log.reput_end_offset import ReputEndFinder
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 QUIET = Usage({"worker": 2.0, "driver": 1.0}, {"worker": 30.0}, {"worker": 20.0})
 IPV6_HOSTS = 0x30
@@ -270,7 +270,7 @@ def test_time_before_the_run_is_not_the_runs() -> None:
         ("java -cp x org.apache.spark.deploy.master.Master --host", "cluster master"),
         ("java -cp x org.apache.spark.deploy.worker.Worker spark://", "cluster worker"),
         ("java org.apache.spark.executor.CoarseGrainedExecutorBackend --worker-url", "executor JVM"),
-        ("/x/bin/python -m reput.streaming.worker_daemon pyspark.worker", "worker"),
+        ("/x/bin/python -m reput.streaming.spark.worker_daemon pyspark.worker", "worker"),
     ],
 )
 def test_processes_are_told_by_their_command_lines(command: str, kind: str) -> None:

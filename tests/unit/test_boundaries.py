@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from unit.logs import end_of, varied_messages, write_log
 
-from reput.source import offset_range
-from reput.source.mapped_file_queue import MappedFile
-from reput.source.offset_range import Boundaries, align_down, limit, split
-from reput.source.range_reader import Scan
-from reput.source.reput_end_offset import ReputEndFinder
+from reput.source.log import offset_range
+from reput.source.log.offset_range import Boundaries, align_down, limit, split
+from reput.source.log.reput_end_offset import ReputEndFinder
+from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.segments.range_reader import Scan
 
 SIZE = 4096
 

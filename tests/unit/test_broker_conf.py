@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reput.source.errors import OptionError
-from reput.streaming.config import PIPELINE_OPTIONS, load_config
+from reput.streaming.config.pipeline import PIPELINE_OPTIONS, load_config
 
 #: Lines of a broker.conf, an option and its value, and the warning without the file's name ("" for none).
 READINGS = [
@@ -142,7 +142,7 @@ def test_settings_that_reput_does_not_follow(tmp_path: Path, caplog: pytest.LogC
 
 def test_defaults_are_the_brokers() -> None:
     """What a number that is none becomes is what reput has without the setting."""
-    from reput.streaming.broker_conf import NUMBERS
+    from reput.streaming.config.broker_conf import NUMBERS
 
     defaults = {option.name: option.default for option in PIPELINE_OPTIONS}
     assert {name: defaults[name] or 1 << 30 for name in NUMBERS} == NUMBERS

@@ -13,12 +13,12 @@ from model import java_hash
 from record_writer import MAGIC_V2
 from unit.decoders import batch_decoder, reference_decoder
 
-from reput.source.log_reader import LogReader
-from reput.source.message_body import decompress_body
-from reput.source.message_decoder import Message, Verdict
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.range_reader import Window, read_windows
-from reput.streaming.config import load_config
+from reput.source.record.message_body import decompress_body
+from reput.source.record.message_decoder import Message, Verdict
+from reput.source.segments.range_reader import Window, read_windows
+from reput.streaming.config.pipeline import load_config
 
 if TYPE_CHECKING:
     from conftest import BrokerStore

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.streaming.broker_settings import broker_version, logic_needs
-from reput.streaming.config import load_config
+from reput.streaming.config.broker import broker_version, logic_needs
+from reput.streaming.config.pipeline import load_config
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from sink_runner import (
     run_sinks,
 )
 
-from reput.sinks.durable_file import DurableFiles
+from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from record_writer import CommitLogWriter, Message
 from typer.testing import CliRunner, Result
 
 import reput
-from reput.streaming import cli
+from reput.streaming.cli.main import main as cli
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_version_and_help() -> None:
 
 def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path) -> None:
     """Pyarrow loads it to make an array of Python values: a fifth of the start-up of a command that has none."""
-    code = "import atexit, sys; from reput.streaming.cli import main\n"
+    code = "import atexit, sys; from reput.streaming.cli.main import main\n"
     code += "atexit.register(lambda: print('pandas' in sys.modules)); main()"
     words = ["rebuild", "--store", str(store), "--output", str(tmp_path / "out"), "--master", "local[2]"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
@@ -182,7 +182,7 @@ def test_an_error_of_a_worker_is_known_by_its_text() -> None:
 
 def test_a_job_that_spark_spoils_is_run_again() -> None:
     """Twice more at the most, and never for an error of reput's own."""
-    from reput.streaming.dispatch import run_job
+    from reput.streaming.spark.job import run_job
 
     class Job:
         def __init__(self, *failures: str) -> None:

@@ -12,12 +12,12 @@ from sink_runner import files_below
 from typer.testing import CliRunner, Result
 from unit.outputs import Output, lost_index_file, lost_page
 
-from reput.sinks.sink_progress import RecordFingerprint
+from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.source.errors import CommitLogRewoundError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming import cli
-from reput.streaming.recovery import check_fingerprint
+from reput.streaming.cli.main import main as cli
+from reput.streaming.output.startup import check_fingerprint
 
 CONF = "mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=7\nmaxIndexNum=10\n"
 

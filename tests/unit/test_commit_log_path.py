@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 from typer.testing import CliRunner
 from unit.logs import varied_messages, write_log
 
-from reput.source.commit_log_path import given_commit_logs
 from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import OptionError, ReputError, StoreError
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.streaming.cli import app
+from reput.source.segments.commit_log_path import given_commit_logs
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.streaming.cli.main import app
 
 SIZE = 1 << 16
 MESSAGES = 10

@@ -9,7 +9,7 @@ import pytest
 
 from reput.source.errors import OptionError
 from reput.source.options import Option
-from reput.streaming.config import PIPELINE_OPTIONS, load_config
+from reput.streaming.config.pipeline import PIPELINE_OPTIONS, load_config
 
 REPUT_TOML = Path(__file__).parents[2] / "conf" / "reput.toml"
 

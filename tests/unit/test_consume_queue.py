@@ -30,9 +30,9 @@ from sink_runner import (
     write_log,
 )
 
-from reput.sinks.consume_queue import ConsumeQueue, ConsumeQueueSink, rounded_file_size
-from reput.sinks.consume_queue_format import ENTRY
-from reput.sinks.durable_file import DurableFiles
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.formats.consume_queue import ENTRY
+from reput.sinks.queue.consume_queue import ConsumeQueue, ConsumeQueueSink, rounded_file_size
 from reput.source.errors import SinkError
 
 RESTART = None

@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sink_runner import MEMORY, files_below
 
-from reput.sinks.bloom_filter import BloomFilter
-from reput.sinks.consume_queue_ext import ConsumeQueueExt
-from reput.sinks.consume_queue_ext_format import (
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.filter.bloom_filter import BloomFilter
+from reput.sinks.filter.consumer_filter import ConsumerFilters, load_consumer_filters
+from reput.sinks.formats.consume_queue import ENTRY
+from reput.sinks.formats.consume_queue_ext import (
     MAX_ADDR,
     MAX_REAL_OFFSET,
     CqExtUnit,
@@ -27,15 +29,13 @@ from reput.sinks.consume_queue_ext_format import (
     place_units,
     un_decorate,
 )
-from reput.sinks.consume_queue_format import ENTRY
-from reput.sinks.consumer_filter import ConsumerFilters, load_consumer_filters
-from reput.sinks.durable_file import DurableFiles
-from reput.source.batch_decoder import decode_columns
+from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
 from reput.source.errors import OptionError, SinkError
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.message_decoder import Message
-from reput.source.message_sys_flag import TRANSACTION_MASK
-from reput.source.range_reader import DecodeOptions, scan_windows
+from reput.source.kernels.batch_decoder import decode_columns
+from reput.source.record.message_decoder import Message
+from reput.source.record.message_sys_flag import TRANSACTION_MASK
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, scan_windows
 
 if TYPE_CHECKING:
     from conftest import BrokerStore

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.sinks.consume_queue_lookup import ConsumeQueueEntry, ConsumeQueueLookup
+from reput.sinks.queue.lookup import ConsumeQueueEntry, ConsumeQueueLookup
 from reput.source.errors import SegmentError, SinkError
 
 PRE_BLANK = (0, 0x7FFFFFFF, 0)

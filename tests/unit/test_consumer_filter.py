@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.sinks import consumer_filter
-from reput.sinks.bloom_filter import BloomFilter, bits
-from reput.sinks.consumer_filter import ConsumerFilters, FilterData, load_consumer_filters
-from reput.sinks.sql92 import compile_expression
+from reput.sinks.filter import consumer_filter
+from reput.sinks.filter.bloom_filter import BloomFilter, bits
+from reput.sinks.filter.consumer_filter import ConsumerFilters, FilterData, load_consumer_filters
+from reput.sinks.filter.sql92 import compile_expression
 from reput.source.errors import StoreError
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from record_writer import CommitLogWriter, StoredRecord
 from unit.logs import end_of, put_bytes, varied_messages, write_log
 
 from reput.source.data_source import CommitLogDataSource, CommitLogReader, CommitLogStreamReader, RangePartition
-from reput.source.dispatch_request import RANGE_SCHEMA, message_schema
 from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError
+from reput.source.log.offset_range import RANGE_SCHEMA
+from reput.source.rows.message_schema import message_schema
 
 SIZE = 4096
 START = 2 * SIZE

@@ -10,7 +10,7 @@ from record_writer import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Message, encode_entry
 from unit.decoders import Outcome, batch_decoder, reference_decoder
 from unit.logs import SHAPES, V6_BORN, V6_STORE, WITH_PROPERTY_CRC, entry_bytes, log_bytes
 
-from reput.source.message_decoder import Verdict
+from reput.source.record.message_decoder import Verdict
 
 INTS32 = st.integers(-(2**31), 2**31 - 1)
 INTS64 = st.integers(-(2**63), 2**63 - 1)

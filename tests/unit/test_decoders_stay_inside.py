@@ -15,8 +15,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from reput.source.batch_decoder import Bytes, decode_records
-from reput.source.message_columns import message_batch
+from reput.source.arrays import Bytes
+from reput.source.kernels.batch_decoder import decode_records
+from reput.source.rows.message_batches import message_batch
 
 PAGE = mmap.PAGESIZE
 

@@ -10,7 +10,7 @@ import pytest
 from sink_runner import dispatch_store, no_fsync
 from store_compare import differing_bytes, store_files
 
-from reput.streaming.config import load_config
+from reput.streaming.config.pipeline import load_config
 
 if TYPE_CHECKING:
     from conftest import BrokerStore

@@ -14,13 +14,11 @@ from record_writer import CommitLogWriter, Message, StoredRecord, encode, encode
 from unit.live_log import Clock
 from unit.logs import end_of, put_bytes, varied_messages, write_log
 
-from reput.source.dispatch_request import OffsetRange
 from reput.source.errors import CorruptRecordError, OptionError, SegmentError
-from reput.source.log_reader import LogReader
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.message_decoder import Verdict
-from reput.source.message_lookup import MessageLookup
-from reput.source.offset_range import (
+from reput.source.log.log_reader import LogReader
+from reput.source.log.message_lookup import MessageLookup
+from reput.source.log.offset_range import (
+    OffsetRange,
     align_down,
     check_begins_record,
     find_timestamp,
@@ -28,9 +26,11 @@ from reput.source.offset_range import (
     limit,
     split,
 )
+from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import SourceOptions
-from reput.source.range_reader import DecodeOptions, read_windows
-from reput.source.reput_end_offset import ReputEnd, ReputEndFinder
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 SIZE = 4096
 FRAME = 48

@@ -9,7 +9,7 @@ import pytest
 from anomaly_logs import CASES
 
 from reput.sinks.anomalies import AnomalyCounts
-from reput.source.message_decoder import Verdict
+from reput.source.record.message_decoder import Verdict
 
 ROOT = Path(__file__).parents[2]
 TESTS = {

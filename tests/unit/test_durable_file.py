@@ -16,8 +16,8 @@ from record_writer import Message
 from sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, places, write_log
 from small_disk import mounted
 
-from reput.sinks import durable_file
-from reput.sinks.durable_file import DurableFiles
+from reput.sinks.files import durable_file
+from reput.sinks.files.durable_file import DurableFiles
 from reput.source.errors import OutputError, OutputFullError
 
 WHAT_TO_DO = "the output needs a writable directory with room on its disk"

@@ -15,10 +15,10 @@ from record_writer import CommitLogWriter, Message
 from sink_runner import MEMORY, LogBatches, SinkRun, expected_queue_files, files_below, index_contents, no_fsync, places
 from unit.outputs import Output, config_of
 
-from reput.sinks.queue_on_disk import QueueOnDisk, load_queues_on_disk
-from reput.sinks.retention import expire_queue, expired_index_files
+from reput.sinks.queue.queue_on_disk import QueueOnDisk, load_queues_on_disk
+from reput.sinks.recover.retention import expire_queue, expired_index_files
 from reput.source.errors import SinkError, StoreLockedError, UnexplainedError
-from reput.streaming.maintenance import expire_output, recover_output
+from reput.streaming.recover.recover import expire_output, recover_output
 
 
 def write_queue(root: Path, units: list[tuple[int, int, int]], file_size: int, first: int = 0) -> QueueOnDisk:

@@ -18,8 +18,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 from typer.testing import CliRunner
 
 from reput.source.errors import DataLossError, OptionError, OutputError, StoreLockedError, TransientError
-from reput.streaming.cli_app import run_or_fail
-from reput.streaming.failures import failure_of, first_line, is_passing
+from reput.streaming.cli.app import run_or_fail
+from reput.streaming.process.failures import failure_of, first_line, is_passing
 
 IN_A_TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted SQLSTATE: XXKST
 org.apache.spark.SparkException: Job aborted due to stage failure
@@ -140,13 +140,14 @@ def test_text_of_strangers_stays_on_its_line(capsys: pytest.CaptureFixture[str])
 
 def test_a_defect_anywhere_in_a_command_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in what a command does before it begins its work."""
-    from reput.streaming import cli, cli_app
+    from reput.streaming.cli.main import app as cli_app
+    from reput.streaming.cli.main import main as cli
 
     def broken() -> None:
         raise LookupError("nobody thought of it")
 
     monkeypatch.setattr(cli_app, "set_up_logging", broken)
-    monkeypatch.setattr("reput.streaming.cli_verify.set_up_logging", broken)
+    monkeypatch.setattr("reput.streaming.cli.verify.set_up_logging", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = CliRunner().invoke(cli.app, ["verify", "--store", str(tmp_path)])
     assert result.exit_code == 70
@@ -159,7 +160,7 @@ def test_a_command_that_is_interrupted(number: signal.Signals, tmp_path: Path) -
     code = (
         "import os, signal, sys, time\n"
         "from reput.streaming import cli\n"
-        "from reput.streaming.cli_app import run_or_fail\n"
+        "from reput.streaming.cli.app import run_or_fail\n"
         "def act():\n"
         f"    try: os.kill(os.getpid(), {int(number)}); time.sleep(60)\n"
         f"    finally: os.kill(os.getpid(), {int(number)}); time.sleep(0.1); print('tidied', flush=True); 1 / 0\n"
@@ -175,7 +176,7 @@ def test_a_command_that_is_interrupted(number: signal.Signals, tmp_path: Path) -
 def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
     """As with `| head -1`: who reads has enough, and the command ends without a word."""
     code = (
-        "import typer\nfrom reput.streaming.cli_app import run_or_fail\n"
+        "import typer\nfrom reput.streaming.cli.app import run_or_fail\n"
         "def many():\n"
         "    for number in range(100_000): print('line', number)\n"
         "try: run_or_fail(many)\n"

@@ -16,8 +16,8 @@ from record_writer import CommitLogWriter, Message, encode
 from sink_runner import MEMORY
 from unit.logs import end_of, varied_messages, write_log
 
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.reput_end_offset import ReputEndFinder
+from reput.source.log.reput_end_offset import ReputEndFinder
+from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 SIZE = 8192
 

@@ -17,19 +17,20 @@ from rich.console import Console
 from sink_runner import files_below, no_fsync
 from unit.outputs import SEGMENT_BYTES, Output, lost_page, messages_of
 
-from reput.sinks import swap
 from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abort
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.retention import QueueRetention
+from reput.sinks.files import swap
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_lock import StoreLock
+from reput.sinks.recover.retention import QueueRetention
 from reput.sinks.store_checkpoint import StoreCheckpoint
-from reput.sinks.store_lock import StoreLock
 from reput.source.errors import OutputError
-from reput.streaming import maintenance
-from reput.streaming.config import load_config
-from reput.streaming.maintenance import expire_output, recover_output
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.report import recovery_text
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.recover import recover as maintenance
+from reput.streaming.recover.recover import expire_output, recover_output
+from reput.streaming.recover.report import recovery_text
+from reput.streaming.tail.tail import Tail
 
 if TYPE_CHECKING:
     from conftest import BrokerStore
@@ -247,7 +248,7 @@ def test_a_recovery_that_dies_leaves_it(output: Output, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("reput.streaming.output_sides.cut_queues", die)
+        patch.setattr("reput.streaming.recover.output_sides.cut_queues", die)
         with pytest.raises(KeyboardInterrupt):
             recover(output)
     assert abort_left_by(output.out) is LeftBy.REPUT
@@ -320,7 +321,7 @@ def test_a_rebuild_that_dies_while_it_swaps_leaves_it(output: Output, monkeypatc
 
 def test_a_rebuild_beside_a_log_that_goes_on_leaves_it(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live broker's: until a tail has come to the end."""
-    from reput.streaming import rebuild as module
+    from reput.streaming.rebuild import rebuild as module
 
     original = module.swap
 

@@ -18,8 +18,8 @@ from model import Settings, index_file_contents, java_hash
 from record_writer import Message, StoredRecord
 from sink_runner import MEMORY, LogBatches, files_below, index_contents, no_fsync, places, stuck_clock, write_log
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.index_service import IndexSink
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.index.index_sink import IndexSink
 
 #: In TopicA and TopicB the hash of these is Integer.MIN_VALUE, whose absolute value is itself.
 MIN_VALUE_KEYS = {"TopicA": "wZwaha7", "TopicB": "SG8aWtj"}

@@ -11,7 +11,7 @@ from model import Settings, index_file_contents, index_keys, java_hash
 from record_writer import Message, encode
 from unit.logs import put_bytes
 
-from reput.sinks.index_lookup import IndexLookup, index_key_hash
+from reput.sinks.index.lookup import IndexLookup, index_key_hash
 from reput.source.errors import SinkError
 
 LONG_MAX = 2**63 - 1

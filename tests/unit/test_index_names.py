@@ -15,8 +15,8 @@ from model import Settings, index_file_contents
 from record_writer import Message
 from sink_runner import LogBatches, files_below, index_contents, no_fsync, places, write_log
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.index_service import IndexSink, index_file_name
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.index.index_sink import IndexSink, index_file_name
 
 NOW = 1_700_000_000.25
 HOUR, YEAR = 3600, 365 * 24 * 3600

@@ -12,8 +12,8 @@ from model import Settings, index_file_contents
 from record_writer import Message, StoredRecord
 from sink_runner import SMALL, LogBatches, files_below, index_contents, places, stuck_clock, write_log
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.index_service import IndexSink
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.index.index_sink import IndexSink
 from reput.source.errors import SinkError
 
 ENTRIES_AT = 40 + 4 * SMALL.max_hash_slot_num

@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from record_writer import Message
 from unit.logs import log_bytes
 
-from reput.sinks import consume_queue_format as cqf
-from reput.sinks.index_format import ENTRY, SLOTS_A_PAGE, chain_entries, put_entries, time_diffs
-from reput.sinks.logic_window import LogicNeeds, encode_window
-from reput.source import byte_kernels as bk
-from reput.source import property_kernels as pk
-from reput.source import record_kernels as rk
-from reput.source.batch_decoder import Bytes, decode_records
-from reput.source.crc_kernels import crc32
-from reput.source.java_hash import java_hash
-from reput.source.java_string import decode_utf8, hash_code
-from reput.source.message_properties import parse_properties, split_keys
-from reput.source.range_reader import Window
+from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.formats import consume_queue as cqf
+from reput.sinks.formats.index_file import ENTRY, SLOTS_A_PAGE, chain_entries, put_entries, time_diffs
+from reput.source.arrays import Bytes
+from reput.source.kernels import byte_kernels as bk
+from reput.source.kernels import property_kernels as pk
+from reput.source.kernels import record_kernels as rk
+from reput.source.kernels.batch_decoder import decode_records
+from reput.source.kernels.crc_kernels import crc32
+from reput.source.kernels.java_hash import java_hash
+from reput.source.record.java_string import decode_utf8, hash_code
+from reput.source.record.message_properties import parse_properties, split_keys
+from reput.source.segments.range_reader import Window
 
 LENGTHS = range(41)
 ALIGNMENTS = range(8)

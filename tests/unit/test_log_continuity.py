@@ -12,10 +12,10 @@ from unit.live_log import Clock
 from unit.logs import put_bytes, varied_messages
 
 from reput.source.errors import CommitLogRewoundError, TransientError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.log_continuity import BadEndWatch, LogContinuity
-from reput.streaming.recovery import forget_planned_batch
+from reput.streaming.output.spark_checkpoint import forget_planned_batch
+from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
 
 SIZE = 4096
 

@@ -10,11 +10,11 @@ import pytest
 from record_writer import CommitLogWriter, Message, StoredRecord
 from rich.console import Console
 
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.config import load_config
-from reput.streaming.log_end import LogEnd, LogEndWatch
-from reput.streaming.progress import BatchReport, Lag, ProgressReporter
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.log_end import LogEnd, LogEndWatch
+from reput.streaming.output.progress import BatchReport, Lag, ProgressReporter
 
 
 def watch(store: Path, *options: str) -> LogEndWatch:

@@ -18,17 +18,18 @@ from sink_runner import files_below, no_fsync
 from typer.testing import CliRunner
 from unit.outputs import SEGMENT_BYTES, Output, cut_log, messages_of
 
-from reput.sinks import swap
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.index_format import IndexHeader
+from reput.sinks.files import swap
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.formats.index_file import IndexHeader
 from reput.source.errors import CommitLogRewoundError, DataLossError, StoreError, TransientError, UnexplainedError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming import cli
-from reput.streaming.log_explains import Gap, find_unexplained
-from reput.streaming.maintenance import expire_output, recover_output
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.tail import Tail, TailPaths
+from reput.streaming.cli.main import main as cli
+from reput.streaming.output.log_explains import Gap, find_unexplained
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.recover.recover import expire_output, recover_output
+from reput.streaming.tail.tail import Tail
 
 Change = Callable[[Output], None]
 SEEDS = range(5)
@@ -362,7 +363,7 @@ def test_a_log_that_vanishes_while_it_is_rebuilt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After the question, before the plan: nothing was made, and nothing is put in place."""
-    from reput.streaming import rebuild as module
+    from reput.streaming.rebuild import rebuild as module
 
     def vanish(*_: object, **__: object) -> None:
         vanish_by(output)

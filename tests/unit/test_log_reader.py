@@ -10,9 +10,9 @@ from record_writer import Message, StoredRecord
 from unit.logs import end_of, put_bytes, varied_messages, write_log
 
 from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError, SegmentError, StoreError
-from reput.source.log_reader import LogReader
-from reput.source.message_properties import parse_delay_levels
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
+from reput.source.record.message_properties import parse_delay_levels
 
 SIZE = 4096
 

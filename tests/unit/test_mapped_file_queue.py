@@ -11,11 +11,11 @@ import pytest
 from unit.logs import varied_messages, write_log
 
 from reput.source.errors import SegmentError, StoreError
-from reput.source.mapped_file_name import file_name
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
-from reput.source.offset_range import check_begins_record, find_timestamp, first_store_timestamp, limit, split
-from reput.source.range_reader import DecodeOptions, read_windows
-from reput.source.reput_end_offset import ReputEndFinder
+from reput.source.log.offset_range import check_begins_record, find_timestamp, first_store_timestamp, limit, split
+from reput.source.log.reput_end_offset import ReputEndFinder
+from reput.source.segments.mapped_file_name import file_name
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
+from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 SIZE = 4096
 

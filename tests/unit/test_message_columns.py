@@ -18,14 +18,15 @@ from record_writer import Message, encode
 from unit.decoders import DELAYS_MS
 from unit.logs import SHAPES, log_bytes, varied_messages, write_log
 
-from reput.source.batch_decoder import RecordColumns, decode_records
-from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange, message_schema
 from reput.source.errors import CorruptRecordError
-from reput.source.java_string import parse_int
-from reput.source.message_columns import message_batch, read_messages
-from reput.source.message_decoder import Message as Decoded
-from reput.source.message_properties import split_keys
+from reput.source.kernels.batch_decoder import RecordColumns, decode_records
+from reput.source.log.offset_range import OffsetRange
 from reput.source.options import SourceOptions
+from reput.source.record.java_string import parse_int
+from reput.source.record.message_decoder import Message as Decoded
+from reput.source.record.message_properties import split_keys
+from reput.source.rows.message_batches import message_batch, read_messages
+from reput.source.rows.message_schema import MESSAGE_SCHEMA, message_schema
 
 TYPES = {0x0: "none", 0x4: "prepared", 0x8: "commit", 0xC: "rollback"}
 YEAR_1, YEAR_10000 = -62_135_596_800_000, 253_402_300_800_000

@@ -13,12 +13,13 @@ import pytest
 from record_writer import Message
 from unit.logs import end_of, varied_messages, write_log
 
-from reput.sinks import message_file
-from reput.sinks.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA, PartWriter
-from reput.source.dispatch_request import MESSAGE_SCHEMA, OffsetRange
+from reput.sinks.table import message_file
+from reput.sinks.table.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA, PartWriter
 from reput.source.errors import ReputError
-from reput.source.message_columns import message_batch
-from reput.source.range_reader import DecodeOptions, read_windows
+from reput.source.log.offset_range import OffsetRange
+from reput.source.rows.message_batches import message_batch
+from reput.source.rows.message_schema import MESSAGE_SCHEMA
+from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 DICTIONARIES = {"broker", "topic", "born_host", "store_host", "tags", "tags_code", "transaction_type", "real_topic"}
 DIFFERENCES = {"queue_id", "queue_offset", "physical_offset", "msg_size", "body_size"}

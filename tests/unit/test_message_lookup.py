@@ -11,8 +11,8 @@ from record_writer import encode
 from unit.logs import SHAPES, V6_STORE, end_of, put_bytes, varied_messages, write_log
 
 from reput.source.errors import OptionError, StoreError
-from reput.source.message_decoder import Message
-from reput.source.message_lookup import Absence, MessageId, MessageLookup, host_text
+from reput.source.log.message_lookup import Absence, MessageId, MessageLookup, host_text
+from reput.source.record.message_decoder import Message
 
 
 def found(lookup: MessageLookup, offset: int) -> Message:

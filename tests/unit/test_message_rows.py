@@ -16,8 +16,8 @@ from unit.logs import varied_messages
 from unit.test_message_columns import columns_of, row_of, rows_of
 from unit.test_message_file import MALFORMED
 
-from reput.source.column_builders import Properties, RepeatedTexts, Texts
-from reput.source.message_rows import ENCODED_SCHEMA, MessageRows
+from reput.source.rows.column_builders import Properties, RepeatedTexts, Texts
+from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
 
 # Names that begin with the one in the same place of the record before, and more or fewer of them.
 LIKE_NAMES = [
@@ -117,9 +117,9 @@ def test_properties_without_a_record() -> None:
 def test_no_kernel_is_left_to_be_compiled_by_a_task() -> None:
     """What is compiled before processes are forked is all that rows need, in the very types, growing tables too."""
     script = """
-from reput.source import column_kernels
-from reput.source.message_rows import MessageRows
-from reput.streaming.warm_up import compile_kernels
+from reput.source.rows import column_kernels
+from reput.source.rows.message_rows import MessageRows
+from reput.streaming.spark.warm_up import compile_kernels
 from unit.test_message_columns import columns_of
 from unit.test_message_rows import LOGS
 

@@ -10,18 +10,20 @@ import pytest
 from record_writer import CommitLogWriter, Message, StoredRecord
 from unit.logs import V6_BORN, end_of, put_bytes, varied_messages, write_log
 
-from reput.source.dispatch_request import RANGE_SCHEMA, OffsetRange, ranges_of
 from reput.source.errors import DataLossError, OptionError
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.offset_range import (
+from reput.source.log.offset_range import (
+    RANGE_SCHEMA,
+    OffsetRange,
     align_down,
     check_begins_record,
     find_timestamp,
     first_store_timestamp,
     limit,
+    ranges_of,
     split,
 )
-from reput.source.range_reader import DecodeOptions, read_windows
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 SIZE = 4096
 Log = tuple[MappedFileQueue, list[StoredRecord]]

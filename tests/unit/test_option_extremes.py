@@ -12,7 +12,7 @@ from unit.logs import write_log
 
 from reput.source.errors import OptionError, SegmentError
 from reput.source.options import SOURCE_OPTIONS, Option
-from reput.streaming.config import PIPELINE_OPTIONS, check_range_count, load_config
+from reput.streaming.config.pipeline import PIPELINE_OPTIONS, check_range_count, load_config
 
 RANGE = re.compile(r"a whole number from (\d+) to (\d+)")
 OFFSETS = ("startingOffset", "endingOffset")

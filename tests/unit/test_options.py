@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from reput.source.errors import OptionError
-from reput.source.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 from reput.source.options import SOURCE_OPTIONS, SourceOptions
 from reput.source.printable import printable
+from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 
 #: A name, the attribute it sets, its default.
 DEFAULTS = [

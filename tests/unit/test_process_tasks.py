@@ -16,7 +16,7 @@ import pytest
 from record_writer import CommitLogWriter, Message
 
 from reput.source.errors import CorruptRecordError, TransientError
-from reput.streaming.process_tasks import ProcessTasks
+from reput.streaming.tasks.process_tasks import ProcessTasks
 
 _GONE_WITHIN_S = 10.0
 _A_RANGES_BYTES = [megabytes * 1024 * 1024 for megabytes in (1, 2, 4, 8, 16, 16, 8, 4, 2, 1)]
@@ -91,7 +91,7 @@ def test_a_process_that_dies_is_told() -> None:
 
 _PARENT = """
 import os, sys, time
-from reput.streaming.process_tasks import ProcessTasks
+from reput.streaming.tasks.process_tasks import ProcessTasks
 
 def pid(number):
     time.sleep(0.1)
@@ -119,7 +119,7 @@ def test_they_end_with_a_parent_that_is_killed() -> None:
 _INTERRUPTED = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in the background without it
-from reput.streaming.process_tasks import ProcessTasks
+from reput.streaming.tasks.process_tasks import ProcessTasks
 
 with ProcessTasks(2) as tasks:
     print("begun", flush=True)
@@ -153,7 +153,7 @@ _DIES_AMID = """
 import os, signal, threading, time
 from reput.source.worker_process import load_without_threads
 load_without_threads()  # as each command does
-from reput.streaming.process_tasks import ProcessTasks
+from reput.streaming.tasks.process_tasks import ProcessTasks
 
 def work(number):
     time.sleep(0.3)
@@ -176,7 +176,7 @@ import os, sys
 from pathlib import Path
 count = lambda: print("threads", len(list(Path("/proc/self/task").iterdir())), flush=True)
 os.register_at_fork(before=count)
-from reput.streaming.cli import main
+from reput.streaming.cli.main import main
 main()
 """
 

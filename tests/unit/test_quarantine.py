@@ -17,22 +17,23 @@ from typer.testing import CliRunner
 from unit.live_log import Clock
 from unit.logs import end_of, put_bytes
 
-from reput.sinks.consume_queue_format import ENTRY
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.logic_batch import LogicBatch
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.quarantine import Quarantine, QuarantinedRange, count_causes, expired_range, load_quarantine
-from reput.sinks.queue_admission import QueueAdmission, RefusedRecord
-from reput.source.damage import DamagedRange
+from reput.sinks.queue.admission import QueueAdmission, RefusedRecord
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, SinkError
-from reput.source.log_reader import LogReader
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.message_decoder import Verdict
+from reput.source.log.log_reader import LogReader
+from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.options import SourceOptions
-from reput.source.reput_end_offset import ReputEndFinder
-from reput.streaming import cli
-from reput.streaming.config import load_config
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.tail import Tail, TailPaths
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.damage import DamagedRange
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.streaming.cli.main import main as cli
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.tail.tail import Tail
 
 # --- the end of a live log -------------------------------------------------------------------------------
 

@@ -18,14 +18,15 @@ from typer.testing import CliRunner, Result
 from unit.logs import SHAPES, put_bytes
 
 from reput.source.errors import OptionError
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.message_columns import message_batch
-from reput.source.message_decoder import Message as Decoded
-from reput.source.message_lookup import MessageLookup
-from reput.source.range_reader import DecodeOptions, read_windows
-from reput.streaming import cli, query_output
-from reput.streaming.query_output import message_row, parse_time, time_text
-from reput.streaming.store_lookup import Found
+from reput.source.log.message_lookup import MessageLookup
+from reput.source.record.message_decoder import Message as Decoded
+from reput.source.rows.message_batches import message_batch
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.streaming.cli.main import main as cli
+from reput.streaming.query import output as query_output
+from reput.streaming.query.output import message_row, parse_time, time_text
+from reput.streaming.query.store_lookup import Found
 
 SETTINGS = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_index_num=10)
 START = 1_700_000_000_000
@@ -407,7 +408,7 @@ def test_neither_spark_nor_java_is_loaded(store: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
     code = (
         "import sys\n"
-        "from reput.streaming.cli import app\n"
+        "from reput.streaming.cli.main import app\n"
         f"app(['query', '--store', {str(store)!r}, '--broker-conf', {str(store / 'broker.conf')!r},"
         " '--topic', 'T', '--key', 'k7'], standalone_mode=False)\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('pyspark', 'py4j', 'delta')])\n"

@@ -18,8 +18,8 @@ from record_writer import Message as Written
 from sink_runner import LogBatches, no_fsync, places, run_sinks
 
 from reput.source.errors import SinkError
-from reput.source.message_decoder import Message
-from reput.streaming.store_lookup import StoreLookup
+from reput.source.record.message_decoder import Message
+from reput.streaming.query.store_lookup import StoreLookup
 
 DATA = Path(__file__).parents[1] / "data"
 ANSWERS: dict[str, Any] = json.loads((DATA / "broker_queries.json").read_text(encoding="utf-8"))

@@ -10,10 +10,10 @@ import pytest
 from record_writer import Message, encode
 from unit.logs import end_of, put_bytes, varied_messages, write_log
 
-from reput.source import range_cut
 from reput.source.errors import DataLossError
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.range_cut import cut_ranges, next_record
+from reput.source.log import range_cut
+from reput.source.log.range_cut import cut_ranges, next_record
+from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 SIZE = 4096
 

@@ -15,17 +15,18 @@ from store_compare import differing_bytes
 from unit.logs import end_of, write_log
 from unit.outputs import config_of, messages_of
 
-from reput.sinks import piece_kernels, range_entries
-from reput.sinks.array_file import read_arrays
-from reput.sinks.logic_window import LogicNeeds
-from reput.sinks.message_file import PartWriter
-from reput.sinks.range_entries import QueueFilter
+from reput.sinks.dispatch import piece as range_entries
+from reput.sinks.dispatch import piece_kernels
+from reput.sinks.dispatch.piece import QueueFilter
+from reput.sinks.dispatch.window import LogicNeeds
+from reput.sinks.files.array_file import read_arrays
+from reput.sinks.table.message_file import PartWriter
 from reput.source.errors import CorruptRecordError
-from reput.source.range_cut import RangeCut
-from reput.source.range_reader import DecodeOptions
-from reput.streaming import rebuild_wave
-from reput.streaming.config import PipelineConfig
-from reput.streaming.rebuild_wave import RangeTask
+from reput.source.log.range_cut import RangeCut
+from reput.source.segments.range_reader import DecodeOptions
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.rebuild import wave_read as rebuild_wave
+from reput.streaming.rebuild.wave_read import RangeTask
 
 # Java's Integer.parseInt takes any digits.
 ODD_NUMBERS = ["\N{FULLWIDTH DIGIT TWO}", "+\N{ARABIC-INDIC DIGIT THREE}", "1\N{DEVANAGARI DIGIT ZERO}"]

@@ -13,10 +13,10 @@ from unit.decoders import expected_message
 from unit.logs import end_of, put_bytes, varied_messages, write_log
 
 from reput.source.errors import CorruptRecordError, DataLossError
-from reput.source.mapped_file_queue import MappedFile
-from reput.source.message_decoder import Message as Decoded
-from reput.source.message_decoder import Verdict
-from reput.source.range_reader import WINDOW_BYTES, DecodeOptions, read_windows, scan_windows
+from reput.source.record.message_decoder import Message as Decoded
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.segments.range_reader import WINDOW_BYTES, DecodeOptions, read_windows, scan_windows
 
 WINDOWS = [1, 7, 8, 9, 91, 92, 93, 200, 500, 1000, 4096, WINDOW_BYTES]
 CHECKED = DecodeOptions(check_crc=True)

@@ -23,18 +23,21 @@ from store_compare import differing_bytes
 from unit.logs import end_of, put_bytes, write_log
 from unit.outputs import config_of, messages_of
 
-from reput.sinks import index_file, range_entries, swap
-from reput.sinks.durable_file import DurableFiles
+from reput.sinks.dispatch import piece as range_entries
+from reput.sinks.files import swap
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.index import index_file
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, StoreLockedError
-from reput.streaming.config import PipelineConfig, load_config
-from reput.streaming.maintenance import recover_output
-from reput.streaming.progress import ProgressReporter
-from reput.streaming.rebuild import Rebuild
-from reput.streaming.rebuild_report import RebuildProgress
-from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.tail import Tail, TailPaths
-from reput.streaming.tasks import Results
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.rebuild.report import RebuildProgress
+from reput.streaming.rebuild.request import RebuildRequest
+from reput.streaming.recover.recover import recover_output
+from reput.streaming.tail.tail import Tail
+from reput.streaming.tasks.tasks import Results
 
 GetStore = Callable[[str], BrokerStore]
 TOPICS = ["A", "B", "SCHEDULE_TOPIC_XXXX"]

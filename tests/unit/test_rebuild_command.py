@@ -21,7 +21,7 @@ NO_JAVA = {**os.environ, "PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
 
 
 def command_for(store: BrokerStore, output: Path) -> list[str]:
-    command = [sys.executable, "-m", "reput.streaming.cli", "rebuild", "--store", str(store.root), "--json"]
+    command = [sys.executable, "-m", "reput.streaming.cli.main", "rebuild", "--store", str(store.root), "--json"]
     command += ["--broker-conf", str(store.broker_conf), "--output", str(output), "--master", "local[2]"]
     return [*command, "-o", "rebuildMaxBytesPerWave=100k", "-o", "rebuildMaxBytesPerPartition=60k"]
 

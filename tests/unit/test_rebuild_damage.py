@@ -26,29 +26,30 @@ from typer.testing import CliRunner
 from unit.logs import put_bytes
 from unit.outputs import config_of, messages_of
 
-from reput.sinks import range_entries
 from reput.sinks.anomalies import NO_ANOMALIES
-from reput.sinks.message_file import PartWriter
+from reput.sinks.dispatch import piece as range_entries
+from reput.sinks.dispatch.piece import QueueFilter
 from reput.sinks.quarantine import load_quarantine
-from reput.sinks.range_entries import QueueFilter
 from reput.sinks.store_checkpoint import StoreCheckpoint
-from reput.source.damage import DamagedRange
-from reput.source.dispatch_request import RANGE_SCHEMA, OffsetRange
+from reput.sinks.table.message_file import PartWriter
 from reput.source.errors import OptionError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
+from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
+from reput.source.log.range_cut import cut_ranges
 from reput.source.options import SourceOptions
-from reput.source.range_cut import cut_ranges
-from reput.source.range_reader import read_windows
-from reput.streaming import cli
-from reput.streaming.config import PipelineConfig
-from reput.streaming.process_tasks import ProcessTasks
-from reput.streaming.progress import BatchReport, ProgressReporter
-from reput.streaming.rebuild import Rebuild
-from reput.streaming.rebuild_report import RebuildProgress, RebuildReport
-from reput.streaming.rebuild_request import RebuildRequest
-from reput.streaming.rebuild_wave import RangeTask, WaveRead
-from reput.streaming.rebuild_writers import IndexWriter, QueueWriter
-from reput.streaming.tail import Tail, TailPaths
+from reput.source.segments.damage import DamagedRange
+from reput.source.segments.range_reader import read_windows
+from reput.streaming.cli.main import main as cli
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.progress import BatchReport, ProgressReporter
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
+from reput.streaming.rebuild.request import RebuildRequest
+from reput.streaming.rebuild.wave_read import RangeTask, WaveRead
+from reput.streaming.rebuild.writers import IndexWriter, QueueWriter
+from reput.streaming.tail.tail import Tail
+from reput.streaming.tasks.process_tasks import ProcessTasks
 
 SIZE = 1536
 

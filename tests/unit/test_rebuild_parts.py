@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from record_writer import CommitLogWriter, Message
 
-from reput.sinks.array_file import read_arrays, write_arrays
-from reput.sinks.consume_queue_format import ENTRY
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.queue_order import RUN, Run, find_runs, run_of
-from reput.sinks.swap import finish_swap
+from reput.sinks.dispatch.runs import RUN, Run, find_runs, run_of
+from reput.sinks.files.array_file import read_arrays, write_arrays
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.swap import finish_swap
+from reput.sinks.formats.consume_queue import ENTRY
 from reput.source.errors import OutputError, SinkError
 
 MB = 1 << 20
@@ -100,14 +100,14 @@ def test_a_note_that_is_none_is_told(tmp_path: Path) -> None:
 _MEASURE = """
 import sys
 from pathlib import Path
-from reput.sinks import range_entries
-from reput.sinks.logic_window import LogicNeeds
-from reput.sinks.range_entries import QueueFilter
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.range_cut import cut_ranges
-from reput.source.range_reader import DecodeOptions
-from reput.streaming.rebuild_wave import RangeTask
-from reput.streaming.warm_up import compile_kernels
+from reput.sinks.dispatch import piece as range_entries
+from reput.sinks.dispatch.window import LogicNeeds
+from reput.sinks.dispatch.piece import QueueFilter
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.log.range_cut import cut_ranges
+from reput.source.segments.range_reader import DecodeOptions
+from reput.streaming.rebuild.wave_read import RangeTask
+from reput.streaming.spark.warm_up import compile_kernels
 
 def memory(name):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -10,7 +10,7 @@ from record_writer import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Message, body_crc_of,
 from unit.decoders import Decoder, each_decoder, expected_message
 from unit.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
 
-from reput.source.message_decoder import Verdict
+from reput.source.record.message_decoder import Verdict
 
 pytestmark = each_decoder
 

@@ -28,7 +28,7 @@ from unit.outputs import (
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import SinkError
-from reput.streaming.maintenance import expire_output, recover_output
+from reput.streaming.recover.recover import expire_output, recover_output
 
 Spoiler = Callable[[Output, Random], None]
 

@@ -17,11 +17,11 @@ from unit.test_broker_stores import settings_of
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import OutputError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.config import load_config
-from reput.streaming.hand_over import check_taken_over
-from reput.streaming.maintenance import RecoveryReport, expire_output, recover_output
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.hand_over import check_taken_over
+from reput.streaming.recover.recover import RecoveryReport, expire_output, recover_output
 
 if TYPE_CHECKING:
     from conftest import BrokerStore

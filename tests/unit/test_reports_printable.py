@@ -14,13 +14,15 @@ from record_writer import CommitLogWriter, Message
 from rich.console import Console
 from typer.testing import CliRunner
 
-from reput.sinks.finding import Difference, Findings
 from reput.sinks.quarantine import QuarantinedRange
-from reput.sinks.retention import QueueRetention
-from reput.streaming import cli, report, verify_report
-from reput.streaming.cli_app import set_up_logging
-from reput.streaming.maintenance import RetentionReport
-from reput.streaming.verify import Part, VerifyReport
+from reput.sinks.recover.retention import QueueRetention
+from reput.sinks.verify.findings import Difference, Findings
+from reput.streaming.cli.app import set_up_logging
+from reput.streaming.cli.main import main as cli
+from reput.streaming.recover import report
+from reput.streaming.recover.recover import RetentionReport
+from reput.streaming.verify import report as verify_report
+from reput.streaming.verify.store_verification import Part, VerifyReport
 
 HOSTILE = "T\x1b]0;x\x07\x9b31m\u202eb\u2028\x7f"
 

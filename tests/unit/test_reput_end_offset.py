@@ -11,11 +11,11 @@ from record_writer import Message, encode
 from unit.live_log import FIRST, GUARD_MS, SIZE, LiveLog
 from unit.logs import SHAPES, V6_BORN, varied_messages
 
-from reput.source import reput_end_offset
-from reput.source.mapped_file_queue import MappedFile
-from reput.source.message_decoder import Verdict
-from reput.source.range_reader import Scan
-from reput.source.reput_end_offset import ReputEnd, ReputEndFinder, begins_with_record
+from reput.source.log import reput_end_offset
+from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder, begins_with_record
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.segments.range_reader import Scan
 
 
 @pytest.fixture

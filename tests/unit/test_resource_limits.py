@@ -17,7 +17,7 @@ from unit.logs import varied_messages, write_log
 from reput.source.resource_limits import limit_reached
 
 GIB = 1 << 30
-REPUT = [sys.executable, "-m", "reput.streaming.cli"]
+REPUT = [sys.executable, "-m", "reput.streaming.cli.main"]
 
 
 def limited(words: list[str], limits: Mapping[int, int]) -> subprocess.CompletedProcess[str]:
@@ -54,7 +54,7 @@ def test_a_soft_limit_is_raised(tmp_path: Path) -> None:
     write_log(tmp_path / "store" / "commitlog", varied_messages(10), 1 << 16)
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 4096));"
-        "from reput.streaming.cli import main; main()"
+        "from reput.streaming.cli.main import main; main()"
     )
     words = ["rebuild", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "out"), "--master", "local[1]"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)

@@ -22,12 +22,12 @@ from unit.decoders import batch_decoder, reference_decoder
 from unit.logs import SHAPES, WITH_PROPERTY_CRC, end_of, put_bytes, write_log
 
 from reput.source.errors import OptionError
-from reput.source.log_reader import LogReader
-from reput.source.mapped_file_queue import MappedFile, MappedFileQueue
-from reput.source.message_decoder import Verdict
+from reput.source.log.log_reader import LogReader
+from reput.source.log.reput_end_offset import begins_with_record
 from reput.source.options import SourceOptions
-from reput.source.range_reader import DecodeOptions, Window, read_windows
-from reput.source.reput_end_offset import begins_with_record
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, Window, read_windows
 
 CHECKED = DecodeOptions(check_crc=True, on_damage="quarantine")
 UNCHECKED = DecodeOptions(on_damage="quarantine")

@@ -13,10 +13,10 @@ from record_writer import Message
 from unit.live_log import Clock
 from unit.logs import varied_messages, write_log
 
-from reput.source import segment_listing
 from reput.source.errors import SegmentError, StoreError, TransientError
-from reput.source.mapped_file_queue import MappedFileQueue
-from reput.source.segment_listing import SegmentListing
+from reput.source.segments import segment_listing
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.segment_listing import SegmentListing
 
 SIZE = 4096
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sink_runner import files_below, no_fsync
 
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
 from reput.source.errors import SinkError
 
 PROGRESS = SinkProgress(4096, 8192, RecordFingerprint(8000, 192, 1_700_000_000_000, -5), {"queue_ends": 7})

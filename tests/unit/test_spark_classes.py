@@ -10,8 +10,8 @@ from zipfile import ZipFile
 import pytest
 from typer.testing import CliRunner
 
-from reput.streaming import cli
-from reput.streaming.spark_classes import SparkClasses
+from reput.streaming.cli.main import main as cli
+from reput.streaming.spark.class_archive import SparkClasses
 
 # What is in them beside `module-info.class`.
 OWN = {"jackson-core-2.21.0.jar": "com/fasterxml/A.class", "jcl-over-slf4j-2.0.17.jar": "org/apache/commons/Log.class"}

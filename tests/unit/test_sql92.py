@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.sinks.sql92 import compile_expression
-from reput.sinks.sql92_expression import ExpressionEvaluationError, ExpressionSyntaxError
+from reput.sinks.filter.sql92 import compile_expression
+from reput.sinks.filter.sql92_expression import ExpressionEvaluationError, ExpressionSyntaxError
 
 THROWS = "throws"
 

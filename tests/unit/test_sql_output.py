@@ -18,9 +18,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from reput.source.errors import OptionError, OutputError
-from reput.streaming import cli
-from reput.streaming.sql import check_table
-from reput.streaming.sql_output import write_result
+from reput.streaming.cli.main import main as cli
+from reput.streaming.sql.output import write_result
+from reput.streaming.sql.sql import check_table
 
 HOSTILE = "a\x1b]0;x\x07\x9b31m\u202eb\u2028c\td\x7f"
 

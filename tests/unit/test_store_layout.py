@@ -8,10 +8,10 @@ import pytest
 from unit.logs import varied_messages, write_log
 
 from reput.source.errors import OptionError, StoreError
-from reput.source.log_reader import LogReader
+from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.store_layout import has_rocksdb_queues
-from reput.streaming.config import PipelineConfig, load_config
+from reput.source.segments.store_layout import has_rocksdb_queues
+from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 SIZE = 1 << 16
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.sinks.store_lock import StoreLock
+from reput.sinks.files.store_lock import StoreLock
 from reput.source.errors import OutputError, StoreLockedError
 
 #: Takes the lock, or tells the error, and holds it until its input ends.
 HOLDER = """
 import sys
 from pathlib import Path
-from reput.sinks.store_lock import StoreLock
+from reput.sinks.files.store_lock import StoreLock
 try:
     lock = StoreLock(Path(sys.argv[1]))
 except Exception as error:

@@ -25,9 +25,9 @@ from sink_runner import (
     write_log,
 )
 
-from reput.sinks.consume_queue import ConsumeQueueSink
-from reput.sinks.durable_file import DurableFiles
-from reput.sinks.store_path import consume_queue_directory, index_file
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import consume_queue_directory, index_file
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.source.errors import SinkError
 
 LEGAL = set((string.ascii_letters + string.digits + "%|-_").encode())

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from reput.sinks.delta_files import FileBounds
-from reput.sinks.message_file import TABLE_SCHEMA
-from reput.sinks.table_replace import LogRanges, RowReplacement
-from reput.source.dispatch_request import spark_schema
+from reput.sinks.table.delta_files import FileBounds
+from reput.sinks.table.message_file import TABLE_SCHEMA
+from reput.sinks.table.replace import LogRanges, RowReplacement
+from reput.source.rows.message_schema import spark_schema
 
 PLACES = [*range(0, 1000, 100), None]
 TIME = datetime(2026, 11, 21, 1, 2, 3, 4000, tzinfo=timezone.utc)

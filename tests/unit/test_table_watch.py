@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from reput.sinks.delta_files import FileBounds, file_path
-from reput.sinks.row_ledger import MARKS_MAX, RowGap, RowLedger
-from reput.sinks.table_creation import is_vacant
-from reput.sinks.table_history import TableCommit, commit_digest, commits
-from reput.sinks.table_refusal import added_columns, refusal, said_in_words
-from reput.sinks.table_replace import LogRanges
+from reput.sinks.table.creation import is_vacant
+from reput.sinks.table.delta_files import FileBounds, file_path
+from reput.sinks.table.history import TableCommit, commit_digest, commits
+from reput.sinks.table.refusal import added_columns, refusal, said_in_words
+from reput.sinks.table.replace import LogRanges
+from reput.sinks.table.row_ledger import MARKS_MAX, RowGap, RowLedger
 from reput.source.errors import OutputError, SinkError
 
 APP = "reput/b/messages"

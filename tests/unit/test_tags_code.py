@@ -9,7 +9,7 @@ from record_writer import Message, encode
 from unit.decoders import Decoder, each_decoder, expected_message
 from unit.logs import V6_BORN, log_bytes
 
-from reput.source.message_decoder import Verdict
+from reput.source.record.message_decoder import Verdict
 
 pytestmark = each_decoder
 

@@ -10,7 +10,7 @@ from record_writer import Message, encode
 from unit.decoders import Decoder, each_decoder, expected_message
 from unit.logs import SHAPES
 
-from reput.source.message_decoder import Verdict
+from reput.source.record.message_decoder import Verdict
 
 CASES = "G3 torn records, each by one decoder"
 PLACE = 8192

@@ -10,7 +10,7 @@ from record_writer import BORN_HOST_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_H
 from unit.decoders import Decoder, each_decoder, expected_message
 from unit.logs import SHAPES, V6_BORN, V6_STORE, log_bytes
 
-from reput.source.message_decoder import Verdict
+from reput.source.record.message_decoder import Verdict
 
 pytestmark = each_decoder
 

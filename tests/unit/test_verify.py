@@ -17,12 +17,12 @@ from record_writer import CommitLogWriter, Message
 from sink_runner import dispatch_store, no_fsync
 from unit.outputs import SETTINGS, Output, config_of, messages_of, overwrite, unit
 
-from reput.sinks.consume_queue_format import ENTRY
-from reput.sinks.finding import FIRST_MAX, Difference
-from reput.sinks.index_format import ENTRY as INDEX_ENTRY
-from reput.streaming.config import PipelineConfig, load_config
-from reput.streaming.tasks import SerialTasks
-from reput.streaming.verify import Part, StoreVerification
+from reput.sinks.formats.consume_queue import ENTRY
+from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
+from reput.sinks.verify.findings import FIRST_MAX, Difference
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.tasks.tasks import SerialTasks
+from reput.streaming.verify.store_verification import Part, StoreVerification
 
 ENTRIES_AT = 40 + 4 * SETTINGS.max_hash_slot_num
 STORES = ["golden-a", "golden-b", "v4-plain", "v4-tx-delay-retry", "v4-killed", "v4-killed-rebuilt", "v4-expired"]
@@ -415,7 +415,7 @@ def test_a_record_indexed_twice_is_a_note(output: Output, sound: Output) -> None
 
 def rewrite_index(output: Output, change: Callable[[np.ndarray], np.ndarray]) -> None:
     """Put all keys again, changed, with sound chains and counts."""
-    from reput.sinks.index_format import HEADER_SIZE, IndexHeader, chain_entries
+    from reput.sinks.formats.index_file import HEADER_SIZE, IndexHeader, chain_entries
 
     paths = sorted((output.out / "index").iterdir())
     rows, times = [], []

@@ -14,15 +14,15 @@ from typer.testing import CliRunner, Result
 from unit.outputs import SETTINGS, Output, overwrite
 from unit.test_verify import ENTRIES_AT, index_of, queue_of, state_of
 
-from reput.sinks.finding import Findings
-from reput.sinks.record_digest import COMPARED, STRETCH_BYTES, StretchSums
-from reput.sinks.store_comparison import Pair, compare_pair
-from reput.sinks.verify_rows import compare_rows
-from reput.streaming import verify_command
-from reput.streaming.cli import app
-from reput.streaming.process_tasks import ProcessTasks
-from reput.streaming.verify import StoreVerification
-from reput.streaming.verify_table import records_between
+from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, StretchSums
+from reput.sinks.verify.findings import Findings
+from reput.sinks.verify.store_comparison import Pair, compare_pair
+from reput.sinks.verify.table_rows import compare_rows
+from reput.streaming.cli.main import app
+from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.verify import verify as verify_command
+from reput.streaming.verify.store_verification import StoreVerification
+from reput.streaming.verify.table import records_between
 
 SIZES = [
     *("-o", f"mappedFileSizeConsumeQueue={SETTINGS.mapped_file_size_consume_queue}", "-o", "tailGuardMs=0"),

@@ -13,9 +13,9 @@ from conftest import BrokerStore
 from unit.outputs import overwrite
 from unit.test_verify import found_in, notes_of, told, verify
 
-from reput.sinks.batch_consume_queue_format import BATCH_ENTRY
-from reput.sinks.consume_queue_format import ENTRY
-from reput.streaming.config import PipelineConfig, load_config
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
+from reput.sinks.formats.consume_queue import ENTRY
+from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 GetCopy = Callable[[str], BrokerStore]
 

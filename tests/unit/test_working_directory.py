@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 
-from reput.streaming import working_directory
+from reput.streaming.process import working_directory
 
 GetStore = Callable[[str], BrokerStore]
 REPUT = str(Path(sys.executable).with_name("reput"))
@@ -110,7 +110,8 @@ def test_commands_with_spark(hostile: Path, broker_store: GetStore) -> None:
 def test_paths_of_the_environment_are_those_of_the_user(tmp_path: Path) -> None:
     """PYTHONPATH too; and an empty part of it, which means the current directory, is not handed on."""
     code = (
-        "import os\nfrom reput.streaming.working_directory import leave, made_absolute\nfrom pathlib import Path\n"
+        "import os\nfrom pathlib import Path\n"
+        "from reput.streaming.process.working_directory import leave, made_absolute\n"
         "leave()\nprint(os.getcwd(), os.environ['PYTHONPATH'], os.environ['JAVA_HOME'], made_absolute(Path('a/b')),"
         " made_absolute(Path('/c')), made_absolute('a'), made_absolute(None))"
     )

@@ -1,0 +1,84 @@
+"""More queues for one message: the properties INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET.
+
+``ConsumeQueue#multiDispatchLmqQueue`` of 4.9.3; with `lmq_topics_only` the check that 5.3.2 added.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from dataclasses import dataclass
+
+from reput.sinks.files.store_path import consume_queue_directory
+from reput.source.errors import SinkError
+from reput.source.record.java_string import parse_long
+from reput.source.record.message_properties import SCHEDULE_TOPIC
+
+_log = logging.getLogger(__name__)
+
+_TOLD_MAX = 20  # by one process
+_told = itertools.count()
+
+_LMQ_PREFIX = "%LMQ%"
+_SEPARATOR = ","
+# Topics whose messages 5.3.2 and later dispatch to no other queue (``MultiDispatchUtils``, ``LmqDispatch``).
+_SYSTEM_TOPIC_PREFIXES = ("%RETRY%", "rmq_sys_")
+
+
+@dataclass(frozen=True)
+class MultiDispatch:
+    """The broker's settings: `enable_lmq` is ``enableLmq``; ``enableMultiDispatch`` is that there is an object."""
+
+    enable_lmq: bool = False
+    lmq_topics_only: bool = False
+
+    def queues(
+        self, topic: str, queue_id: int, names: str, offsets: str, physical_offset: int
+    ) -> list[tuple[bytes, int, int]]:
+        """The queues that a message goes to beside its own, as (topic, queue id, queue offset), in the broker's order.
+
+        `names` and `offsets` are the two properties; `physical_offset` is the record's place, for the log. Lists of
+        different lengths give nothing. A name that makes no directory is left out. At an offset that is no number
+        the rest is left out: the broker would try the same record again for ever.
+        """
+        if self.lmq_topics_only and (topic.startswith(_SYSTEM_TOPIC_PREFIXES) or topic == SCHEDULE_TOPIC):
+            return []
+        if not names.strip() or not offsets.strip():
+            return []
+        wanted, places = _java_split(names), _java_split(offsets)
+        if len(wanted) != len(places):
+            _tell(
+                "the message at %d names %d more queues and %d offsets: it goes to none of them",
+                physical_offset,
+                len(wanted),
+                len(places),
+            )
+            return []
+        found = []
+        for name, place in zip(wanted, places, strict=True):
+            offset = parse_long(place)
+            if offset is None:
+                _tell("the message at %d has %r for an offset: it goes to no further queue", physical_offset, place)
+                break
+            target = (name.encode(), 0 if self.enable_lmq and name.startswith(_LMQ_PREFIX) else queue_id)
+            try:
+                consume_queue_directory(*target)
+            except SinkError as error:
+                _tell("the message at %d: %s", physical_offset, error)
+                continue
+            found.append((*target, offset))
+        return found
+
+
+def _tell(text: str, *values: object) -> None:
+    """Warn, but no more often than anybody reads: the properties are a client's, and a log may be full of such."""
+    if next(_told) < _TOLD_MAX:
+        _log.warning(text, *values)
+
+
+def _java_split(text: str) -> list[str]:
+    """``String#split`` of a text that is not empty: empty pieces at the end are dropped."""
+    pieces = text.split(_SEPARATOR)
+    while pieces and not pieces[-1]:
+        pieces.pop()
+    return pieces

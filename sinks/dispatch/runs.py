@@ -1,0 +1,128 @@
+"""Whether records' queue offsets simply run on, and the broker's rules for those that do not.
+
+``ConsumeQueue#putMessagePositionInfo``; the letters are those of ``consume_queue``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reput.sinks.anomalies import AnomalyCounts, OutOfOrder
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY
+from reput.source.arrays import Bytes, Int64s
+
+LOGIC_OFFSET_MAX = 2**63 - 1
+
+RUN = np.dtype(
+    [("first_offset", "<i8"), ("first_place", "<i8"), ("first_end", "<i8"), ("last_end", "<i8"), ("runs_on", "?")]
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` records of one queue, each with the queue offset after its predecessor's and behind it in the log.
+
+    `first_offset` is the first one's queue offset, `first_place` its place in the log; `first_end` and `last_end` are
+    the places where the first record and the last one end.
+    """
+
+    first_offset: int
+    count: int
+    first_place: int
+    first_end: int
+    last_end: int
+
+
+def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarray[Any, Any]:
+    """Whether each block of entries is a run, and what a `Run` of it says: `RUN` [blocks].
+
+    The blocks stand one behind the other in `entries` (uint8[n, 20]) and `queue_offsets`; each has at least one entry.
+    """
+    view: np.ndarray[Any, Any] = entries.view(ENTRY)[:, 0]
+    places = view["physical_offset"].astype(np.int64)
+    ends = np.cumsum(counts)
+    first, last = ends - counts, ends - 1
+    follows = np.ones(len(entries), bool)
+    # Multi dispatch may send a message to its own queue again.
+    follows[1:] = (queue_offsets[1:] - queue_offsets[:-1] == 1) & (places[1:] > places[:-1])
+    follows[first] = True
+    runs = np.empty(len(counts), RUN)
+    runs["first_offset"], runs["first_place"] = queue_offsets[first], places[first]
+    runs["first_end"] = places[first] + view["msg_size"][first]
+    runs["last_end"] = places[last] + view["msg_size"][last]
+    # The difference is 1 from Long.MAX_VALUE to Long.MIN_VALUE, too.
+    in_range = (queue_offsets[first] <= queue_offsets[last]) & (
+        queue_offsets[last] <= LOGIC_OFFSET_MAX // CQ_STORE_UNIT_SIZE
+    )
+    runs["runs_on"] = in_range & (np.logical_and.reduceat(follows, first) if len(counts) else True)
+    return runs
+
+
+def run_of(entries: Bytes, queue_offsets: Int64s) -> Run | None:
+    """The run that the entries of one queue are, None where they are none."""
+    *facts, runs_on = find_runs(entries, queue_offsets, np.array([len(entries)]))[0].tolist()
+    return Run(facts[0], len(entries), *facts[1:]) if runs_on else None
+
+
+class RowByRow:
+    """Which rows of one queue the broker would append, and what they count as.
+
+    Attributes
+    ----------
+    accepted
+        The rows that get an entry.
+    end
+        Where the queue ends behind them, in bytes.
+    repeated_at
+        Where the queue ended when the last repeated record came, -1 without one.
+    first_out_of_order
+        The first record whose queue offset is not where the queue ended; None without one.
+    """
+
+    def __init__(self, end: int, max_physic_offset: int) -> None:
+        self.accepted: list[int] = []
+        self.end = end
+        self.repeated_at = -1
+        self.first_out_of_order: OutOfOrder | None = None
+        self._reached = max_physic_offset
+        self._already_built = self._repeated = self._gap = self._queue_restart = 0
+
+    @property
+    def anomalies(self) -> AnomalyCounts:
+        """What the rows taken so far count as."""
+        return AnomalyCounts(
+            already_built=self._already_built,
+            repeated=self._repeated,
+            gap=self._gap,
+            queue_restart=self._queue_restart,
+        )
+
+    def take(self, entries: Bytes, queue_offsets: Int64s) -> None:
+        """Take `entries` (uint8[n, 20]) in log order."""
+        view: np.ndarray[Any, Any] = entries.view(ENTRY)[:, 0]
+        places = view["physical_offset"].tolist()
+        sizes = view["msg_size"].tolist()
+        # As in Java, a product beyond 64 bits wraps.
+        expected = (queue_offsets * CQ_STORE_UNIT_SIZE).tolist()
+        for row, queue_offset in enumerate(queue_offsets.tolist()):
+            after = places[row] + sizes[row]
+            if after <= self._reached:  # (A)
+                self._already_built += 1
+                continue
+            if expected[row] != self.end:
+                if self.first_out_of_order is None:
+                    self.first_out_of_order = OutOfOrder(places[row], queue_offset, self.end // CQ_STORE_UNIT_SIZE)
+                if queue_offset == 0:
+                    self._queue_restart += 1
+                elif expected[row] < self.end:  # (D)
+                    self.repeated_at = self.end
+                    self._repeated += 1
+                    continue
+                else:  # (E)
+                    self._gap += 1
+            self.accepted.append(row)
+            self._reached = after
+            self.end += CQ_STORE_UNIT_SIZE

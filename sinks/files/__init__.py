@@ -1,0 +1,1 @@
+"""The plumbing of one output: how files are written, named, locked and replaced."""

@@ -1,0 +1,94 @@
+"""How far a sink is: a small durable record of its own, keyed by physical offset."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import progress_file
+from reput.source.errors import SinkError
+from reput.source.record.record_fingerprint import RecordFingerprint
+
+__all__ = ["ProgressFile", "RecordFingerprint", "SinkProgress"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SinkProgress:
+    """What a sink has done, durably.
+
+    Attributes
+    ----------
+    start_offset
+        Where the sink's very first batch began; Spark's checkpoint does not hold it.
+    end_offset
+        The effect of every record before this place is on disk, and of none from it on.
+    last_record
+        The last record whose effect is on disk, or None.
+    state
+        What the sink itself needs to go on.
+    """
+
+    start_offset: int
+    end_offset: int
+    last_record: RecordFingerprint | None = None
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class ProgressFile:
+    """One sink's progress record below an output."""
+
+    def __init__(self, files: DurableFiles, sink: str) -> None:
+        self._files = files
+        self._parts = progress_file(sink)
+
+    @property
+    def path(self) -> Path:
+        """Where the record lies."""
+        return self._files.root.joinpath(*self._parts)
+
+    def load(self) -> SinkProgress | None:
+        """The record, or None when there is none.
+
+        Raises
+        ------
+        SinkError
+            The file is not a progress record of this version.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return _decoded(json.loads(data))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            what = f"{self.path} is no progress record of reput ({error!r})"
+            msg = f"{what}; remove it to derive the sink from the log again"
+            raise SinkError(msg) from error
+
+    def store(self, progress: SinkProgress) -> None:
+        """Put the record in place, whole and durably."""
+        text = json.dumps({"version": _VERSION, **asdict(progress)}, indent=1)
+        self._files.replace(*self._parts, data=text.encode() + b"\n")
+
+    def remove(self) -> None:
+        """Forget the record; the caller syncs."""
+        self._files.remove(*self._parts)
+
+
+def _decoded(record: dict[str, Any]) -> SinkProgress:
+    if record.pop("version") != _VERSION:
+        msg = f"its version is not {_VERSION}"
+        raise ValueError(msg)
+    last = record.pop("last_record")
+    fingerprint = None if last is None else RecordFingerprint(**last)
+    progress = SinkProgress(last_record=fingerprint, **record)
+    numbers = [progress.start_offset, progress.end_offset, *(astuple(fingerprint) if fingerprint else ())]
+    if not all(type(number) is int for number in numbers) or not isinstance(progress.state, dict):
+        msg = f"{record}: whole numbers wanted"
+        raise TypeError(msg)
+    return progress

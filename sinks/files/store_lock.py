@@ -1,0 +1,90 @@
+"""The store's `lock`: the same byte that a broker locks, so that the two keep each other out.
+
+``DefaultMessageStore#start`` takes ``FileChannel.tryLock(0, 1, false)``, a POSIX record lock like ``fcntl.lockf``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+from types import TracebackType
+
+from reput.sinks.files.store_path import LOCK
+from reput.source.errors import OutputError, StoreLockedError
+
+_FLOCK = struct.Struct("hhqqi4x")
+_held: set[str] = set()
+
+
+class StoreLock:
+    """The lock of one output for as long as the object is open; the system frees it when the process dies."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the lock.
+
+        Raises
+        ------
+        StoreLockedError
+            A broker or another reput holds it; the message names the process where the system tells.
+        OutputError
+            The output cannot be written.
+        """
+        self._root = root
+        path = root / LOCK
+        self._key = str(path.resolve())
+        if self._key in _held:
+            # The system would grant it, and closing the second descriptor would drop the first one's lock.
+            msg = f"{path} is locked by this very process; give another --output"
+            raise StoreLockedError(msg)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            # Closing any descriptor of this file would drop the lock, so this one is opened once and kept.
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            msg = f"cannot write {path}: {error.strerror}; the output needs a writable directory"
+            raise OutputError(msg) from error
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            holder = self._holder()
+            os.close(self._descriptor)
+            msg = (
+                f"{path} is locked{holder}: a broker or another reput works on this output; stop it first, or give "
+                "another --output"
+            )
+            raise StoreLockedError(msg) from error
+        _held.add(self._key)
+        if os.fstat(self._descriptor).st_size == 0:
+            os.pwrite(self._descriptor, b"lock", 0)  # what the broker leaves in it
+
+    def _holder(self) -> str:
+        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        answer = _FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_GETLK, question))
+        kind, process = answer[0], answer[4]
+        return f" by process {process}" if kind != fcntl.F_UNLCK and process > 0 else ""
+
+    def check_in_place(self) -> None:
+        """Raise OutputError when the output's name no longer leads to what was locked: it was removed or replaced."""
+        try:
+            found = os.stat(self._root / LOCK)
+        except OSError as error:
+            msg = f"the output {self._root} was removed while reput wrote to it ({error.strerror}: its file {LOCK})"
+            raise OutputError(msg) from error
+        if not os.path.samestat(found, os.fstat(self._descriptor)):
+            msg = f"the output {self._root} was replaced by another one while reput wrote to it"
+            raise OutputError(msg)
+
+    def close(self) -> None:
+        """Give the lock back; the file stays, as a broker leaves it."""
+        _held.discard(self._key)
+        os.close(self._descriptor)
+
+    def __enter__(self) -> StoreLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,108 @@
+"""Put what a rebuild made in the place of what an output has: all of it, whatever stops the process.
+
+A rebuild works in a directory inside the output (``REBUILD_ROOT``), laid out like an output. The swap begins with a
+durable note of what goes where; from then on it is only ever finished, by whoever takes the output next. Before, the
+output is untouched. Files that stand in the output are replaced by nothing only where the note says that this is meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from reput.sinks.files.directory import has_files
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    INDEX,
+    REBUILD_OLD,
+    REBUILD_ROOT,
+    REBUILD_SWAP,
+)
+from reput.source.errors import GIVE_YES, SinkError, UnexplainedError
+
+Parts = tuple[str, ...]
+Noted = tuple[Parts, Parts, bool]
+_DERIVED = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
+
+
+def swap(files: DurableFiles, moves: Sequence[tuple[Parts, Parts]], *, may_empty: bool = False) -> None:
+    """Replace what the output `files` has by what the rebuild made, or has not: each move is (made, place).
+
+    The first is below the rebuild's root, the second below the output's. All of the rebuild is durable, and nobody
+    else has a file of either open. `may_empty` lets queues and index be replaced by nothing.
+
+    Raises
+    ------
+    UnexplainedError
+        The rebuild made no file, the output has some, and `may_empty` is not set.
+    """
+    noted = check_swap(files, moves, may_empty=may_empty)
+    files.replace(*REBUILD_SWAP, data=json.dumps({"may_empty": may_empty, "moves": noted}).encode())
+    finish_swap(files)
+
+
+def check_swap(files: DurableFiles, moves: Sequence[tuple[Parts, Parts]], *, may_empty: bool) -> list[Noted]:
+    """The moves as `swap` notes them down: (made, place, whether anything was made); see there for errors."""
+    noted = [(made, place, files.root.joinpath(*REBUILD_ROOT, *made).exists()) for made, place in moves]
+    _check_not_emptied(files, noted, may_empty=may_empty)
+    return noted
+
+
+def finish_swap(files: DurableFiles) -> bool:
+    """Finish a swap that was begun, and remove the rebuild; False when there is none.
+
+    Raises
+    ------
+    SinkError
+        The note of it cannot be read, or what it puts in place is gone.
+    UnexplainedError
+        See `swap`; the note is older than this rule.
+    """
+    note = files.root.joinpath(*REBUILD_SWAP)
+    if not note.exists():
+        return False
+    try:
+        noted = json.loads(note.read_bytes())
+        may_empty, listed = (False, noted) if isinstance(noted, list) else (bool(noted["may_empty"]), noted["moves"])
+        moves = [(tuple(made), tuple(place), bool(is_new)) for made, place, is_new in listed]
+    except (ValueError, TypeError, KeyError) as error:
+        msg = f"{note} is no note of a swap ({error!r}); remove {note.parent} and rebuild the output as a whole"
+        raise SinkError(msg) from error
+    _check_not_emptied(files, moves, may_empty=may_empty)
+    for made, place, is_new in moves:
+        _move(files, (*REBUILD_ROOT, *made), place, is_new=is_new)
+    files.remove_tree(*REBUILD_OLD)  # with the note still there, so that nothing large is left by a crash
+    files.remove(*REBUILD_SWAP)
+    files.sync()
+    files.remove_tree(*REBUILD_ROOT)
+    return True
+
+
+def _check_not_emptied(files: DurableFiles, moves: Sequence[Noted], *, may_empty: bool) -> None:
+    derived = [move for move in moves if move[1][0] in _DERIVED]
+    if may_empty or any(is_new for _, _, is_new in derived):
+        return
+    standing = [place for _, place, _ in derived if has_files(files.root.joinpath(*place))]
+    if standing:
+        msg = (
+            f"the rebuild found no message, and would leave nothing of {'/'.join(standing[0])}/ in {files.root}; "
+            f"nothing was changed: {GIVE_YES}"
+        )
+        raise UnexplainedError(msg)
+
+
+def _move(files: DurableFiles, made: Parts, place: Parts, *, is_new: bool) -> None:
+    if is_new and not files.root.joinpath(*made).exists():
+        if not files.root.joinpath(*place).exists():
+            msg = (
+                f"a rebuild was being put in place, and {files.root.joinpath(*made)} is gone; remove "
+                f"{files.root.joinpath(*REBUILD_ROOT)} and rebuild the output as a whole"
+            )
+            raise SinkError(msg)
+        return  # it is in place already
+    if files.root.joinpath(*place).exists():
+        files.move(place, (*REBUILD_OLD, *place))
+    if is_new:
+        files.move(made, place)

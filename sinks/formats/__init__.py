@@ -1,0 +1,1 @@
+"""The bytes of each kind of file, and nothing else."""

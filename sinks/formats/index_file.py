@@ -1,0 +1,276 @@
+"""The IndexFile: header, hash slots, entries; which keys a record has, and how entries chain.
+
+``IndexHeader``, ``IndexFile#putKey``, ``IndexService#buildIndex`` of 4.9.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from reput.source.kernels.byte_kernels import find_byte, store_i32, store_i64
+from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.java_hash import java_hash
+from reput.source.kernels.property_kernels import KEYS, TAGS, UNIQ_KEY
+from reput.source.kernels.record_kernels import AT, TOPIC, TOPIC_SIZE
+from reput.source.record.java_string import hash_code
+from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+
+HEADER_SIZE = 40
+SLOT_SIZE = 4
+# Slots are written back by the page of the file system: a batch's keys hit slots all over the file.
+SLOTS_A_PAGE = 4096 // SLOT_SIZE
+ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
+ENTRY_SIZE = ENTRY.itemsize
+assert ENTRY_SIZE == 20
+
+_TYPE_MASK, _ROLLBACK_TYPE = TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+_KEY_SEPARATOR = ord(" ")
+_TOPIC_KEY_SEPARATOR = ord("#")
+_TAGS_MARK_HASH = hash_code("T#")  # of the key ``topic#T#tags``
+_HASH_FACTOR = 31
+_INT_MAX = 2**31 - 1
+TIME_DIFF_MAX = _INT_MAX  # seconds
+
+
+def index_file_size(max_hash_slot_num: int, max_index_num: int) -> int:
+    """Size of a file in bytes."""
+    return HEADER_SIZE + SLOT_SIZE * max_hash_slot_num + ENTRY_SIZE * max_index_num
+
+
+@dataclass(frozen=True)
+class IndexHeader:
+    """The first 40 bytes. Timestamps in milliseconds; `index_count` is the number of the next entry.
+
+    On disk `index_count` is 0 until the first key is put; 1 is the number of the first entry.
+    """
+
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_phy_offset: int = 0
+    end_phy_offset: int = 0
+    hash_slot_count: int = 0
+    index_count: int = 0
+
+    _FORMAT: ClassVar[struct.Struct] = struct.Struct(">qqqqii")
+
+    def encode(self) -> bytes:
+        """The header's bytes."""
+        return self._FORMAT.pack(*astuple(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> IndexHeader:
+        """The header of a file's first 40 bytes."""
+        return cls(*cls._FORMAT.unpack(data[:HEADER_SIZE]))
+
+    @property
+    def next_entry(self) -> int:
+        """The number the next key gets (``IndexHeader#load``: 0 reads as 1)."""
+        return max(1, self.index_count)
+
+
+assert len(IndexHeader().encode()) == HEADER_SIZE
+
+
+@inlined
+def _put(
+    data: Any,
+    at: int,
+    size: int,
+    seed: int,
+    offset: int,
+    timestamp: int,
+    count: int,
+    hashes: Any,
+    offsets: Any,
+    timestamps: Any,
+) -> None:
+    """Make key `count` of the text whose beginning hashed to `seed` (``IndexFile#indexKeyHashMethod``)."""
+    value = abs(java_hash(data, at, size, seed))
+    hashes[count] = value if value <= _INT_MAX else 0  # Math.abs(Integer.MIN_VALUE) is negative
+    offsets[count] = offset
+    timestamps[count] = timestamp
+
+
+@kernel
+def collect_keys(
+    data: Any,
+    parts: Any,
+    spans: Any,
+    place: int,
+    sys_flags: Any,
+    store_timestamps: Any,
+    with_tags: bool,
+    first: int,
+    count: int,
+    hashes: Any,
+    offsets: Any,
+    timestamps: Any,
+) -> tuple[int, int]:
+    """Hash the keys of each record from row `first` on: the unique key, KEYS from left to right, TAGS on request.
+
+    TAGS are a key of their own since 5.4.0, ``topic#T#tags``. Fills `hashes` (int32), `offsets` and `timestamps`
+    (int64), one a key, from number `count` on.
+
+    Returns
+    -------
+    The first row whose keys may find no room, or the end, and how many keys there are before it.
+    """
+    for row in range(first, sys_flags.size):
+        if count + keys_most(spans[row, KEYS, 1]) > hashes.size:
+            return row, count
+        offset, timestamp = place + parts[row, AT], store_timestamps[row]
+        count = put_keys(
+            *(data, parts, row, spans, sys_flags[row], offset, timestamp, with_tags),
+            *(count, hashes, offsets, timestamps),
+        )
+    return sys_flags.size, count
+
+
+@inlined
+def put_keys(
+    data: Any,
+    parts: Any,
+    row: int,
+    spans: Any,
+    sys_flag: int,
+    offset: int,
+    timestamp: int,
+    with_tags: bool,
+    count: int,
+    hashes: Any,
+    offsets: Any,
+    timestamps: Any,
+) -> int:
+    """Add the keys of one record, see `collect_keys`; returns how many keys there are then."""
+    if sys_flag & _TYPE_MASK == _ROLLBACK_TYPE:
+        return count
+    uniq_size, keys_size = spans[row, UNIQ_KEY, 1], spans[row, KEYS, 1]
+    tags_size = spans[row, TAGS, 1] if with_tags else 0
+    if uniq_size == 0 and keys_size == 0 and tags_size == 0:
+        return count
+    seed = java_hash(data, parts[row, TOPIC], parts[row, TOPIC_SIZE], 0) * _HASH_FACTOR + _TOPIC_KEY_SEPARATOR
+    if uniq_size > 0:
+        at = spans[row, UNIQ_KEY, 0]
+        _put(data, at, uniq_size, seed, offset, timestamp, count, hashes, offsets, timestamps)
+        count += 1
+    at = np.int64(spans[row, KEYS, 0])
+    end = at + keys_size
+    while at < end:
+        stop = find_byte(data, at, end, _KEY_SEPARATOR)
+        if stop > at:
+            _put(data, at, stop - at, seed, offset, timestamp, count, hashes, offsets, timestamps)
+            count += 1
+        at = stop + 1
+    if tags_size > 0:
+        at = spans[row, TAGS, 0]
+        marked = seed * _HASH_FACTOR**2 + _TAGS_MARK_HASH
+        _put(data, at, tags_size, marked, offset, timestamp, count, hashes, offsets, timestamps)
+        count += 1
+    return count
+
+
+@inlined
+def keys_most(keys_size: int) -> int:
+    """How many keys a record with `keys_size` bytes of KEYS has at most, its unique key and tags with them."""
+    return (keys_size + 1) // 2 + 2
+
+
+@kernel
+def chain_entries(slots: Any, hashes: Any, first_entry: int, previous: Any) -> int:
+    """Put entries numbered from `first_entry` into the slots, newest first in each chain.
+
+    `slots` is int32[maxHashSlotNum] and is changed; `previous` (int32, one a key) takes each entry's predecessor.
+    Returns how many slots were empty before.
+    """
+    fresh = 0
+    for i in range(hashes.size):
+        slot = hashes[i] % slots.size
+        before = slots[slot]
+        if before <= 0 or before > first_entry + i:
+            before = np.int32(0)
+            fresh += 1
+        previous[i] = before
+        slots[slot] = first_entry + i
+    return fresh
+
+
+@kernel
+def put_entries(
+    slots: Any,
+    touched: Any,
+    block: Any,
+    first_entry: int,
+    begin_timestamp: int,
+    first_begin_timestamp: int,
+    hashes: Any,
+    offsets: Any,
+    timestamps: Any,
+    entries: Any,
+) -> int:
+    """Put the entries numbered from `first_entry` into the slots, and make them as the file has them.
+
+    Parameters
+    ----------
+    slots
+        int32[maxHashSlotNum], changed.
+    touched
+        bool, one for each SLOTS_A_PAGE slots: set where one is changed.
+    block
+        int64 scratch: so many keys are looked up together.
+    begin_timestamp, first_begin_timestamp
+        What time differences are measured against, and that of the first of these entries.
+    hashes, offsets, timestamps
+        The keys: int32[n] not negative, int64[n], int64[n].
+    entries
+        uint8[n, 20], filled.
+
+    Returns
+    -------
+    How many slots were empty before.
+    """
+    fresh = 0
+    begin = first_begin_timestamp
+    slot_count = np.uint32(slots.size)
+    for start in range(0, hashes.size, block.size):
+        end = min(start + block.size, hashes.size)
+        for i in range(start, end):
+            # Fetches the slot, which is rarely in the cache, while others are on their way; the value may yet change.
+            slot = np.uint32(hashes[i]) % slot_count
+            block[i - start] = slot
+            store_i32(entries, i, 16, slots[slot])
+        for i in range(start, end):
+            slot = np.uint32(block[i - start])
+            before, number = np.int64(slots[slot]), first_entry + i
+            if before <= 0 or before > number:
+                before = np.int64(0)
+                fresh += 1
+            slots[slot] = number
+            touched[slot // np.uint32(SLOTS_A_PAGE)] = True
+            store_i32(entries, i, 0, hashes[i])
+            store_i64(entries, i, 4, offsets[i])
+            store_i64(entries, i, 12, _time_diff(timestamps[i], begin) << 32 | before)
+            begin = begin_timestamp
+    return fresh
+
+
+@inlined
+def _time_diff(store_timestamp: int, begin_timestamp: int) -> int:
+    """As `time_diffs`, of one key; the difference wraps as Java's."""
+    difference = store_timestamp - begin_timestamp
+    if begin_timestamp <= 0 or difference <= 0:
+        return 0
+    return min(difference // 1000, _INT_MAX)
+
+
+def time_diffs(
+    store_timestamps: np.ndarray[Any, np.dtype[np.int64]], begin_timestamp: int
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Whole seconds since `begin_timestamp` (milliseconds), between 0 and 2^31 - 1; 0 without a begin."""
+    if begin_timestamp <= 0:
+        return np.zeros(len(store_timestamps), np.int64)
+    # Java's division truncates and numpy's floors; below zero both end at 0.
+    return np.clip((store_timestamps - begin_timestamp) // 1000, 0, _INT_MAX)

@@ -1,0 +1,1 @@
+"""IndexFile: written, read and looked up (RocketMQ: ``store.index``)."""

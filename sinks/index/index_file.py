@@ -1,0 +1,156 @@
+"""One IndexFile being written: its slots in memory, its entries, slots and header to disk in that order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from reput.sinks.dispatch.batch import KeyEntries
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sparse_file import data_extents
+from reput.sinks.files.store_path import index_file
+from reput.sinks.formats.index_file import (
+    ENTRY,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    SLOTS_A_PAGE,
+    IndexHeader,
+    chain_entries,
+    index_file_size,
+    put_entries,
+)
+from reput.source.arrays import Int32s, Int64s
+from reput.source.errors import SinkError
+
+# Keys looked up together: their slots stay in the processor's nearest cache.
+_BLOCK = 128
+# Entries written together: they go to the system from the processor's cache.
+_ENTRIES_A_WRITE = 32 * 1024
+
+
+class IndexFile:
+    """The newest file of an index. Capacity is ``maxIndexNum - 1`` keys: entry 0 is never used."""
+
+    def __init__(
+        self, files: DurableFiles, name: str, max_hash_slot_num: int, max_index_num: int, header: IndexHeader
+    ) -> None:
+        self.name = name
+        self.header = header
+        self._files = files
+        self._parts = index_file(name)
+        self._max_index_num = max_index_num
+        self._entries_at = HEADER_SIZE + SLOT_SIZE * max_hash_slot_num
+        self._size = index_file_size(max_hash_slot_num, max_index_num)
+        self._slots: Int32s = np.zeros(max_hash_slot_num, np.int32)
+        # By page: slots that are not on disk as they are in memory.
+        self._touched = np.zeros(max_hash_slot_num // SLOTS_A_PAGE + 1, bool)
+
+    def create(self) -> None:
+        """Create the file on disk with the header it inherits."""
+        self._files.create(*self._parts, size=self._size)
+        self._write_header()
+
+    def recover(self) -> None:
+        """Bring the file on disk to what the header in memory says.
+
+        Entries are what counts: the slots are made again from them, since a crash may have left slots that point
+        behind the header's count, which would hide their chains.
+        """
+        path = self._files.root.joinpath(*self._parts)
+        size = path.stat().st_size
+        if size != self._size:
+            msg = (
+                f"{path} has {size} bytes where maxHashSlotNum and maxIndexNum make {self._size}; give the broker's "
+                "settings (--broker-conf), or remove the index to derive it again"
+            )
+            raise SinkError(msg)
+        count = self.header.next_entry
+        entries = np.fromfile(path, ENTRY, count, offset=self._entries_at)
+        on_disk = np.fromfile(path, ">i4", len(self._slots), offset=HEADER_SIZE)
+        hashes = entries["key_hash"][1:].astype(np.int32)
+        if len(hashes) and int(hashes.min()) < 0:
+            msg = f"{path} has an entry with a negative hash: it is damaged; remove the index to derive it again"
+            raise SinkError(msg)
+        previous = np.empty(len(hashes), np.int32)
+        chain_entries(self._slots, hashes, 1, previous)
+        if (previous != entries["previous"][1:]).any():
+            msg = f"{path} has broken chains: it is damaged; remove the index to derive it again"
+            raise SinkError(msg)
+        if (on_disk != self._slots).any():
+            self._files.write(*self._parts, offset=HEADER_SIZE, data=self._slots.astype(">i4").tobytes())
+        self._clear_entries(count)
+        self._write_header()
+
+    @property
+    def room(self) -> int:
+        """How many keys still fit."""
+        return self._max_index_num - self.header.next_entry
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next message makes a new file."""
+        return self.room <= 0
+
+    def put(self, keys: KeyEntries, *, slots_later: bool = False) -> None:
+        """Add `keys`, at least one and at most `room`: entries, then slots, then the header.
+
+        The caller syncs; what a crash between leaves is mended by `recover`. With `slots_later` the slots stay in
+        memory until `write_slots`: keys hit slots all over the file, which is a write of all of them.
+        """
+        count, first = len(keys.hashes), self.header.next_entry
+        assert 0 < count <= self.room
+        header = self.header
+        begin = header.begin_timestamp
+        if first == 1:
+            # The first key is measured against the begin that the file inherited, the others against its own.
+            header = replace(header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0]))
+        entries = np.empty((min(count, _ENTRIES_A_WRITE), ENTRY_SIZE), np.uint8)
+        block = np.empty(_BLOCK, np.int64)
+        fresh = 0
+        for done in range(0, count, _ENTRIES_A_WRITE):
+            part = slice(done, min(count, done + _ENTRIES_A_WRITE))
+            made = entries[: part.stop - done]
+            fresh += put_entries(
+                *(self._slots, self._touched, block, first + done, header.begin_timestamp, begin),
+                *(keys.hashes[part], keys.offsets[part], keys.timestamps[part], made),
+            )
+            self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * (first + done), data=made.data)
+            begin = header.begin_timestamp
+        self.header = replace(
+            header,
+            end_timestamp=int(keys.timestamps[-1]),
+            end_phy_offset=int(keys.offsets[-1]),
+            hash_slot_count=header.hash_slot_count + fresh,
+            index_count=first + count,
+        )
+        if not slots_later:
+            self.write_slots()
+        self._write_header()
+
+    def write_slots(self) -> None:
+        """Write the slots that changed; the caller syncs."""
+        pages: Int64s = np.flatnonzero(self._touched)
+        self._touched[:] = False
+        if not len(pages):
+            return
+        breaks = np.flatnonzero(np.diff(pages) > 1) + 1
+        for run in np.split(pages, breaks):
+            first = int(run[0]) * SLOTS_A_PAGE
+            slots = self._slots[first : (int(run[-1]) + 1) * SLOTS_A_PAGE]
+            self._files.write(
+                *self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.astype(">i4").view(np.uint8).data
+            )
+
+    def _write_header(self) -> None:
+        self._files.write(*self._parts, offset=0, data=self.header.encode())
+
+    def _clear_entries(self, first: int) -> None:
+        """Zero what a crash left of entries from number `first` on."""
+        path = self._files.root.joinpath(*self._parts)
+        with path.open("rb") as file:
+            for begin, end in list(data_extents(file.fileno(), self._entries_at + ENTRY_SIZE * first)):
+                file.seek(begin)
+                if file.read(end - begin).strip(b"\0"):
+                    self._files.write(*self._parts, offset=begin, data=bytes(end - begin))

@@ -1,0 +1,234 @@
+"""The row of index files, and the sink that keeps it (``IndexService`` of 4.9.3)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.dispatch.batch import KeyEntries, LogicBatch
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.files.store_path import INDEX, index_file, is_index_file_name
+from reput.sinks.formats.index_file import HEADER_SIZE, IndexHeader
+from reput.sinks.index.index_file import IndexFile
+from reput.sinks.sink import part_to_write
+from reput.source.errors import SinkError
+
+_log = logging.getLogger(__name__)
+
+MAX_HASH_SLOT_NUM = 5_000_000
+MAX_INDEX_NUM = 20_000_000
+_NAME_FORMAT = "%Y%m%d%H%M%S%f"
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def index_file_name(now: float, last: str | None) -> str:
+    """A new file's name: local time `now` (seconds since 1970) as ``yyyyMMddHHmmssSSS``.
+
+    Never at or before `last`: the broker would give two files of one millisecond the same path, and a clock that
+    went back would put the file before its predecessors.
+    """
+    seconds, milliseconds = divmod(int(now * 1000), 1000)
+    moment = datetime.fromtimestamp(seconds) + milliseconds * _MILLISECOND  # noqa: DTZ006  local time, as the broker's
+    if last is not None:
+        try:
+            moment = max(moment, datetime.strptime(last + "000", _NAME_FORMAT) + _MILLISECOND)  # noqa: DTZ007
+        except ValueError:  # a broker takes any number for a name
+            return max(moment.strftime(_NAME_FORMAT)[:-3], f"{int(last) + 1:017d}")
+    return moment.strftime(_NAME_FORMAT)[:-3]
+
+
+class IndexSink:
+    """Keeps ``index/`` from the log."""
+
+    name = "index"
+
+    def __init__(
+        self,
+        files: DurableFiles,
+        max_hash_slot_num: int = MAX_HASH_SLOT_NUM,
+        max_index_num: int = MAX_INDEX_NUM,
+        clock: Callable[[], float] = time.time,
+        *,
+        count_of_empty: int = 0,
+    ) -> None:
+        """`clock` names new files and decides nothing else; seconds since 1970.
+
+        `count_of_empty` is what a file's header says before its first key: 0 up to 4.9.x; 5.x writes its counters at
+        every stop, and so 1, the number of the first entry.
+        """
+        self._files = files
+        self._max_hash_slot_num = max_hash_slot_num
+        self._max_index_num = max_index_num
+        self._clock = clock
+        self._count_of_empty = count_of_empty
+        self._record = ProgressFile(files, self.name)
+        self._file: IndexFile | None = None
+        self._last_full_timestamp = 0
+        self._progress = SinkProgress(0, 0)
+
+    @property
+    def end_offset(self) -> int:
+        """The effect of every record before this place is durable."""
+        return self._progress.end_offset
+
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """See ``Sink.last_record``."""
+        return self._progress.last_record
+
+    @property
+    def index_msg_timestamp(self) -> int:
+        """The store checkpoint's third field: the end (ms) of the last file that has a successor, 0 without one."""
+        return self._last_full_timestamp
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """See ``Sink.recover``: files and keys after the progress record's are dropped."""
+        record = self._record.load()
+        names = self._names()
+        if record is not None and record.state["file"] is not None and record.state["file"] not in names:
+            if names:
+                msg = (
+                    f"{self._files.root / INDEX} has no file {record.state['file']}, which was the last one written; "
+                    f"remove {INDEX}/ and {self._record.path} to derive the index from the log again"
+                )
+                raise SinkError(msg)
+            _log.warning("%s is gone; deriving it from the log again", self._files.root / INDEX)
+            record = None
+        if record is None:
+            record = self._adopt(names, start_offset)
+        last = record.state["file"]
+        for name in names:
+            if last is None or name > last:
+                self._files.remove(*index_file(name))
+        if last is not None:
+            self._file = self._open(last, IndexHeader(**record.state["header"]))
+            self._file.recover()
+        self._last_full_timestamp = record.state["index_msg_timestamp"]
+        self._files.sync()
+        self._record.store(record)
+        self._progress = record
+        return record
+
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
+        """See ``Sink.write``; no record is an anomaly to the index, whose records come in log order."""
+        part = part_to_write(self.name, self.end_offset, batch)
+        if part is not None:
+            self._write(batch, [part.keys])
+        return NO_ANOMALIES
+
+    def write_wave(self, batch: LogicBatch, keys: Iterable[KeyEntries]) -> None:
+        """See ``Sink.write``; the batch's keys are given in parts, in log order.
+
+        Slots of the last file are not written until `finish`; `recover` makes them again where that was not reached.
+
+        Raises
+        ------
+        SinkError
+            The batch does not begin where the sink ends.
+        """
+        if batch.end <= self.end_offset:
+            return
+        if batch.start != self.end_offset:
+            msg = f"{self.name} ends at {self.end_offset}, a wave begins at {batch.start}: it was cut for another end"
+            raise SinkError(msg)
+        self._write(batch, keys, slots_later=True)
+
+    def finish(self) -> None:
+        """Complete what `write_wave` left for later, durably."""
+        if self._file is not None:
+            self._file.write_slots()
+            self._files.sync()
+
+    def _write(self, batch: LogicBatch, parts: Iterable[KeyEntries], *, slots_later: bool = False) -> None:
+        last_key = -1
+        for keys in parts:
+            self._put(keys, slots_later=slots_later)
+            last_key = int(keys.offsets[-1]) if len(keys.offsets) else last_key
+        # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
+        last = batch.last_record.offset if batch.last_record is not None else -1
+        if last >= self.end_offset and (self._file is None or (self._file.is_full and last > last_key)):
+            self._roll()
+        self._files.sync()
+        progress = SinkProgress(
+            self._progress.start_offset,
+            batch.end,
+            batch.last_record or self._progress.last_record,
+            self._state(),
+        )
+        self._record.store(progress)
+        self._progress = progress
+
+    def pass_over(self, end_offset: int) -> None:
+        """See ``Sink.pass_over``."""
+        progress = replace(self._progress, end_offset=end_offset, last_record=None)
+        self._record.store(progress)
+        self._progress = progress
+
+    def _put(self, keys: KeyEntries, *, slots_later: bool) -> None:
+        done = 0
+        while done < len(keys.hashes):
+            file = self._file if self._file is not None and not self._file.is_full else self._roll()
+            until = done + min(file.room, len(keys.hashes) - done)
+            part = KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until])
+            file.put(part, slots_later=slots_later)
+            done = until
+
+    def _roll(self) -> IndexFile:
+        """Create the next file; it inherits the last one's end, where that is above 0, as its begin and end."""
+        last = self._file
+        header = IndexHeader(index_count=self._count_of_empty)
+        if last is not None:
+            last.write_slots()
+            timestamp, offset = max(0, last.header.end_timestamp), max(0, last.header.end_phy_offset)
+            header = replace(
+                header,
+                begin_timestamp=timestamp,
+                end_timestamp=timestamp,
+                begin_phy_offset=offset,
+                end_phy_offset=offset,
+            )
+            self._last_full_timestamp = last.header.end_timestamp
+        self._file = self._open(index_file_name(self._clock(), last.name if last else None), header)
+        self._file.create()
+        return self._file
+
+    def _open(self, name: str, header: IndexHeader) -> IndexFile:
+        return IndexFile(self._files, name, self._max_hash_slot_num, self._max_index_num, header)
+
+    def _names(self) -> list[str]:
+        directory = self._files.root / INDEX
+        if not directory.is_dir():
+            return []
+        with os.scandir(directory) as entries:
+            files = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            return sorted(name for name in files if is_index_file_name(name))  # as the broker, which passes others over
+
+    def _adopt(self, names: list[str], start_offset: int) -> SinkProgress:
+        """Go on behind a broker's files, or begin at `start_offset` without any."""
+        headers = [self._header(name) for name in names]
+        state = {
+            "file": names[-1] if names else None,
+            "header": asdict(headers[-1]) if names else None,
+            "index_msg_timestamp": headers[-2].end_timestamp if len(names) > 1 else 0,
+        }
+        # A cleanly closed index has all keys of its last record; the next one begins somewhere behind it.
+        known = headers[-1].end_phy_offset + 1 if headers and max(h.index_count for h in headers) > 1 else 0
+        start = max(start_offset, known)
+        return SinkProgress(start, start, None, state)
+
+    def _header(self, name: str) -> IndexHeader:
+        with self._files.root.joinpath(*index_file(name)).open("rb") as file:
+            return IndexHeader.decode(file.read(HEADER_SIZE))
+
+    def _state(self) -> dict[str, object]:
+        return {
+            "file": self._file.name if self._file else None,
+            "header": asdict(self._file.header) if self._file else None,
+            "index_msg_timestamp": self._last_full_timestamp,
+        }

@@ -1,0 +1,176 @@
+"""Offsets by key from index files (``IndexService#queryOffset``, ``IndexFile#selectPhyOffset``); read only."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reput.sinks.files.store_path import INDEX, index_file
+from reput.sinks.formats.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, index_file_size
+from reput.source.errors import SinkError
+from reput.source.record.java_string import hash_code
+from reput.source.segments.mapped_file_queue import open_for_reading
+
+_ENTRY = struct.Struct(">iqii")
+assert _ENTRY.size == ENTRY_SIZE
+_SLOT = struct.Struct(">i")
+assert _SLOT.size == SLOT_SIZE
+
+
+def index_key_hash(key: str) -> int:
+    """The hash of ``topic#key``, 0 to 2^31 - 1 (``IndexFile#indexKeyHashMethod``)."""
+    value = abs(hash_code(key))
+    return value if value < 2**31 else 0  # Math.abs(Integer.MIN_VALUE) is negative
+
+
+@dataclass
+class QueryOffsetResult:
+    """Commitlog offsets of entries whose hash is that of the key, newest first; twice where the index has them twice.
+
+    A hash has 32 bits, so any of them may belong to another key. `damages` tells, one sentence each, what in the
+    files contradicts itself and was passed over.
+    """
+
+    phy_offsets: list[int] = field(default_factory=list)
+    damages: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class IndexLookup:
+    """The index files below `root`, which the settings ``maxHashSlotNum`` and ``maxIndexNum`` shape."""
+
+    root: Path
+    max_hash_slot_num: int
+    max_index_num: int
+
+    def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryOffsetResult:
+        """Look for a key in the files from the newest to the oldest, as ``IndexService#queryOffset`` does.
+
+        Parameters
+        ----------
+        topic, key
+            What the producer gave; a unique key is asked for like any other.
+        max_num
+            How many entries to take at most, those of other keys with the same hash included.
+        begin, end
+            Times in milliseconds, both inclusive, compared with an entry's time, which is the store time cut to whole
+            seconds from the file's begin: give a `begin` that is 1000 ms early.
+
+        Raises
+        ------
+        SinkError
+            There is no index, a file cannot be read, or has another size than the settings make.
+        """
+        result = QueryOffsetResult()
+        key_hash = index_key_hash(f"{topic}#{key}")
+        for name in reversed(self.file_names()):
+            path = self.root.joinpath(*index_file(name))
+            try:
+                with open_for_reading(str(path)) as descriptor:
+                    self._check_size(descriptor, path)
+                    header = _header(descriptor)
+                    if _is_time_matched(header, begin, end):
+                        file = _IndexFile(descriptor, path, self.max_hash_slot_num, self.max_index_num)
+                        file.select_phy_offset(result, key_hash, max_num, begin, end)
+            except FileNotFoundError:  # expired since it was listed, and with it all older ones
+                break
+            except OSError as error:
+                raise SinkError(f"cannot read the index file {path}: {error.strerror}") from error
+            if header.begin_timestamp < begin or len(result.phy_offsets) >= max_num:
+                break
+        return result
+
+    def file_names(self) -> list[str]:
+        """The names of the index files, oldest first.
+
+        Raises
+        ------
+        SinkError
+            There is no directory of them.
+        """
+        directory = self.root / INDEX
+        try:
+            names = [path.name for path in directory.iterdir()]
+        except OSError as error:
+            raise SinkError(
+                f"no index at {directory}: {error.strerror}; give the directory that holds index/ (--output), "
+                "or derive it with 'reput tail'"
+            ) from error
+        return sorted(name for name in names if len(name) == 17 and name.isascii() and name.isdecimal())
+
+    def _check_size(self, descriptor: int, path: Path) -> None:
+        size, wanted = os.fstat(descriptor).st_size, index_file_size(self.max_hash_slot_num, self.max_index_num)
+        if size != wanted:
+            raise SinkError(
+                f"{path} has {size} bytes where maxHashSlotNum={self.max_hash_slot_num} and "
+                f"maxIndexNum={self.max_index_num} make {wanted}; give the broker's settings (--broker-conf)"
+            )
+
+
+def _header(descriptor: int) -> IndexHeader:
+    return IndexHeader.decode(os.pread(descriptor, HEADER_SIZE, 0))
+
+
+def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
+    """Whether a file may hold times of `[begin, end]` (``IndexFile#isTimeMatched``)."""
+    first, last = header.begin_timestamp, header.end_timestamp
+    return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+
+@dataclass(frozen=True)
+class _IndexFile:
+    """One open file; its size was checked."""
+
+    descriptor: int
+    path: Path
+    max_hash_slot_num: int
+    max_index_num: int
+
+    def select_phy_offset(self, result: QueryOffsetResult, key_hash: int, max_num: int, begin: int, end: int) -> None:
+        """Add the offsets of a hash's entries (``IndexFile#selectPhyOffset``).
+
+        An entry's predecessor is older and has a smaller number, so the walk ends: the first link that does not go
+        down is where it stops. One to itself is what a crash between slot and header leaves; the broker stops there
+        too, and follows any other for ever.
+        """
+        slot = key_hash % self.max_hash_slot_num
+        # A broker that is writing sets the slot and then counts: read in that order, the count is never behind by two.
+        (number,) = _SLOT.unpack(os.pread(self.descriptor, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * slot))
+        header = _header(self.descriptor)
+        count = header.next_entry
+        if count > self.max_index_num:
+            result.damages.append(
+                f"{self.path}: the header counts to {count} where maxIndexNum is {self.max_index_num}; "
+                "the file is passed over"
+            )
+            return
+        if number < 0 or number > count:
+            result.damages.append(
+                f"{self.path}: slot {slot} points to entry {number} of {count}; its entries cannot be found"
+            )
+            return
+        # After a crash a slot may point to the entry behind the counted ones; there is no entry maxIndexNum.
+        while 0 < number < self.max_index_num and count > 1 and len(result.phy_offsets) < max_num:
+            entry_hash, phy_offset, time_diff, previous = self._entry(number)
+            if time_diff < 0:
+                result.damages.append(f"{self.path}: entry {number} has the time difference {time_diff}")
+                return
+            time = header.begin_timestamp + 1000 * time_diff
+            if entry_hash == key_hash and begin <= time <= end:
+                result.phy_offsets.append(phy_offset)
+            if time < begin or previous == number:
+                return
+            if previous > number or previous < 0:
+                result.damages.append(
+                    f"{self.path}: entry {number} links to entry {previous}, which is not an older one; "
+                    "the entries behind it cannot be found"
+                )
+                return
+            number = previous
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        at = HEADER_SIZE + SLOT_SIZE * self.max_hash_slot_num + ENTRY_SIZE * number
+        entry_hash, phy_offset, time_diff, previous = _ENTRY.unpack(os.pread(self.descriptor, ENTRY_SIZE, at))
+        return entry_hash, phy_offset, time_diff, previous

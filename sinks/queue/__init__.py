@@ -1,0 +1,1 @@
+"""ConsumeQueue and its kin: written, read and looked up (RocketMQ: ``store.queue``)."""

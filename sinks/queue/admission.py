@@ -1,0 +1,130 @@
+"""Records that no queue can take: their topic or queue id makes no directory, or no queue begins where they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.dispatch.runs import LOGIC_OFFSET_MAX
+from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.files.store_path import consume_queue_directory
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY
+from reput.source.arrays import Int64s
+from reput.source.errors import SinkError
+
+HOSTILE_TOPIC = "HOSTILE_TOPIC"
+NEGATIVE_QUEUE_ID = "NEGATIVE_QUEUE_ID"
+BAD_QUEUE_OFFSET = "BAD_QUEUE_OFFSET"
+
+
+@dataclass(frozen=True)
+class RefusedRecord:
+    """A sound record that gets no queue entry: its place, its size in bytes, why."""
+
+    physical_offset: int
+    msg_size: int
+    cause: str
+
+
+@dataclass(frozen=True)
+class QueueAdmission:
+    """Which records a queue can take.
+
+    Attributes
+    ----------
+    file_size
+        Of a ConsumeQueue file, in bytes: a queue's last file must still have a name.
+    first_queue_offset_max
+        The largest queue offset (an index) at which a queue may begin; None for any that can be.
+    """
+
+    file_size: int
+    first_queue_offset_max: int | None = None
+
+    def begins(self, queue_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Whether a queue can begin with each of these queue offsets, as bool[n]."""
+        most = (LOGIC_OFFSET_MAX - self.file_size) // CQ_STORE_UNIT_SIZE
+        if self.first_queue_offset_max is not None:
+            most = min(most, self.first_queue_offset_max)
+        return (queue_offsets >= 0) & (queue_offsets <= most)
+
+    def sift(
+        self, batch: LogicBatch, end_offset: int, is_begun: Callable[[bytes, int], bool]
+    ) -> tuple[LogicBatch, tuple[RefusedRecord, ...]]:
+        """The batch without the entries that no queue can take, and their records, in log order, each once.
+
+        `end_offset` is where the queues end, `is_begun` says whether one has entries already: then it takes any queue
+        offset.
+        """
+        refused: dict[int, RefusedRecord] = {}
+
+        def admitted(queues: tuple[QueueEntries, ...], *, has_begin: bool) -> tuple[QueueEntries, ...]:
+            kept = []
+            for queue in queues:
+                count, cause = self._refused_count(queue, is_begun, has_begin=has_begin)
+                for record in _refused(queue, count, cause):
+                    refused.setdefault(record.physical_offset, record)
+                if count < len(queue.entries):
+                    kept.append(queue.without_first(count) if count else queue)
+            return tuple(kept)
+
+        sifted = replace(
+            batch,
+            queues=admitted(batch.after(end_offset).queues, has_begin=True),
+            # A BatchConsumeQueue begins at byte 0, whatever its first record says.
+            batch_queues=admitted(batch.batch_queues, has_begin=False),
+        )
+        return sifted, tuple(refused[offset] for offset in sorted(refused))
+
+    def refused_of_wave(
+        self, wave: WaveEntries, is_begun: Callable[[bytes, int], bool]
+    ) -> tuple[dict[int, int], tuple[RefusedRecord, ...]]:
+        """The same for a wave of a rebuild: by a queue's number, how many entries from the first it does not take.
+
+        Only queues that refuse some are named.
+        """
+        counts: dict[int, int] = {}
+        refused: list[RefusedRecord] = []
+        begins = self.begins(wave.first_queue_offsets)
+        for number, (topic, queue_id) in enumerate(wave.queues):
+            # What queues have begun is not looked at: it may be long.
+            if is_begun(topic, queue_id) or (begins[number] and not _cause_of_name(topic, queue_id)):
+                continue
+            queue = wave.queue_entries(number)
+            count, cause = self._refused_count(queue, is_begun, has_begin=True)
+            refused += _refused(queue, count, cause)
+            counts[number] = count
+        return counts, tuple(sorted(refused, key=lambda record: record.physical_offset))
+
+    def _refused_count(
+        self, queue: QueueEntries, is_begun: Callable[[bytes, int], bool], *, has_begin: bool
+    ) -> tuple[int, str]:
+        """How many entries from the first the queue does not take, and why."""
+        if cause := _cause_of_name(queue.topic, queue.queue_id):
+            return len(queue.entries), cause
+        if not has_begin or is_begun(queue.topic, queue.queue_id):
+            return 0, ""
+        good = self.begins(queue.queue_offsets)
+        return (int(np.argmax(good)) if good.any() else len(good)), BAD_QUEUE_OFFSET
+
+
+def _cause_of_name(topic: bytes, queue_id: int) -> str:
+    """Why topic and queue id make no directory; empty where they do."""
+    if queue_id < 0:
+        return NEGATIVE_QUEUE_ID
+    try:
+        consume_queue_directory(topic, queue_id)
+    except SinkError:
+        return HOSTILE_TOPIC
+    return ""
+
+
+def _refused(queue: QueueEntries, count: int, cause: str) -> Iterator[RefusedRecord]:
+    """The records of the first `count` entries, by the two fields that every kind of queue begins with."""
+    head = ENTRY["physical_offset"].itemsize + ENTRY["msg_size"].itemsize
+    fields = np.dtype([(name, ENTRY[name]) for name in ("physical_offset", "msg_size")])
+    for unit in np.ascontiguousarray(queue.entries[:count, :head]).view(fields)[:, 0]:
+        yield RefusedRecord(int(unit["physical_offset"]), int(unit["msg_size"]), cause)

@@ -1,0 +1,68 @@
+"""The BatchConsumeQueue of 5.x: one 46-byte entry an inner batch, for topics with ``queue.type=BatchCQ``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reput.sinks.anomalies import AnomalyCounts
+from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queue_directory
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
+from reput.sinks.queue.queue_files import QueueKind, Units
+from reput.sinks.queue.queue_sink import Placement, Queue, QueueSink
+from reput.source.errors import OptionError
+
+MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE = 300_000 * BATCH_STORE_UNIT_SIZE
+
+_SETTING = "mapperFileSizeBatchConsumeQueue"
+KIND = QueueKind(BATCH_CONSUME_QUEUE, batch_consume_queue_directory, BATCH_ENTRY, _SETTING)
+
+
+@dataclass
+class BatchConsumeQueue(Queue):
+    """One queue; its first file begins at byte 0. `max_physic_offset` is the last record's begin, not its end."""
+
+    max_physic_offset: int = -1
+
+    def place(self, incoming: QueueEntries, file_size: int) -> Placement:  # noqa: ARG002  begins are never computed
+        """See ``Queue.place``: all but what was built already (``#putBatchMessagePositionInfo``)."""
+        begin = self.end
+        places = incoming.entries.view(BATCH_ENTRY)["physical_offset"][:, 0]
+        entries = incoming.entries[places > self.max_physic_offset]
+        if len(entries):
+            self.max_physic_offset = int(places[-1])
+            self.end += entries.size
+        return Placement(begin, entries, anomalies=AnomalyCounts(already_built=len(places) - len(entries)))
+
+    def adopt(self, units: Units) -> bool:
+        """See ``Queue.adopt``."""
+        if len(units):
+            self.max_physic_offset = int(units["physical_offset"][-1])
+        return bool(len(units))
+
+
+class BatchConsumeQueueSink(QueueSink):
+    """Keeps ``batchconsumequeue/`` from the log."""
+
+    name = "batchconsumequeue"
+
+    def __init__(self, files: DurableFiles, mapped_file_size: int = MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE) -> None:
+        """`mapped_file_size` is ``mapperFileSizeBatchConsumeQueue`` in bytes.
+
+        Raises
+        ------
+        OptionError
+            It is not a multiple of 46: a broker cannot fill such a file.
+        """
+        if mapped_file_size % BATCH_STORE_UNIT_SIZE:
+            msg = f"{_SETTING}={mapped_file_size}: a multiple of {BATCH_STORE_UNIT_SIZE} bytes wanted"
+            raise OptionError(msg)
+        super().__init__(files, KIND, mapped_file_size)
+
+    def _new_queue(self, topic: bytes, queue_id: int) -> BatchConsumeQueue:
+        return BatchConsumeQueue(topic, queue_id)
+
+    def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
+        return batch.batch_queues

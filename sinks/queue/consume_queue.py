@@ -1,0 +1,305 @@
+"""One queue's ConsumeQueue files, and the sink that keeps all of them.
+
+``ConsumeQueue#putMessagePositionInfo`` and ``#recover`` of 4.9.3. The rules marked (A), (C), (D), (E) are the broker's:
+already built, a queue that begins in the middle, repeated, a gap; ``queue_order`` has those that take a look at each
+record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
+from reput.sinks.dispatch.batch import ExtUnits, LogicBatch, QueueEntries
+from reput.sinks.dispatch.runs import RowByRow, Run, run_of
+from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, consume_queue_directory
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_pre_blank
+from reput.sinks.formats.consume_queue_ext import MAX_ADDR
+from reput.sinks.queue.admission import QueueAdmission
+from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
+from reput.sinks.queue.queue_files import QueueFiles, QueueKind, Units, queue_directories
+from reput.sinks.queue.queue_sink import Placement, Queue, QueueSink, no_queue
+from reput.source.arrays import Bytes
+from reput.source.errors import SinkError
+
+_WAY_OUT = "onDamage=quarantine leaves such records out of the queues and records them"
+_log = logging.getLogger(__name__)
+
+KIND = QueueKind(CONSUME_QUEUE, consume_queue_directory, ENTRY, "mappedFileSizeConsumeQueue")
+MAPPED_FILE_SIZE_CONSUME_QUEUE = 300_000 * CQ_STORE_UNIT_SIZE
+
+
+def rounded_file_size(configured: int) -> int:
+    """The size of a file in bytes: the setting rounded up to whole entries (``getMappedFileSizeConsumeQueue``)."""
+    return -(-configured // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where a queue's next entries go: `blanks` pre-blank ones (C) from byte `begin` of the queue on, then they."""
+
+    begin: int
+    blanks: int
+    anomalies: AnomalyCounts = NO_ANOMALIES
+    first_out_of_order: OutOfOrder | None = None
+
+    @property
+    def end(self) -> int:
+        """Behind the blanks, in bytes of the queue."""
+        return self.begin + self.blanks * CQ_STORE_UNIT_SIZE
+
+    def with_blanks(self, entries: Bytes) -> Bytes:
+        """The blanks and `entries` (uint8[n, 20])."""
+        if not self.blanks:
+            return entries
+        blank = np.full(self.blanks, PRE_BLANK).view(np.uint8).reshape(-1, CQ_STORE_UNIT_SIZE)
+        return np.concatenate([blank, entries])
+
+
+@dataclass
+class ConsumeQueue(Queue):
+    """One queue and the broker's rules for its next entry; see ``QueueAdmission`` for the bound."""
+
+    first_queue_offset_max: int | None = None
+
+    def place(self, incoming: QueueEntries, file_size: int) -> Placement:
+        """See ``Queue.place``.
+
+        Raises
+        ------
+        SinkError
+            The queue is new and cannot begin where the first record says.
+        """
+        entries, queue_offsets = incoming.entries, incoming.queue_offsets
+        run = run_of(entries, queue_offsets)
+        extent = self.extend(run, file_size) if run is not None else None
+        if extent is not None:
+            return Placement(
+                extent.begin, extent.with_blanks(entries), None, extent.anomalies, extent.first_out_of_order
+            )
+        front = self._front(int(queue_offsets[0]), int(entries.view(ENTRY)[0, 0]["physical_offset"]), file_size)
+        rows = RowByRow(front.end, self.max_physic_offset)
+        rows.take(entries, queue_offsets)
+        entries = entries[rows.accepted]
+        self.end = rows.end
+        if len(entries):
+            last = entries.view(ENTRY)[-1, 0]
+            self.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
+        makes_file = rows.repeated_at == rows.end and rows.end % file_size == 0 and rows.end not in self.files
+        return Placement(
+            front.begin,
+            front.with_blanks(entries),
+            rows.end if makes_file else None,
+            front.anomalies + rows.anomalies,
+            rows.first_out_of_order,
+        )
+
+    def extend(self, run: Run, file_size: int) -> Extent | None:
+        """Append entries that run on; None, with nothing moved, where the rules must look at each record.
+
+        Raises
+        ------
+        SinkError
+            See `place`.
+        """
+        front = self._front(run.first_offset, run.first_place, file_size)
+        ahead = run.first_offset * CQ_STORE_UNIT_SIZE - front.end
+        if ahead < 0 or run.first_end <= self.max_physic_offset:
+            return None
+        if ahead:  # (E): behind one gap, every later record of the queue is out of place
+            first = OutOfOrder(run.first_place, run.first_offset, front.end // CQ_STORE_UNIT_SIZE)
+            front = replace(front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first)
+        self.end = front.end + run.count * CQ_STORE_UNIT_SIZE
+        self.max_physic_offset = run.last_end
+        return front
+
+    def _front(self, first_offset: int, first_place: int, file_size: int) -> Extent:
+        """Where the next entry goes; a new queue may begin in the middle of a file."""
+        if self.files:
+            return Extent(self.end, 0)
+        end = first_offset * CQ_STORE_UNIT_SIZE
+        if not QueueAdmission(file_size, self.first_queue_offset_max).begins(np.array([first_offset]))[0]:
+            msg = (
+                f"the first record of {self.topic!r}-{self.queue_id}, at offset {first_place}, has queue offset "
+                f"{first_offset}: no queue begins there, the record is damaged; {_WAY_OUT}"
+            )
+            raise SinkError(msg)
+        anomalies = AnomalyCounts(pre_blank=1) if end else NO_ANOMALIES
+        return Extent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)
+
+    def adopt(self, units: Units) -> bool:
+        """See ``Queue.adopt``."""
+        real = np.flatnonzero(~is_pre_blank(units))
+        if not len(real):
+            return False
+        last = units[int(real[-1])]
+        self.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
+        return True
+
+
+@dataclass(frozen=True)
+class PlacedQueue:
+    """A queue of a wave whose entries go to `extent`; its files up to `last_file` (-1: none) are there.
+
+    `number` is the queue's in the wave.
+    """
+
+    number: int
+    topic: bytes
+    queue_id: int
+    extent: Extent
+    last_file: int
+
+
+def write_placed_queues(
+    files: DurableFiles, mapped_file_size: int, wave: WaveEntries, queues: Iterable[PlacedQueue]
+) -> None:
+    """Write the entries of queues of a wave where they were placed, durably; `mapped_file_size` as the sink's.
+
+    Run again, it leaves the same bytes.
+    """
+    queue_files = QueueFiles(files, KIND, rounded_file_size(mapped_file_size))
+    for queue in queues:
+        entries = queue.extent.with_blanks(np.concatenate(wave.entries(queue.number)))
+        queue_files.write(queue.topic, queue.queue_id, queue.extent.begin, entries.reshape(-1).data, queue.last_file)
+    files.sync()
+
+
+class ConsumeQueueSink(QueueSink):
+    """Keeps ``consumequeue/`` from the log."""
+
+    name = "consumequeue"
+
+    def __init__(
+        self,
+        files: DurableFiles,
+        mapped_file_size: int = MAPPED_FILE_SIZE_CONSUME_QUEUE,
+        ext_file_size: int | None = None,
+        first_queue_offset_max: int | None = None,
+    ) -> None:
+        """`mapped_file_size` is ``mappedFileSizeConsumeQueue`` in bytes, rounded up to whole entries.
+
+        `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``;
+        `first_queue_offset_max` is the largest queue offset (an index) at which a queue may begin.
+        """
+        super().__init__(files, KIND, rounded_file_size(mapped_file_size))
+        self.admission = QueueAdmission(rounded_file_size(mapped_file_size), first_queue_offset_max)
+        self._ext_file_size = ext_file_size
+        self._exts: dict[tuple[bytes, int], ConsumeQueueExt] = {}
+
+    def is_begun(self, topic: bytes, queue_id: int) -> bool:
+        """Whether the queue has entries."""
+        return (topic, queue_id) in self._queues
+
+    def _new_queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+        return ConsumeQueue(topic, queue_id, first_queue_offset_max=self.admission.first_queue_offset_max)
+
+    def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
+        return batch.queues
+
+    def _append(self, incoming: QueueEntries) -> Placement:
+        try:
+            consume_queue_directory(incoming.topic, incoming.queue_id)
+        except SinkError as error:
+            at = int(incoming.entries.view(ENTRY)[0, 0]["physical_offset"])
+            msg = f"the record at offset {at}: {error}; {_WAY_OUT}"
+            raise SinkError(msg) from error
+        if self._ext_file_size is not None and incoming.ext is not None:
+            incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
+        return super()._append(incoming)
+
+    def write_wave(
+        self,
+        batch: LogicBatch,
+        wave: WaveEntries,
+        refused: Mapping[int, int],
+        write: Callable[[list[PlacedQueue]], None],
+    ) -> AnomalyCounts:
+        """See ``Sink.write``; the batch's entries are in `wave`, and have no ConsumeQueueExt units.
+
+        `write` does ``write_placed_queues`` for all that run on, and returns when they are durable; the others are
+        written here, by the rules for each record. `refused` are ``QueueAdmission.refused_of_wave``'s counts.
+
+        Raises
+        ------
+        SinkError
+            The batch does not begin where the sink ends.
+        """
+        if batch.end <= self.end_offset:
+            return NO_ANOMALIES
+        if batch.start != self.end_offset:
+            msg = f"{self.name} ends at {self.end_offset}, a wave begins at {batch.start}: it was cut for another end"
+            raise SinkError(msg)
+        met = BatchAnomalies(_log)
+        placed, others = [], []
+        for number, (key, run) in enumerate(zip(wave.queues, wave.runs(), strict=True)):
+            queue = self._queues.get(key) or self._new_queue(*key)
+            assert isinstance(queue, ConsumeQueue)
+            extent = None
+            if run is not None and number not in refused:
+                extent = queue.extend(run, self._files.file_size)
+            if extent is None:
+                others.append(number)
+                continue
+            placed.append(PlacedQueue(number, *key, extent, queue.last_file))
+            self._note_files(queue, extent.begin, queue.end)
+            self._queues[key] = queue
+            met.note(*key, extent.anomalies, extent.first_out_of_order)
+        write(placed)
+        for number in others:
+            incoming = wave.queue_entries(number).without_first(refused.get(number, 0))
+            if not len(incoming.entries):
+                continue
+            placement = self._append(incoming)
+            met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
+        self._commit(batch)
+        return met.close()
+
+    def _put_ext_units(self, incoming: QueueEntries, units: ExtUnits, file_size: int) -> Bytes:
+        """The entries with the addresses of their units in place of the tags codes.
+
+        A repeated record gets a unit again, which no entry points to: the broker puts it before it looks.
+        """
+        key = (incoming.topic, incoming.queue_id)
+        if key not in self._exts:
+            self._exts[key] = ConsumeQueueExt(self._durable, *key, file_size)
+        entries = incoming.entries.copy()
+        codes = entries.view(ENTRY)["tags_code"][:, 0]
+        tags_codes = codes[units.is_put].astype(np.int64)
+        bit_maps = [bits for bits, is_put in zip(units.bit_maps, units.is_put.tolist(), strict=True) if is_put]
+        addresses = self._exts[key].put(tags_codes, units.store_timestamps[units.is_put], bit_maps)
+        codes[units.is_put] = np.where(addresses <= MAX_ADDR, addresses, tags_codes)
+        return entries
+
+    def _load_queues(self, end_offset: int | None, left_out: Callable[[bytes, int], bool] = no_queue) -> None:
+        super()._load_queues(end_offset, left_out)
+        if self._ext_file_size is None:
+            return
+        self._exts.clear()
+        for key in queue_directories(self._durable.root / CONSUME_QUEUE_EXT):
+            if left_out(*key):
+                continue
+            ext = self._exts[key] = ConsumeQueueExt(self._durable, *key, self._ext_file_size)
+            ext.recover()
+            address = self._last_address(*key)
+            if address is not None:
+                ext.truncate_by_max_address(address)
+            elif end_offset is not None:  # units of a batch that was not finished
+                ext.destroy()
+        self._durable.sync()
+
+    def _last_address(self, topic: bytes, queue_id: int) -> int | None:
+        """The address in the queue's last entry that has one."""
+        queue = self._queues.get((topic, queue_id))
+        for file in reversed(queue.files if queue else []):
+            codes = self._files.written(topic, queue_id, file)["tags_code"]
+            found = np.flatnonzero(codes <= MAX_ADDR)
+            if len(found):
+                return int(codes[found[-1]])
+        return None

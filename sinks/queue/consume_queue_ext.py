@@ -1,0 +1,234 @@
+"""One queue's ConsumeQueueExt files: what a filtering consumer may ask of a message without reading it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sparse_file import data_extents
+from reput.sinks.files.store_path import consume_queue_ext_directory
+from reput.sinks.formats.consume_queue_ext import (
+    END_BLANK_DATA_LENGTH,
+    CqExtUnit,
+    decorate,
+    is_ext_addr,
+    place_units,
+    skip_units,
+    un_decorate,
+)
+from reput.source.arrays import Int64s
+from reput.source.errors import OptionError, SinkError
+from reput.source.segments.mapped_file_name import file_name, is_file_name
+from reput.source.segments.mapped_file_queue import open_for_reading
+
+MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT = 48 * 1024 * 1024
+_SETTING = "mappedFileSizeConsumeQueueExt"
+
+
+class ConsumeQueueExt:
+    """The units of one queue, below ``consumequeue_ext/<topic>/<queueId>``; call `recover` before anything else.
+
+    What is put is durable after ``DurableFiles.sync``.
+
+    Parameters
+    ----------
+    topic
+        As in the record; a name that makes no directory is refused.
+    mapped_file_size
+        ``mappedFileSizeConsumeQueueExt`` in bytes: the size of every file, from its creation.
+
+    Raises
+    ------
+    OptionError
+        Not even a file's end mark fits in a file.
+    SinkError
+        The topic or the queue id makes no directory.
+    """
+
+    def __init__(self, files: DurableFiles, topic: bytes, queue_id: int, mapped_file_size: int) -> None:
+        if mapped_file_size < END_BLANK_DATA_LENGTH:
+            msg = f"{_SETTING} is {mapped_file_size}; it is at least {END_BLANK_DATA_LENGTH} bytes"
+            raise OptionError(msg)
+        self._durable = files
+        self._directory = consume_queue_ext_directory(topic, queue_id)
+        self._file_size = mapped_file_size
+        self._files: list[int] = []  # where each file begins
+        self._end = 0
+
+    @property
+    def min_address(self) -> int:
+        """The address of the first file's first byte; that of byte 0 without files."""
+        return decorate(self._files[0] if self._files else 0)
+
+    @property
+    def max_address(self) -> int:
+        """The address after the last byte written; that of byte 0 without files."""
+        return decorate(self._end)
+
+    def put(self, tags_codes: Int64s, store_timestamps: Int64s, bit_maps: Sequence[bytes | None]) -> Int64s:
+        """Append a unit for each record, in log order (``ConsumeQueueExt#put``).
+
+        The broker does so for every record of the queue each time it is dispatched, before it knows whether the
+        record is a repeated one.
+
+        Parameters
+        ----------
+        tags_codes, store_timestamps
+            int64[n], milliseconds.
+        bit_maps
+            One a record; None for a topic that nobody filters.
+
+        Returns
+        -------
+        int64[n], what stands in the ConsumeQueue entries in place of the tags codes, where ``is_ext_addr`` holds.
+        Where it does not, the unit could not be put, and the entry keeps its tags code.
+        """
+        placement = place_units(tags_codes, store_timestamps, bit_maps, self._end, self._file_size)
+        for extent in placement.extents:
+            file = extent.offset - extent.offset % self._file_size
+            if not self._files or file > self._files[-1]:
+                self._durable.create(*self._parts(file), size=self._file_size)
+                self._files.append(file)
+            self._durable.write(*self._parts(file), offset=extent.offset - file, data=extent.data)
+        self._end = placement.end
+        return placement.addresses
+
+    def get(self, address: int) -> CqExtUnit | None:
+        """The unit at an address (``ConsumeQueueExt#get``).
+
+        None where the address is a tags code, its file is gone, nothing was written there, or a file's end mark is. An
+        address inside a unit gives what the bytes there say.
+
+        Raises
+        ------
+        SinkError
+            What is there runs over the end of what was written.
+        """
+        if not is_ext_addr(address):
+            return None
+        offset = un_decorate(address)
+        file = offset - offset % self._file_size
+        if file not in self._files:
+            # As the broker, which takes the first file for a lost first one.
+            if offset != 0 or not self._files:
+                return None
+            file = self._files[0]
+        at = offset % self._file_size
+        written = self._written(file)
+        if at >= written:
+            return None
+        with open_for_reading(str(self._path(file))) as descriptor:
+            data = os.pread(descriptor, min(written - at, 2**16), at)
+        try:
+            return CqExtUnit.read(data)
+        except ValueError:
+            msg = f"{self._path(file)}: no unit at byte {at}: it runs over the {written} bytes written"
+            raise SinkError(msg) from None
+
+    def recover(self) -> None:
+        """Find the files and where the last one's units end (``ConsumeQueueExt#load`` and ``#recover``).
+
+        The files before it are not read: wherever their units end, the broker goes on with the next file.
+
+        Raises
+        ------
+        SinkError
+            A file has another size than the setting says, or the last one's units run over its end.
+        """
+        self._files, self._end = self._list(), 0
+        # A crash may leave a file without its size: it has no unit.
+        while self._files and self._path(self._files[-1]).stat().st_size == 0:
+            self._durable.remove(*self._parts(self._files.pop()))
+        if self._files:
+            file = self._files[-1]
+            end = skip_units(np.frombuffer(self._data(file, 0), np.uint8), self._file_size)
+            if end < 0:
+                msg = (
+                    f"{self._path(file)}: the unit at byte {-1 - end} runs over the file's end; remove the queue's "
+                    "directories below consumequeue_ext/ and consumequeue/ to derive both from the log again"
+                )
+                raise SinkError(msg)
+            self._end = file + end
+
+    def truncate_by_max_address(self, max_address: int) -> None:
+        """Drop every unit after the one at `max_address` (``ConsumeQueueExt#truncateByMaxAddress``).
+
+        Nothing happens where that is no address, or no unit is there. The broker leaves the bytes of what it dropped;
+        they are zeroed here, as nothing else would mark the end for the next recovery.
+        """
+        unit = self.get(max_address)
+        if unit is not None:
+            self.truncate_dirty_files(un_decorate(max_address) + unit.size)
+
+    def truncate_dirty_files(self, offset: int) -> None:
+        """Drop everything from byte `offset` of the queue on: later files, and the rest of the file that holds it."""
+        while self._files and self._files[-1] > offset:
+            self._durable.remove(*self._parts(self._files.pop()))
+        if not self._files:
+            self._end = 0
+            return
+        last = self._files[-1]
+        self._end = min(self._end, offset, last + self._file_size)
+        stale = self._data(last, self._end - last).rstrip(b"\0")
+        if stale:
+            self._durable.write(*self._parts(last), offset=self._end - last, data=bytes(len(stale)))
+
+    def destroy(self) -> None:
+        """Drop all files (``ConsumeQueueExt#destroy``)."""
+        while self._files:
+            self._durable.remove(*self._parts(self._files.pop()))
+        self._end = 0
+
+    def truncate_by_min_address(self, min_address: int) -> None:
+        """Remove the files that end before `min_address` (``ConsumeQueueExt#truncateByMinAddress``).
+
+        One that ends right there stays. Nothing happens where that is no address.
+        """
+        if not is_ext_addr(min_address):
+            return
+        offset = un_decorate(min_address)
+        for file in [file for file in self._files if file + self._file_size < offset]:
+            self._durable.remove(*self._parts(file))
+            self._files.remove(file)
+        if not self._files:
+            self._end = 0
+
+    def _written(self, file: int) -> int:
+        """How many bytes of a file count as written."""
+        return self._end - file if file == self._files[-1] else self._file_size
+
+    def _data(self, file: int, at: int) -> bytes:
+        """The bytes of a file from `at` on, without the hole at its end."""
+        with open_for_reading(str(self._path(file))) as descriptor:
+            end = max((end for _, end in data_extents(descriptor, at)), default=at)
+            return os.pread(descriptor, end - at, at)
+
+    def _list(self) -> list[int]:
+        directory = self._durable.root.joinpath(*self._directory)
+        if not directory.is_dir():
+            return []
+        found = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if not is_file_name(entry.name):
+                    continue
+                size, begin = entry.stat(follow_symlinks=False).st_size, int(entry.name)
+                if size not in (0, self._file_size) or begin % self._file_size:
+                    msg = (
+                        f"{entry.path} has {size} bytes and begins at {begin} where {_SETTING} is {self._file_size}; "
+                        "give the broker's setting (--broker-conf), or remove the queue's directories below "
+                        "consumequeue_ext/ and consumequeue/ to derive both again"
+                    )
+                    raise SinkError(msg)
+                found.append(begin)
+        return sorted(found)
+
+    def _parts(self, file: int) -> tuple[str, str, str, str]:
+        return (*self._directory, file_name(file))
+
+    def _path(self, file: int) -> Path:
+        return self._durable.root.joinpath(*self._parts(file))

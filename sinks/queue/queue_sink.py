@@ -1,0 +1,221 @@
+"""What the sinks of both kinds of queues have in common: recovery, durability, progress."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
+from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.queue.queue_files import QueueFiles, QueueKind, Units
+from reput.sinks.sink import part_to_write
+from reput.source.arrays import Bytes
+from reput.source.errors import SinkError
+
+_log = logging.getLogger(__name__)
+
+
+def no_queue(_: bytes, __: int) -> bool:
+    """Of no queue."""
+    return False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What is written to a queue: `entries` (uint8[n, unit]) from byte `begin` of the queue on.
+
+    `empty_file` is where a file begins that gets no entry: the broker makes a full queue's next file before it finds
+    that the record is a repeated one. `anomalies` counts what was not in order, `first_out_of_order` says where.
+    """
+
+    begin: int
+    entries: Bytes
+    empty_file: int | None = None
+    anomalies: AnomalyCounts = NO_ANOMALIES
+    first_out_of_order: OutOfOrder | None = None
+
+
+@dataclass
+class Queue(ABC):
+    """One queue's end. Offsets in bytes of the queue, but `max_physic_offset`, which is in the log."""
+
+    topic: bytes
+    queue_id: int
+    end: int = 0
+    files: list[int] = field(default_factory=list)  # where each file begins
+    max_physic_offset: int = 0
+
+    @property
+    def last_file(self) -> int:
+        """Where the last file begins, -1 without one."""
+        return self.files[-1] if self.files else -1
+
+    @abstractmethod
+    def place(self, incoming: QueueEntries, file_size: int) -> Placement:
+        """Decide where entries (in log order) go, and move `end` and `max_physic_offset`."""
+
+    @abstractmethod
+    def adopt(self, units: Units) -> bool:
+        """Take `max_physic_offset` from the good units of a file; False when none of them is a record's."""
+
+
+class QueueSink(ABC):
+    """Keeps all queues of one kind; subclasses say how a queue places its entries."""
+
+    name: str
+
+    def __init__(self, files: DurableFiles, kind: QueueKind, file_size: int) -> None:
+        self._root = files.root / kind.top
+        self._durable = files
+        self._unit_size = kind.unit.itemsize
+        self._files = QueueFiles(files, kind, file_size)
+        self._record = ProgressFile(files, self.name)
+        self._queues: dict[tuple[bytes, int], Queue] = {}
+        self._progress = SinkProgress(0, 0)
+
+    @abstractmethod
+    def _new_queue(self, topic: bytes, queue_id: int) -> Queue:
+        """An empty queue of this kind."""
+
+    @abstractmethod
+    def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
+        """The batch's entries for queues of this kind."""
+
+    @property
+    def end_offset(self) -> int:
+        """The effect of every record before this place is durable."""
+        return self._progress.end_offset
+
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """See ``Sink.last_record``."""
+        return self._progress.last_record
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """See ``Sink.recover``: entries of records from the progress record's end on are dropped."""
+        record = self._record.load()
+        self._load_queues(None if record is None else record.end_offset)
+        entries = self._count_entries()
+        if record is not None and entries != record.state["queue_ends"]:
+            if self._queues:
+                msg = (
+                    f"the queues below {self._root} end at {entries} entries in all where "
+                    f"{record.state['queue_ends']} were written: files are missing or were changed; remove "
+                    f"{self._root.name}/ and {self._record.path} to derive the queues from the log again"
+                )
+                raise SinkError(msg)
+            _log.warning("%s is gone; deriving it from the log again", self._root)
+            record = None
+        if record is None:
+            # As the broker: go on after the last record any queue knows (``DefaultMessageStore#start``).
+            known = max((queue.max_physic_offset for queue in self._queues.values()), default=0)
+            start = max(start_offset, known)
+            record = SinkProgress(start, start, None, {"queue_ends": entries})
+        # Also a record that was found: a process may have died before it made the record's name durable.
+        self._durable.sync()
+        self._record.store(record)
+        self._progress = record
+        return record
+
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
+        """See ``Sink.write``."""
+        part = part_to_write(self.name, self.end_offset, batch)
+        if part is None:
+            return NO_ANOMALIES
+        met = BatchAnomalies(_log)
+        for incoming in self._incoming(part):
+            placement = self._append(incoming)
+            met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
+        self._commit(batch)
+        return met.close()
+
+    def _commit(self, batch: LogicBatch) -> None:
+        """Make durable what was written, then that it is the effect of every record before the batch's end."""
+        self._durable.sync()
+        progress = SinkProgress(
+            self._progress.start_offset,
+            batch.end,
+            batch.last_record or self._progress.last_record,
+            {"queue_ends": self._count_entries()},
+        )
+        self._record.store(progress)
+        self._progress = progress
+
+    def pass_over(self, end_offset: int) -> None:
+        """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""
+        progress = replace(self._progress, end_offset=end_offset, last_record=None)
+        self._record.store(progress)
+        self._progress = progress
+
+    def entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:
+        """The number that a progress record has of entries, without those of some queues, which may be damaged.
+
+        As `recover` does, it drops entries of records from `end_offset` on.
+        """
+        self._load_queues(end_offset, left_out)
+        return self._count_entries()
+
+    def _count_entries(self) -> int:
+        return sum(queue.end // self._unit_size for queue in self._queues.values())
+
+    def _append(self, incoming: QueueEntries) -> Placement:
+        key = (incoming.topic, incoming.queue_id)
+        queue = self._queues.get(key) or self._new_queue(*key)
+        placement = queue.place(incoming, self._files.file_size)
+        data = np.ascontiguousarray(placement.entries).reshape(-1).data
+        self._files.write(*key, placement.begin, data, queue.last_file)
+        self._note_files(queue, placement.begin, placement.begin + len(data))
+        if placement.empty_file is not None and placement.empty_file > queue.last_file:
+            self._files.create(*key, placement.empty_file)
+            queue.files.append(placement.empty_file)
+        self._queues[key] = queue
+        return placement
+
+    def _note_files(self, queue: Queue, begin: int, end: int) -> None:
+        """The bytes `[begin, end)` of a queue were written, and the files for them made."""
+        queue.files += [file for file in self._files.files_of(begin, end) if file > queue.last_file]
+
+    def _load_queues(self, end_offset: int | None, left_out: Callable[[bytes, int], bool] = no_queue) -> None:
+        for topic, queue_id in self._files.queues():
+            if left_out(topic, queue_id):
+                continue
+            queue = self._new_queue(topic, queue_id)
+            queue.files = self._files.list(topic, queue_id)
+            self._find_end(queue, end_offset)
+            if queue.files:
+                self._queues[topic, queue_id] = queue
+        self._durable.sync()
+
+    def _find_end(self, queue: Queue, end_offset: int | None) -> None:
+        """Find the queue's end, dropping entries of records from `end_offset` on (None keeps all)."""
+        key = (queue.topic, queue.queue_id)
+        dropped: list[int] = []
+        while queue.files:
+            units = self._files.written(*key, queue.files[-1])
+            count = good_units(units, end_offset)
+            if queue.adopt(units[:count]):
+                queue.end = queue.files[-1] + count * self._unit_size
+                self._files.clear(*key, queue.files[-1], count, units[count:])
+                break
+            dropped.insert(0, queue.files.pop())
+        # A full queue may have its next file already, without an entry.
+        if dropped and queue.files and dropped[0] == queue.end:
+            queue.files.append(dropped.pop(0))
+            self._files.create(*key, queue.files[-1])
+        for file in dropped:
+            self._files.remove(*key, file)
+
+
+def good_units(units: Units, end_offset: int | None) -> int:
+    """How many units from the first are good, and of records before `end_offset` (None: of any)."""
+    good: Any = (units["physical_offset"] >= 0) & (units["msg_size"] > 0)
+    if end_offset is not None:
+        good &= units["physical_offset"] < end_offset
+    return len(units) if good.all() else int(np.argmin(good))

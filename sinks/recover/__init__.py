@@ -1,0 +1,1 @@
+"""What an output has and the log does not explain: found, cut back, or removed as expired."""

@@ -1,0 +1,255 @@
+"""How far the queues on disk agree with the log, and cutting off what does not.
+
+The broker trusts queue files up to their first unwritten unit and cuts only what points behind the log's end
+(``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles``). Here every entry whose record the log still has is compared
+with the one that the record makes, so stale units, lost pages, missing files and a log that was written anew are all
+found the same way. Two more differences: what is cut off is zeroed, because 4.9.3's next recovery reads stale units as
+valid again; and a file whose first unit does not count goes, where the broker keeps that unit whatever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank, is_written
+from reput.sinks.formats.consume_queue_ext import MAX_ADDR
+from reput.sinks.queue.consume_queue import rounded_file_size
+from reput.sinks.queue.queue_on_disk import QueueOnDisk, load_queues_on_disk
+from reput.source.arrays import Entries, Int64s, leading
+from reput.source.errors import SinkError
+
+_LMQ_PREFIX = b"%LMQ%"
+
+
+@dataclass
+class QueueState:
+    """One queue: `end` (bytes of the queue) is where its agreeing entries end.
+
+    `begin` is where the files begin that belong together, `has_entries` tells whether any entry in them agrees, and
+    `empty_file` is where a file begins that the broker made for a repeated record (see `Placement`). `trusted_until` is
+    the end of the last record whose entry was not compared.
+    """
+
+    disk: QueueOnDisk
+    begin: int
+    end: int
+    has_entries: bool = False
+    empty_file: int | None = None
+    was_derived: bool = False
+    trusted_until: int = 0
+
+    def check_head(self, queue_offset: int, found: Entries, incoming: QueueEntries) -> None:
+        """Give up entries of expired records that the queue's first record which the log has does not follow.
+
+        Some of them were lost, and going on behind the rest would put every later entry at the wrong place.
+        """
+        first = incoming.entries.view(ENTRY)[:1, 0]
+        follows = queue_offset * CQ_STORE_UNIT_SIZE == self.end
+        if self.has_entries and not follows and not (len(found) and agree(found[:1], first).all()):
+            self.has_entries, self.end = False, -1
+
+    @property
+    def files_to_remove(self) -> list[int]:
+        """Where the files begin that hold no agreeing entry, newest first."""
+        if not self.has_entries:
+            return self.disk.files[::-1]
+        outside = (file for file in self.disk.files[::-1] if not self.begin <= file < self.end)
+        return [file for file in outside if file != self.empty_file]
+
+    @property
+    def files_to_mend(self) -> list[int]:
+        """Where the files begin that have stale units behind the end, or are too short."""
+        kept = [file for file in self.disk.files if file not in self.files_to_remove]
+        return [
+            file
+            for file in kept
+            if self.disk.sizes[file] != self.disk.file_size
+            or (file + self.disk.file_size > self.end and self.disk.has_data(file, max(0, self.end - file)))
+        ]
+
+    @property
+    def dropped(self) -> int:
+        """How many written units lie behind the end."""
+        count = 0
+        for file in self.disk.files:
+            units = self.disk.units(file, max(0, self.end - file) if self.has_entries and file >= self.begin else 0)
+            count += int(np.count_nonzero(is_written(units) & ~is_pre_blank(units)))
+        return count
+
+
+@dataclass
+class QueueCheck:
+    """Compares queues with batches of the log, in log order, to the first record whose entry is missing or another."""
+
+    queues: dict[tuple[bytes, int], QueueState] = field(default_factory=dict)
+    disagrees_at: int | None = None
+
+    @classmethod
+    def load(cls, root: Path, mapped_file_size: int, start: int) -> QueueCheck:
+        """The queues below `root`; entries of records before `start`, which the log no longer has, are trusted.
+
+        Raises
+        ------
+        SinkError
+            A directory or file is not one that a broker makes with ``mappedFileSizeConsumeQueue`` = `mapped_file_size`.
+        """
+        states = (
+            _after_expired(disk, start) for disk in load_queues_on_disk(root, rounded_file_size(mapped_file_size))
+        )
+        return cls({(state.disk.topic, state.disk.queue_id): state for state in states})
+
+    def compare(self, batch: LogicBatch) -> None:
+        """Go on with the next batch; sets `disagrees_at` to the place of the first record that disagrees."""
+        assert self.disagrees_at is None
+        matches = [self._match(incoming) for incoming in batch.queues]
+        unmatched = [match.unmatched for match in matches if match.unmatched is not None]
+        self.disagrees_at = min(unmatched, default=None)
+        until = batch.end if self.disagrees_at is None else self.disagrees_at
+        for match in matches:
+            match.take(until)
+
+    @property
+    def has_open_heads(self) -> bool:
+        """Whether a queue has entries of expired records only, and none that the log has was met yet."""
+        return any(state.has_entries and not state.was_derived for state in self.queues.values())
+
+    def look_at_heads(self, batch: LogicBatch) -> None:
+        """Go on with a batch behind what is compared, for the places at which queues with expired entries go on."""
+        for incoming in batch.queues:
+            state = self.queues.get((incoming.topic, incoming.queue_id))
+            if state is not None and not state.was_derived:
+                state.was_derived = True
+                state.check_head(int(incoming.queue_offsets[0]), state.disk.read(state.end, 1), incoming)
+
+    def check_queues(self) -> None:
+        """Raise SinkError when there are queues that the log's records do not ask for with the settings at hand."""
+        for (topic, queue_id), state in self.queues.items():
+            if topic.startswith(_LMQ_PREFIX) and state.disk.files and not state.was_derived:
+                msg = (
+                    f"{state.disk.path(0).parent} is a queue of multi dispatch, which the settings at hand do not "
+                    f"derive: {topic!r}-{queue_id} would be removed; give the broker's settings (--broker-conf), or "
+                    "remove the queue"
+                )
+                raise SinkError(msg)
+
+    @property
+    def trusted_until(self) -> int:
+        """The end of the last record whose entry was not compared, since it lies before the start; 0 without any."""
+        return max((state.trusted_until for state in self.queues.values()), default=0)
+
+    @property
+    def entries(self) -> int:
+        """Where the agreeing queues end, in entries, all added up: what a progress record counts."""
+        return sum(state.end // CQ_STORE_UNIT_SIZE for state in self.queues.values() if state.has_entries)
+
+    def _match(self, incoming: QueueEntries) -> _Match:
+        key = (incoming.topic, incoming.queue_id)
+        derived = incoming.entries.view(ENTRY)[:, 0]
+        state = self.queues.get(key)
+        if state is None:
+            return _Match(None, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
+        found = state.disk.read(state.end, len(derived))
+        if not state.was_derived:
+            state.was_derived = True
+            state.check_head(int(incoming.queue_offsets[0]), found, incoming)
+        if not state.has_entries and state.end != int(incoming.queue_offsets[0]) * CQ_STORE_UNIT_SIZE:
+            return _Match(state, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
+        if len(found) == len(derived) and agree(found, derived).all():
+            return _Match(state, derived["physical_offset"].astype(np.int64), [], None)
+        return _match_one_by_one(state, found, derived, incoming.queue_offsets)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """The records of a batch whose entries follow each other in a queue, by their places, and the first that has none.
+
+    `repeated` are records that the broker passes over, each with where the queue ended when it came.
+    """
+
+    state: QueueState | None
+    matched: Int64s
+    repeated: Sequence[tuple[int, int]]
+    unmatched: int | None
+
+    def take(self, until: int) -> None:
+        """Count what lies before `until` as agreeing."""
+        state = self.state
+        if state is None:
+            return
+        count = int(np.searchsorted(self.matched, until))
+        state.end += count * CQ_STORE_UNIT_SIZE
+        state.has_entries |= count > 0
+        for place, end in self.repeated:
+            if place < until and end % state.disk.file_size == 0 and end in state.disk.sizes:
+                state.empty_file = end
+
+
+def _match_one_by_one(state: QueueState, found: Entries, derived: Entries, queue_offsets: Int64s) -> _Match:
+    matched: list[int] = []
+    repeated: list[tuple[int, int]] = []
+    for row, queue_offset in enumerate(queue_offsets.tolist()):
+        place = int(derived["physical_offset"][row])
+        at = len(matched)
+        end = state.end + at * CQ_STORE_UNIT_SIZE
+        if at < len(found) and agree(found[at : at + 1], derived[row : row + 1]).all():
+            matched.append(place)
+        elif queue_offset != 0 and queue_offset * CQ_STORE_UNIT_SIZE < end:  # (D)
+            repeated.append((place, end))
+        else:
+            return _Match(state, np.array(matched, np.int64), repeated, place)
+    return _Match(state, np.array(matched, np.int64), repeated, None)
+
+
+def agree(found: Entries, derived: Entries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which entries on disk are the derived ones; one that points into ConsumeQueueExt agrees without its tags."""
+    same_code = (found["tags_code"] == derived["tags_code"]) | (found["tags_code"] <= MAX_ADDR)
+    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+        (found["physical_offset"] == derived["physical_offset"])
+        & (found["msg_size"] == derived["msg_size"])
+        & same_code
+    )
+    return same
+
+
+def _after_expired(disk: QueueOnDisk, start: int) -> QueueState:
+    """The state behind the pre-blank units and the entries of records before `start`, which must rise."""
+    first = disk.files[0] if disk.files else 0
+    state = QueueState(disk, first, first)
+    reached = 0
+    for file in disk.files:
+        if file != state.end:  # a hole, and all before it has expired
+            state = QueueState(disk, file, file)
+        units = disk.units(file)
+        blanks = leading(is_pre_blank(units) & is_written(units)) if file == first and len(units) else 0
+        real = units[blanks:]
+        offsets, ends = real["physical_offset"], real["physical_offset"] + real["msg_size"]
+        rising = is_written(real) & (offsets >= np.concatenate([[reached], ends[:-1]])) & (offsets < start)
+        count = leading(rising)
+        state.end = file + (blanks + count) * CQ_STORE_UNIT_SIZE
+        if count:
+            state.has_entries = True
+            state.trusted_until = reached = int(ends[count - 1])
+        if state.end != file + disk.file_size:
+            break
+    return state
+
+
+def cut_queues(files: DurableFiles, check: QueueCheck) -> None:
+    """Bring the files to what `check` found, durably: later ones go, stale units are zeroed, short ones made whole."""
+    for state in check.queues.values():
+        disk = state.disk
+        mend = state.files_to_mend
+        for file in state.files_to_remove:
+            files.remove(*disk.parts(file))
+        for file in mend:
+            if disk.sizes[file] < disk.file_size:
+                files.write(*disk.parts(file), offset=disk.file_size - 1, data=b"\0")
+            for begin, end in disk.extents(file, max(0, state.end - file)):
+                files.write(*disk.parts(file), offset=begin, data=bytes(end - begin))
+    files.sync()

@@ -1,0 +1,366 @@
+"""A Delta table that tasks write Parquet files into and the driver commits, through Delta Kernel.
+
+delta-spark makes the table, queries and compacts it; a commit of new files goes through ``io.delta.kernel``,
+whose jars delta-spark brings, because it costs no Spark job. Rows never cross into the JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from reput import __version__
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.creation import create_sql, is_vacant
+from reput.sinks.table.exclusive_commit import ExclusiveCommit
+from reput.sinks.table.history import REPAIR
+from reput.sinks.table.refusal import (
+    JAVA_ERRORS,
+    added_columns,
+    first_line,
+    kind_of,
+    output_errors,
+    refusal,
+    said_in_words,
+)
+from reput.source.errors import OutputError, SinkError, TransientError
+
+_LOGGER = logging.getLogger(__name__)
+_ENGINE_INFO = f"reput/{__version__}"
+# Other writers' commits that may come before one of ours, each of which is looked at.
+_ATTEMPTS = 10
+#: Told the table's version that a commit is about to follow; raises to stop it.
+Check = Callable[[int], None]
+
+
+class TransactionAlreadyCommittedError(SinkError):
+    """The table already holds this transaction version of the application id, or a later one."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file already written below the table's root (``DurableFiles.place``); a commit makes it durable first.
+
+    Attributes
+    ----------
+    path
+        Relative to the table's root, plain text (not URL-encoded), without ``.``, ``..`` or ``:``.
+    size_bytes, modification_time_ms
+        Its length, which is checked, and milliseconds since 1970 UTC.
+    statistics_json
+        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers believe them: they count
+        rows by ``numRecords`` and pass over a file whose min and max exclude a filter. Timestamps look like
+        ``2026-11-21T00:00:00.000Z``, rounded down, the maximum too: readers add 1 ms to it.
+    """
+
+    path: str
+    size_bytes: int
+    modification_time_ms: int
+    statistics_json: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit does.
+
+    Attributes
+    ----------
+    files
+        Added files.
+    removed
+        Files of the table's present version that are taken away, Kernel's ``AddFile``; see ``delta_files``.
+    app_id, version
+        The application's transaction.
+    is_next
+        Refuse a transaction version that is not above the last one. Else the commit is a repair, and is called so.
+    """
+
+    files: Sequence[DataFile]
+    removed: Sequence[Any]
+    app_id: str
+    version: int
+    is_next: bool
+
+
+class DeltaTable:
+    """One Delta table on a local file system; made by `open_or_create`.
+
+    One thread of the process at a time. Other writers may commit meanwhile: a commit never takes the place of another's
+    and is made again on top of it, after `check` was asked. Delta's own writers look whether a version is there and
+    then rename, so one of them can, within microseconds, put its commit over one of ours; see ``TableWatch``.
+    """
+
+    def __init__(self, spark: SparkSession, path: Path, schema: StructType) -> None:
+        self.path = path
+        self.log = path / "_delta_log"
+        self._schema = schema
+        session: Any = spark
+        self._jvm = session._jvm  # noqa: SLF001  py4j's gateway has no public name
+        self._kernel = self._jvm.io.delta.kernel
+        configuration = session._jsc.hadoopConfiguration()  # noqa: SLF001
+        self._engine = self._kernel.defaults.engine.DefaultEngine.create(configuration)
+        self._committer: ExclusiveCommit | None = None
+        self._table = self._kernel.Table.forPath(self._engine, str(path))
+        self._snapshot: Any = None
+        self._snapshot_commit: tuple[int, ...] = ()
+        self._added_columns: list[str] = []
+
+    @classmethod
+    def open_or_create(
+        cls,
+        spark: SparkSession,
+        path: Path,
+        schema: StructType,
+        *,
+        cluster_by: tuple[str, ...],
+        properties: dict[str, str],
+    ) -> DeltaTable:
+        """Open the Delta table at `path`, or create it where nothing is.
+
+        Parameters
+        ----------
+        spark, path
+            A session with Delta's jars, extension and catalog; the table's root on a local file system.
+        schema
+            The wanted columns. An existing table must have these, in any order; others only if they may be null.
+        cluster_by, properties
+            Names of at most four columns to cluster by, and table properties; used for a new table only.
+
+        Raises
+        ------
+        OutputError
+            `path` holds something else (nothing was created there), a table with other columns, or one that
+            Kernel cannot write; or Spark refuses to create the table.
+        """
+        path = path.resolve()
+        if is_vacant(path):
+            with output_errors(f"cannot create a Delta table at {path}"):
+                spark.sql(create_sql(path, schema, cluster_by, properties))
+            _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
+        table = cls(spark, path, schema)
+        with output_errors(f"{path}: Kernel cannot write this Delta table"):
+            table._load().buildUpdateTableTransaction(_ENGINE_INFO, table._kernel.Operation.WRITE)
+        return table
+
+    def last_transaction_version(self, app_id: str) -> int | None:
+        """The newest transaction version of `app_id` on disk now, or None.
+
+        Raises
+        ------
+        OutputError
+            The log cannot be read, or the table is not one that can be written any more.
+        """
+        with output_errors(f"{self.path}: cannot read the Delta log"):
+            version = self._load().getLatestTransactionVersion(self._engine, app_id).orElse(None)
+        return None if version is None else int(version)
+
+    @property
+    def version(self) -> int:
+        """The version on disk now; see `last_transaction_version` for errors."""
+        return int(self._latest().getVersion())
+
+    @property
+    def schema(self) -> StructType:
+        """The present version's columns, those that others added among them."""
+        return StructType.fromJson(json.loads(self._latest().getSchema().toJson()))
+
+    def append(self, files: Sequence[DataFile], *, app_id: str, version: int, check: Check | None = None) -> int:
+        """Commit `files`, none or more, with transaction `version` of `app_id`; return the new table version.
+
+        It is one commit, durable on return. The table must not hold the files or that version yet.
+
+        Raises
+        ------
+        TransactionAlreadyCommittedError
+            The table holds this version of `app_id` or a later one; nothing was written.
+        SinkError
+            A file is not as described, or Delta cannot read its statistics; nothing was written.
+        OutputError
+            A file is not durable; or the commit failed or is not durable: `last_transaction_version` tells whether it
+            took effect.
+        TransientError
+            Others committed again and again in the moment of ours; nothing was written.
+        """
+        return self.commit(lambda _: Change(files, (), app_id, version, is_next=True), check)
+
+    def commit(self, make: Callable[[Any], Change], check: Check | None = None) -> int:
+        """Commit what `make` says of the present snapshot, again when another writer was first; see `append`."""
+        for _ in range(_ATTEMPTS):
+            snapshot = self._latest()
+            if check is not None:
+                check(int(snapshot.getVersion()))
+            change = make(snapshot)
+            _check(self.path, change.files)
+            DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in change.files)
+            result = self._commit(snapshot, change)
+            if result is not None:
+                committed = int(result.getVersion())
+                self._sync_log(f"{committed:020d}.json")
+                self._keep(result.getPostCommitSnapshot().orElse(None))
+                self._run_hooks(result, committed)
+                return committed
+            self._keep(None)
+        msg = f"{self.path}: other writers committed {_ATTEMPTS} times in the moment of ours; start again"
+        raise TransientError(msg)
+
+    def files_between(self, snapshot: Any, start: int, end: int) -> Iterator[Any]:
+        """Kernel's ``AddFile`` of each file that may have a row whose `physical_offset` is in `[start, end)`."""
+        expressions = self._kernel.expressions
+        place, both = expressions.Column("physical_offset"), self._jvm.java.util.ArrayList()
+        for name, bound in ((">=", start), ("<", end)):
+            sides = self._jvm.java.util.ArrayList()
+            sides.add(place)
+            sides.add(expressions.Literal.ofLong(bound))
+            both.add(expressions.Predicate(name, sides))
+        scan = snapshot.getScanBuilder().withFilter(expressions.Predicate("AND", both)).build()
+        rows = self._kernel.internal.util.Utils.intoRows(scan.getScanFiles(self._engine, True))
+        try:
+            while rows.hasNext():
+                yield self._kernel.internal.actions.AddFile(rows.next().getStruct(0))
+        finally:
+            rows.close()
+
+    def _commit(self, snapshot: Any, change: Change) -> Any:
+        """Kernel's result; None where another writer was first."""
+        committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.log)
+        try:
+            try:
+                result = self._transaction(snapshot, change)
+            except JAVA_ERRORS:
+                committer.take_outcome()  # raises the cause, of which Java saw only that no file is there
+                raise
+            return result if committer.take_outcome() else None
+        except (*JAVA_ERRORS, OSError) as error:
+            self._keep(None)
+            what = f"{self.path}: transaction {change.version} of {change.app_id!r}"
+            if "ConcurrentTransactionException" in str(error):
+                last = self.last_transaction_version(change.app_id)
+                raise TransactionAlreadyCommittedError(f"{what} is in the table, now at {last}") from error
+            said = said_in_words(self.path, first_line(error))
+            raise kind_of(error)(f"{what} failed: {said}; see the last version before a retry") from error
+
+    def _transaction(self, snapshot: Any, change: Change) -> Any:
+        kernel, engine = self._kernel, self._engine
+        engine_info = _ENGINE_INFO if change.is_next else _ENGINE_INFO + REPAIR
+        builder = snapshot.buildUpdateTableTransaction(engine_info, kernel.Operation.WRITE).withMaxRetries(0)
+        if change.is_next:
+            builder = builder.withTransactionId(change.app_id, change.version)
+        transaction = builder.build(engine)
+        actions = self._jvm.java.util.ArrayList()
+        now = self._jvm.java.util.Optional.of(self._jvm.java.lang.System.currentTimeMillis())
+        single = kernel.internal.actions.SingleAction
+        if not change.is_next:
+            set_transaction = kernel.internal.actions.SetTransaction(change.app_id, change.version, now)
+            actions.add(single.createTxnSingleAction(set_transaction.toRow()))
+        for file in change.removed:
+            actions.add(single.createRemoveFileSingleAction(file.toRemoveFileRow(True, now)))
+        self._add_files(transaction, change.files, actions)
+        iterator = kernel.internal.util.Utils.toCloseableIterator(actions.iterator())
+        return transaction.commit(self._committer, kernel.utils.CloseableIterable.inMemoryIterable(iterator))
+
+    def _add_files(self, transaction: Any, files: Sequence[DataFile], actions: Any) -> None:
+        kernel, engine = self._kernel, self._engine
+        state, schema = transaction.getTransactionState(engine), transaction.getSchema(engine)
+        parse, status = kernel.statistics.DataFileStatistics.deserializeFromJson, kernel.utils.DataFileStatus
+        root = self._table.getPath(engine)
+        statuses = self._jvm.java.util.ArrayList()
+        for file in files:
+            path = f"{root}/{file.path}"
+            with output_errors(f"{path}: not Delta's statistics with numRecords", SinkError):
+                statistics = parse(file.statistics_json, schema)
+                statistics.get()
+            statuses.add(status(path, file.size_bytes, file.modification_time_ms, statistics))
+        context = kernel.Transaction.getWriteContext(engine, state, self._jvm.java.util.HashMap())
+        iterator = kernel.internal.util.Utils.toCloseableIterator(statuses.iterator())
+        adds = kernel.Transaction.generateAppendActions(engine, state, iterator, context)
+        while adds.hasNext():
+            actions.add(adds.next())
+
+    def _run_hooks(self, result: Any, committed: int) -> None:
+        for hook in result.getPostCommitHooks():
+            kind = str(hook.getType())
+            try:
+                if kind == "CHECKPOINT":
+                    # Kernel's hook writes the same checkpoint, but from a snapshot asked for by version, and
+                    # then keeps the files older than delta.logRetentionDuration: the log would grow for ever.
+                    self._keep(None)
+                    self._table.getLatestSnapshot(self._engine).writeCheckpoint(self._engine)
+                else:
+                    hook.threadSafeInvoke(self._engine)
+            except JAVA_ERRORS as error:
+                what = f"{self.path}: version {committed} is committed, but its {kind} failed"
+                _LOGGER.warning("%s: %s", what, first_line(error))
+        self._sync_log(f"{committed:020d}.crc", f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
+
+    def _latest(self) -> Any:
+        # Listing the log costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
+        # A table removed and made again must not be continued at the version of the old one.
+        known, version = self._snapshot_commit, self._snapshot.getVersion() if self._snapshot else -1
+        if known and known == self._identity(version) and not self._identity(version + 1):
+            return self._snapshot
+        return self._load()
+
+    def _load(self) -> Any:
+        try:
+            snapshot = self._table.getLatestSnapshot(self._engine)
+            found = StructType.fromJson(json.loads(snapshot.getSchema().toJson()))
+            partitions = [str(name) for name in snapshot.getPartitionColumnNames()]
+            properties = {str(key): str(value) for key, value in dict(snapshot.getTableProperties()).items()}
+        except (*JAVA_ERRORS, OSError) as error:
+            msg = f"{self.path}: cannot read the Delta log: {said_in_words(self.path, first_line(error))}"
+            raise kind_of(error)(msg) from error
+        why = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties)
+        if why is not None:
+            raise OutputError(why)
+        added = added_columns(self._schema, found)
+        if set(added) - set(self._added_columns):
+            _LOGGER.info("%s: others added the columns %s, which stay null in our rows", self.path, ", ".join(added))
+        self._added_columns = added
+        self._keep(snapshot)
+        return snapshot
+
+    def _keep(self, snapshot: Any) -> None:
+        self._snapshot = snapshot
+        self._snapshot_commit = self._identity(snapshot.getVersion()) if snapshot else ()
+
+    def _identity(self, version: int) -> tuple[int, ...]:
+        with suppress(FileNotFoundError):
+            status = (self.log / f"{version:020d}.json").stat()
+            return status.st_ino, status.st_mtime_ns, status.st_size
+        return ()
+
+    def _sync_log(self, *names: str) -> None:
+        # Neither Kernel nor Hadoop syncs; a log file torn by a power failure makes the table unreadable.
+        _sync(*(self.log / part for name in names for part in (name, f".{name}.crc")), self.log)
+
+
+def _check(root: Path, files: Sequence[DataFile]) -> None:
+    if len({file.path for file in files}) < len(files):
+        raise SinkError(f"{root}: a data file is named twice in one commit")
+    for file in files:
+        path = PurePosixPath(file.path)
+        if str(path) != file.path or path.is_absolute() or ".." in path.parts or ":" in file.path:
+            raise SinkError(f"{file.path!r} is no path of a data file below {root}")
+        with output_errors(f"cannot commit {root / path}", SinkError):
+            size = (root / path).stat().st_size
+        if size != file.size_bytes:
+            raise SinkError(f"{root / path}: {size} bytes, not {file.size_bytes}; write it again")
+
+
+def _sync(*paths: Path) -> None:
+    for path in paths:
+        with output_errors(f"cannot sync {path}"), suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,224 @@
+"""One Parquet file of the message table: its columns, its name, its statistics. Written by tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reput.sinks.dispatch.task_result import RESULT_DDL, RESULT_FIELDS, last_record_of
+from reput.sinks.files.durable_file import DurableFiles
+from reput.source.log.offset_range import OffsetRange
+from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
+from reput.source.rows.message_schema import MESSAGE_SCHEMA
+from reput.source.segments.mapped_file_name import file_name
+from reput.source.segments.range_reader import DecodeOptions, Window, read_windows
+
+# The table's columns: the broker's name, then a message's. All may be null in Delta: a constraint on a column would
+# cost a check a row in every writer.
+TABLE_SCHEMA = pa.schema(
+    [pa.field(field.name, field.type) for field in [pa.field("broker", pa.string()), *MESSAGE_SCHEMA]]
+)
+
+# Delta keeps minima and maxima of these only: statistics on every column cost more than the data.
+STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
+
+# The same columns as the file's writer takes them: dictionaries go into the file as they are.
+_FILE_SCHEMA = pa.schema(
+    [pa.field(field.name, field.type) for field in [ENCODED_SCHEMA.field("topic").with_name("broker"), *ENCODED_SCHEMA]]
+)
+_TEXT = _FILE_SCHEMA.field("broker").type
+_DICTIONARY_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TEXT] + [
+    "properties.key_value.key",
+    "tags_code",
+]
+# Numbers that differ from row to row, by little.
+_DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
+# No reader passes over a row group for what elements of its lists and maps are.
+_BOUNDED_COLUMNS = [field.name for field in _FILE_SCHEMA if not pa.types.is_nested(field.type)]
+# Every column is a pass over the window's records: they stay in the processor's second cache.
+WINDOW_BYTES = 1024 * 1024
+_ROWS_A_GROUP = 128 * 1024
+# Arrow counts the bytes of a group's texts in 32 bits.
+_TEXT_A_GROUP = 64 * 1024 * 1024
+# Rows whose part is finished: the next one of the process has their memory. It is that of a row group by then, and to
+# grow to it and have each page cleared by the system took a twentieth of the time.
+_spare_rows: list[MessageRows] = []
+# Values that a column's encoder is given at once: with Arrow's 1024 the statistics of dictionaries cost more than they.
+_ROWS_A_WRITE = 16 * 1024
+
+PART_SCHEMA = pa.schema(
+    [
+        *RESULT_FIELDS,
+        # The file below the table's root; null when the range has no message.
+        pa.field("path", pa.string()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("modification_time_ms", pa.int64()),
+        pa.field("statistics_json", pa.string()),
+    ]
+)
+PART_DDL = f"{RESULT_DDL}, path string, size_bytes bigint, modification_time_ms bigint, statistics_json string"
+
+
+@dataclass(frozen=True)
+class PartWriter:
+    """Writes the messages of ranges below a table's root; made by the driver, used by its tasks.
+
+    Attributes
+    ----------
+    table
+        The table's root.
+    broker
+        The value of the column `broker`.
+    trim_from
+        Records before this place are in the table already.
+    decode
+        How records are decoded.
+    """
+
+    table: str
+    broker: str
+    trim_from: int
+    decode: DecodeOptions
+
+    def write(self, span: OffsetRange) -> pa.RecordBatch:
+        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`; see `Part` for memory."""
+        part = Part(self, span)
+        if part.start < span.end:
+            deque(part.passing(read_windows(span.file, part.start, span.end, self.decode, WINDOW_BYTES)), maxlen=0)
+        return pa.RecordBatch.from_pylist([part.finish()], PART_SCHEMA)
+
+
+class Part:
+    """A range's file while its records are read; they are those from `start` on, which the table has not yet.
+
+    Memory: the rows of a row group, at most `_ROWS_A_GROUP` and a window's, about 350 bytes each where properties are
+    few, at most `_TEXT_A_GROUP` and a window's of texts; and the file, which is compressed.
+    """
+
+    def __init__(self, writer: PartWriter, span: OffsetRange) -> None:
+        self._table = Path(writer.table)
+        self._span = span
+        self.start = max(span.start, writer.trim_from)
+        self._broker = pa.array([writer.broker], pa.string())
+        self._rows = _take_rows()
+        self._last_record: list[int] | None = None
+        self._statistics = FileStatistics()
+        self._buffer = pa.BufferOutputStream()
+        self._file = _writer(self._buffer)
+
+    def passing(self, windows: Iterable[Window]) -> Iterator[Window]:
+        """The windows as they are; the records of each are added before it is passed on."""
+        for window in windows:
+            if len(window.columns):
+                self._rows.add(window.columns)
+                self._last_record = last_record_of(window.columns)
+            if len(self._rows) >= _ROWS_A_GROUP or self._rows.text_bytes >= _TEXT_A_GROUP:
+                self._write_group()
+            yield window
+
+    def _write_group(self) -> None:
+        if not len(self._rows):
+            return
+        rows = self._rows.batch()
+        broker = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), self._broker)
+        group = pa.Table.from_arrays([broker, *rows.columns], schema=_FILE_SCHEMA)
+        self._file.write_table(group)
+        self._statistics.add(group)
+        self._rows.clear()
+
+    def finish(self) -> dict[str, Any]:
+        """Write what was added, durable once committed; a row of `PART_SCHEMA`, no path if there was no message."""
+        self._write_group()
+        self._file.close()
+        _spare_rows.append(self._rows)
+        del self._rows
+        row: dict[str, Any] = dict.fromkeys(PART_SCHEMA.names)
+        row.update(start=self._span.start, end=self._span.end, messages=self._statistics.rows)
+        row["last_record"] = self._last_record
+        if not self._statistics.rows:
+            return row
+        # Never a name that was given before: other brokers share the table, and a committed file is for ever.
+        name = f"part-{file_name(self.start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
+        files, data = DurableFiles(self._table), self._buffer.getvalue()
+        files.place(name, data=data)
+        modified = os.stat(files.root / name).st_mtime_ns // 1_000_000
+        statistics = self._statistics.to_json()
+        return row | {
+            "path": name,
+            "size_bytes": data.size,
+            "modification_time_ms": modified,
+            "statistics_json": statistics,
+        }
+
+
+def _take_rows() -> MessageRows:
+    try:
+        return _spare_rows.pop()
+    except IndexError:  # one look: other threads take from it, too
+        return MessageRows()
+
+
+def _writer(buffer: pa.BufferOutputStream) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        buffer,
+        _FILE_SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_DICTIONARY_COLUMNS,
+        column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+        write_statistics=_BOUNDED_COLUMNS,
+        write_batch_size=_ROWS_A_WRITE,
+        store_schema=False,  # readers shall see texts, not Arrow's dictionaries
+    )
+
+
+class FileStatistics:
+    """Delta's statistics of one file, gathered row group by row group."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+        self._nulls = dict.fromkeys(STATISTICS_COLUMNS, 0)
+
+    def add(self, table: pa.Table) -> None:
+        """Take a row group in, with the columns of `STATISTICS_COLUMNS`."""
+        self.rows += table.num_rows
+        for name in STATISTICS_COLUMNS:
+            self._nulls[name] += table[name].null_count
+            # A row group's dictionary has what its rows have.
+            values = table[name].chunk(0).dictionary if table[name].type == _TEXT else table[name]
+            bounds = pc.min_max(values).as_py()
+            if bounds["min"] is not None:
+                self._least[name] = min(self._least.get(name, bounds["min"]), bounds["min"])
+                self._greatest[name] = max(self._greatest.get(name, bounds["max"]), bounds["max"])
+
+    def to_json(self) -> str:
+        """As Delta keeps them."""
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": {name: _json_value(value) for name, value in self._least.items()},
+                "maxValues": {name: _json_value(value) for name, value in self._greatest.items()},
+                "nullCount": self._nulls,
+            }
+        )
+
+
+def _json_value(value: Any) -> Any:
+    # Whole milliseconds, as stored; readers add one to a maximum. isoformat pads early years, strftime does not.
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return value

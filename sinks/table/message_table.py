@@ -1,0 +1,235 @@
+"""The Delta table of message metadata: opened or created, and kept in step with the log.
+
+Tasks write its files (``message_file``), the driver commits them. The transaction's version is the end offset in the
+log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row. That rows which
+were committed are still there is looked at whenever somebody else has committed (``table_watch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from reput.sinks.dispatch.task_result import in_log_order, last_fingerprint
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.table.delta_files import BadFile
+from reput.sinks.table.delta_table import DataFile, DeltaTable
+from reput.sinks.table.history import commit_digest
+from reput.sinks.table.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA
+from reput.sinks.table.row_ledger import RowLedger
+from reput.sinks.table.watch import TableWatch
+from reput.source.errors import SinkError
+from reput.source.rows.message_schema import spark_schema
+
+_CLUSTER_BY = ("topic", "store_time")
+_PROPERTIES = {
+    "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
+    # A commit every ten seconds: fewer checkpoints than by default, which are whole copies of the file list.
+    "delta.checkpointInterval": "50",
+}
+# The last record before an offset begins at most so far before it: a record, and the blank behind it.
+_LOOK_BACK_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class TableBatch:
+    """The files that a micro-batch's tasks wrote for `[start, end)` of the log."""
+
+    start: int
+    end: int
+    messages: int
+    last_record: RecordFingerprint | None
+    files: tuple[DataFile, ...]
+
+    @classmethod
+    def merge(cls, parts: pa.Table) -> TableBatch:
+        """Put the tasks' rows (``message_file.PART_SCHEMA``) together; SinkError when one is missing."""
+        parts = in_log_order(parts)
+        files = [
+            DataFile(row["path"], row["size_bytes"], row["modification_time_ms"], row["statistics_json"])
+            for row in parts.to_pylist()
+            if row["path"] is not None
+        ]
+        return cls(
+            start=parts["start"][0].as_py(),
+            end=parts["end"][-1].as_py(),
+            messages=sum(parts["messages"].to_pylist()),
+            last_record=last_fingerprint(parts["last_record"].to_pylist()),
+            files=tuple(files),
+        )
+
+
+class MessageTable:
+    """Keeps one broker's messages in the table; several brokers may share one."""
+
+    name = "messages"
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: Path,
+        broker: str,
+        output: DurableFiles,
+        *,
+        log_begin: int = 0,
+        accepts_loss: bool = False,
+    ) -> None:
+        """Open the table at `path` or create it; see ``DeltaTable.open_or_create`` for errors.
+
+        `log_begin` is where the log begins; `accepts_loss`: go on without rows that were lost and lie before it.
+        """
+        self._spark = spark
+        self._delta = DeltaTable.open_or_create(
+            spark, path, spark_schema(TABLE_SCHEMA), cluster_by=_CLUSTER_BY, properties=_PROPERTIES
+        )
+        self.path = self._delta.path
+        self._broker = broker
+        self._app_id = self.app_id(broker)
+        self._watch = TableWatch(
+            spark, self._delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss
+        )
+        self._ledger = RowLedger(-1, None, ())
+        self._record = ProgressFile(output, self.name)
+        self._progress = SinkProgress(0, 0)
+
+    @staticmethod
+    def app_id(broker: str) -> str:
+        """What the transactions of one broker's messages are called; their versions are end offsets in the log."""
+        return f"reput/{broker}/messages"
+
+    @property
+    def end_offset(self) -> int:
+        """Every record before this place is in the table."""
+        return self._progress.end_offset
+
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """The last record before `end_offset` that is in the table, None where that is not known."""
+        return self._progress.last_record
+
+    @property
+    def delta(self) -> DeltaTable:
+        """The table itself."""
+        return self._delta
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """Find out how far the table is: its own transactions say so, a first start begins at `start_offset`.
+
+        A start whose first batch was never committed keeps its beginning, whatever has become of the log since.
+
+        Raises
+        ------
+        RowsLostError
+            Rows that were committed are not there any more, and nobody removed them on purpose.
+        """
+        record = self._record.load()
+        committed = self._delta.last_transaction_version(self._app_id)
+        ledger = None if record is None else RowLedger.from_state(record.state)
+        self._ledger = self._watch.at_start(ledger, committed)
+        if committed is None and not self._is_first_start(record):
+            record = SinkProgress(start_offset, start_offset)
+        elif committed is not None and (record is None or record.end_offset != committed):
+            start = start_offset if record is None else record.start_offset
+            record = SinkProgress(start, committed, self._last_row(committed))
+        assert record is not None
+        self._store(record)
+        return record
+
+    @property
+    def committed(self) -> int | None:
+        """The version of the broker's last transaction, where its rows should end; None before the first."""
+        return self._delta.last_transaction_version(self._app_id)
+
+    def record_of_last_row(self) -> RecordFingerprint | None:
+        """The broker's last record that has a row."""
+        return None if self.committed is None else self._last_row(self.committed)
+
+    def count(self) -> int:
+        """The broker's rows in the table."""
+        return self._watch.counted([2**63 - 1]).rows
+
+    def bad_files(self) -> list[BadFile]:
+        """Files that may have the broker's rows and cannot be read."""
+        return self._watch.bad_files()
+
+    def removed_on_purpose(self) -> list[str]:
+        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log tells."""
+        return self._watch.removed_on_purpose()
+
+    def take_as_it_is(self, places: Sequence[int], start_offset: int) -> None:
+        """Note what the table has now as what it must have, counted at `places`, and how far it is; see `recover`.
+
+        Its rows from `start_offset` on are those of the log. What it should have had, and no log can bring again, is
+        told. The broker must have a transaction.
+        """
+        record = self._record.load()
+        end = self.committed
+        assert end is not None
+        self._ledger = self._watch.counted([place for place in places if place < end] + [end])
+        ledger = None if record is None else RowLedger.from_state(record.state)
+        if ledger is not None:
+            self._watch.say_gone_for_good(ledger.until(end))
+        start = start_offset if record is None else min(record.start_offset, start_offset)
+        self._store(SinkProgress(min(start, end), end, self._last_row(end)))
+
+    def _store(self, progress: SinkProgress) -> None:
+        self._progress = replace(progress, state=self._ledger.to_state())
+        self._record.store(self._progress)
+
+    @staticmethod
+    def _is_first_start(record: SinkProgress | None) -> bool:
+        """Whether it tells where a table begins that has no row yet; else the table is another, or was removed."""
+        return record is not None and record.start_offset == record.end_offset and record.last_record is None
+
+    def commit(self, batch: TableBatch) -> None:
+        """Commit a batch's files in one transaction, durably; one that is in the table already is passed over.
+
+        Raises
+        ------
+        SinkError
+            The batch begins after `end_offset`: records would be skipped.
+        RowsLostError
+            Somebody else's commit took rows away; nothing was written.
+        """
+        if batch.end <= self.end_offset:
+            return
+        if batch.start > self.end_offset:
+            msg = f"the table ends at {self.end_offset}, the batch begins at {batch.start}: records between are missing"
+            raise SinkError(msg)
+        self._append(batch.files, batch.end, batch.messages)
+        last = batch.last_record or self._progress.last_record
+        self._store(SinkProgress(self._progress.start_offset, batch.end, last))
+
+    def pass_over(self, end_offset: int) -> None:
+        """Go on at `end_offset`: what lay before it has left the log unread."""
+        self._append((), end_offset, 0)
+        self._store(SinkProgress(self._progress.start_offset, end_offset))
+
+    def _append(self, files: Sequence[DataFile], end: int, rows: int) -> None:
+        version = self._delta.append(files, app_id=self._app_id, version=end, check=self._check)
+        digest = commit_digest(self._delta.log, version)
+        self._ledger = self._ledger.with_batch(end, rows).seen_at(version, digest)
+
+    def _check(self, version: int) -> None:
+        self._ledger = self._watch.before_commit(self._ledger, version)
+
+    def _last_row(self, before: int) -> RecordFingerprint | None:
+        rows = (
+            self._spark.read.format("delta")
+            .load(str(self.path))
+            .where(f"physical_offset < {before} and physical_offset >= {before - _LOOK_BACK_BYTES}")
+            .where(f"broker = {_literal(self._broker)}")
+            .orderBy("physical_offset", ascending=False)
+            .selectExpr("physical_offset", "msg_size", "unix_millis(store_time)", "body_crc")
+            .take(1)
+        )
+        return RecordFingerprint(*rows[0]) if rows and None not in rows[0] else None
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,125 @@
+"""The Delta table ``TABLE-quarantine`` beside the message table: the quarantine's lines as rows, for SQL."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.quarantine import QuarantinedRange
+from reput.sinks.table.delta_files import bad_files, file_path, reading_what_is_there
+from reput.sinks.table.delta_table import Change, DataFile, DeltaTable
+from reput.sinks.table.history import TableCommit, commits
+from reput.sinks.table.watch import rows_of
+from reput.source.rows.message_schema import spark_schema
+
+_log = logging.getLogger("reput")
+
+QUARANTINE_SCHEMA = pa.schema(
+    [
+        pa.field("broker", pa.string()),
+        pa.field("physical_offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("cause", pa.string()),
+        pa.field("file", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("head", pa.string()),
+        pa.field("found_at", pa.string()),
+        pa.field("policy", pa.string()),
+    ]
+)
+_STATISTICS_COLUMNS = ("broker", "physical_offset", "cause")
+
+
+def quarantine_table_path(table: Path) -> Path:
+    """Where the table beside the message table `table` is: its path with ``-quarantine`` behind it."""
+    return table.with_name(f"{table.name}-quarantine")
+
+
+class QuarantineTable:
+    """One broker's rows of the table; several brokers may share one."""
+
+    def __init__(self, spark: SparkSession, table: Path, broker: str) -> None:
+        """Open or create the table beside the message table `table`; see ``DeltaTable.open_or_create`` for errors."""
+        self._delta = DeltaTable.open_or_create(
+            spark,
+            quarantine_table_path(table),
+            spark_schema(QUARANTINE_SCHEMA),
+            cluster_by=("broker", "physical_offset"),
+            properties={"delta.dataSkippingStatsColumns": ",".join(_STATISTICS_COLUMNS)},
+        )
+        self._spark = spark
+        self._broker = broker
+        self._app_id = f"reput/{broker}/quarantine"
+
+    def repair(self, lines: Sequence[QuarantinedRange]) -> None:
+        """Bring rows again that were committed and are gone, in one commit; those that a DELETE took stay away.
+
+        `lines` are all that the output knows.
+        """
+        known = self._delta.last_transaction_version(self._app_id)
+        if known is None:
+            return
+        path = self._delta.path
+        bad = {file.path: file for file in bad_files(self._spark, path) if file.bounds.may_hold(self._broker)}
+        with reading_what_is_there(self._spark):
+            rows = rows_of(self._spark, path, self._broker).select("physical_offset").collect()
+        there = {row.physical_offset for row in rows}
+        missing = [line for line in lines if line.physical_offset < known and line.physical_offset not in there]
+        if not (missing or bad):
+            return
+        taken: list[TableCommit] = []  # since the last repair
+        for each in commits(self._delta.log, 0, self._delta.version, self._app_id, self._broker):
+            if isinstance(each, TableCommit) and each.end_offset is not None:
+                taken = [] if each.is_repair else taken
+            elif isinstance(each, TableCommit) and each.removes:
+                taken.append(each)
+        why = "; ".join([*(each.said for each in taken), *(f"{file.path} {file.said}" for file in bad.values())])
+        if taken and not bad and all(each.is_wanted for each in taken):
+            _log.info("%s: %d ranges were removed on purpose (%s); they stay away", path, len(missing), why)
+            return
+        files = [self._data_file(missing)] if missing else []
+
+        def change(snapshot: Any) -> Change:
+            every = self._delta.files_between(snapshot, -(2**63), 2**63 - 1) if bad else ()
+            removed = [file for file in every if file_path(path, str(file.getPath())) in bad]
+            return Change(files, removed, self._app_id, known, is_next=False)
+
+        self._delta.commit(change)
+        _log.warning("%s: %d ranges were gone (%s); they are there again", path, len(missing), why)
+
+    def write(self, end: int, lines: Sequence[QuarantinedRange]) -> None:
+        """Add those of `lines` that the table has not yet, in one transaction whose version is `end`, a log offset."""
+        known = self._delta.last_transaction_version(self._app_id)
+        new = [line for line in lines if known is None or line.physical_offset >= known]
+        if len(new) < len(lines):
+            _log.info("the quarantine table has %d of %d ranges already", len(lines) - len(new), len(lines))
+        if new and (known is None or end > known):
+            self._delta.append([self._data_file(new)], app_id=self._app_id, version=end)
+
+    def _data_file(self, lines: Sequence[QuarantinedRange]) -> DataFile:
+        table = pa.Table.from_pylist([asdict(line) for line in lines], QUARANTINE_SCHEMA)
+        buffer = pa.BufferOutputStream()
+        pq.write_table(table, buffer, compression="zstd")
+        data, name = buffer.getvalue(), f"part-{uuid.uuid4()}.zstd.parquet"
+        files = DurableFiles(self._delta.path)
+        files.place(name, data=data)
+        modified_ms = os.stat(files.root / name).st_mtime_ns // 1_000_000
+        columns = {column: table[column].to_pylist() for column in _STATISTICS_COLUMNS}
+        statistics = {
+            "numRecords": table.num_rows,
+            "minValues": {column: min(values) for column, values in columns.items()},
+            "maxValues": {column: max(values) for column, values in columns.items()},
+            "nullCount": dict.fromkeys(columns, 0),
+        }
+        return DataFile(name, data.size, modified_ms, json.dumps(statistics))

@@ -1,0 +1,101 @@
+"""Sums over stretches of the log by which a message table is compared with it, without bringing rows together.
+
+A record's digest is 64 bits of its place, size, store time, queue offset and body CRC. A stretch's is their sum, so
+rows may come in any order from any file; a stretch that differs goes unseen with a chance of 2^-64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from reput.source.arrays import Int64s
+from reput.source.kernels.batch_decoder import RecordColumns
+
+# Bytes of the log that one sum stands for: few enough rows to be looked at one by one where it differs.
+STRETCH_BYTES = 1 << 20
+SUM_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("stretch", "rows", "digest")])
+SUM_DDL = "stretch bigint, rows bigint, digest bigint"
+COMPARED = ("physical_offset", "msg_size", "store_time", "queue_offset", "body_crc")
+# A store time outside the years 1 to 9999 is null in the table.
+NO_TIME = -(2**63)
+_YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
+
+_MIX = [np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)]
+
+
+def record_digests(fields: Iterable[Int64s]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """uint64[n] of the columns of `COMPARED`, int64[n] each, times in milliseconds."""
+    total: np.ndarray[tuple[int], np.dtype[np.uint64]] | None = None
+    with np.errstate(over="ignore"):
+        for values in fields:
+            mixed = values.astype(np.int64).view(np.uint64) + _MIX[0]
+            mixed = mixed if total is None else mixed ^ total
+            mixed = (mixed ^ mixed >> np.uint64(30)) * _MIX[1]
+            mixed = (mixed ^ mixed >> np.uint64(27)) * _MIX[2]
+            total = mixed ^ mixed >> np.uint64(31)
+    assert total is not None
+    return total
+
+
+def compared_fields(columns: RecordColumns) -> list[Int64s]:
+    """The columns of `COMPARED` of decoded records."""
+    times = columns.store_timestamp.copy()
+    times[(times < _YEAR_1_MS) | (times >= _YEAR_10000_MS)] = NO_TIME
+    crc = columns.other_fields().body_crc.astype(np.int64)
+    return [columns.physical_offset, columns.msg_size, times, columns.queue_offset, crc]
+
+
+def table_fields(batch: pa.RecordBatch) -> list[Int64s]:
+    """The columns of `COMPARED` of rows that have them as int64, the store time in ms or null."""
+    return [batch.column(name).fill_null(NO_TIME).to_numpy(zero_copy_only=False).astype(np.int64) for name in COMPARED]
+
+
+@dataclass
+class StretchSums:
+    """Rows and the sum of their digests (mod 2^64), by stretch."""
+
+    sums: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def take(self, fields: list[Int64s]) -> None:
+        """Add records or rows."""
+        if not len(fields[0]):
+            return
+        stretches, which = np.unique(fields[0] // STRETCH_BYTES, return_inverse=True)
+        counts = np.bincount(which)
+        digests = np.zeros(len(stretches), np.uint64)
+        np.add.at(digests, which, record_digests(fields))
+        for stretch, count, digest in zip(stretches.tolist(), counts.tolist(), digests.tolist(), strict=True):
+            self.add(stretch, count, digest)
+
+    def add(self, stretch: int, count: int, digest: int) -> None:
+        """Add what another part has of a stretch."""
+        known = self.sums.get(stretch, (0, 0))
+        self.sums[stretch] = (known[0] + count, (known[1] + digest) % 2**64)
+
+    def as_list(self) -> list[list[int]]:
+        """(stretch, rows, digest), as plain values."""
+        return [[stretch, *known] for stretch, known in sorted(self.sums.items())]
+
+    def to_batch(self) -> pa.RecordBatch:
+        """The same as rows of `SUM_SCHEMA`."""
+        columns: list[Any] = [list(column) for column in zip(*self.as_list(), strict=True)] or [[], [], []]
+        columns[2] = [digest - 2**64 if digest >= 2**63 else digest for digest in columns[2]]
+        return pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], schema=SUM_SCHEMA)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[dict[str, int]]) -> StretchSums:
+        """What rows of `SUM_SCHEMA` say."""
+        sums = cls()
+        for row in rows:
+            sums.add(row["stretch"], row["rows"], row["digest"] % 2**64)
+        return sums
+
+    def differing(self, other: StretchSums) -> list[int]:
+        """The stretches in which the two are not the same."""
+        stretches = sorted(self.sums.keys() | other.sums.keys())
+        return [stretch for stretch in stretches if self.sums.get(stretch) != other.sums.get(stretch)]

@@ -1,0 +1,200 @@
+"""One broker's rows of some ranges of the log replaced by others, in one commit of the table.
+
+Files that hold nothing else are taken away. Of a file that holds other rows, too (OPTIMIZE brings brokers and ranges
+together), these are written to a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import TimestampType
+
+from reput.sinks.table.delta_files import BadFile, FileBounds, file_path
+from reput.sinks.table.delta_table import Change, DataFile, DeltaTable
+from reput.sinks.table.message_file import FileStatistics
+from reput.source.errors import OutputError
+
+_log = logging.getLogger("reput")
+_ROWS_A_BATCH = 128 * 1024
+
+Mask = npt.NDArray[np.bool_]
+
+
+class LogRanges:
+    """Ranges `[start, end)` of the log that do not touch."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self.ranges = sorted(ranges)
+        self._starts = [start for start, _ in self.ranges]
+
+    @property
+    def hull(self) -> tuple[int, int]:
+        """The first one's start and the last one's end."""
+        return self.ranges[0][0], self.ranges[-1][1]
+
+    def around(self, place: int) -> tuple[int, int] | None:
+        """The range that holds a place."""
+        number = bisect_right(self._starts, place) - 1
+        return self.ranges[number] if number >= 0 and place < self.ranges[number][1] else None
+
+    def overlap(self, least: int | None, greatest: int | None) -> bool:
+        """Whether a place from `least` to `greatest`, both included, may be in a range."""
+        if least is None or greatest is None:
+            return True
+        return any(start <= greatest and least < end for start, end in self.ranges)
+
+    def mask(self, places: npt.NDArray[np.int64]) -> Mask:
+        """Which of the places are in a range."""
+        starts = np.array(self._starts, np.int64)
+        ends = np.array([end for _, end in self.ranges], np.int64)
+        number = np.searchsorted(starts, places, "right") - 1
+        return (number >= 0) & (places < ends[np.maximum(number, 0)])
+
+
+class RowReplacement:
+    """Replaces one broker's rows of `ranges` by those in `files`, which tasks have written below the table's root."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: DeltaTable,
+        broker: str,
+        ranges: LogRanges,
+        files: Sequence[DataFile],
+        bad: Sequence[BadFile] = (),
+    ) -> None:
+        """`bad` are files that are taken away wherever their rows are, since nobody can read them."""
+        self._spark = spark
+        self._table = table
+        self._broker = broker
+        self._ranges = ranges
+        self._files = files
+        self._bad = {file.path for file in bad}
+        # What was written of a file is as good when another writer was first and the commit is made again.
+        self._rest: dict[str, tuple[bool, DataFile | None]] = {}
+
+    def commit(self, app_id: str, end_offset: int) -> int:
+        """Make the commit, with `end_offset` as transaction of `app_id`, be it above the last one or not.
+
+        Returns the table's new version; the commit is durable. See ``DeltaTable.append`` for errors.
+        """
+        return self._table.commit(lambda snapshot: self._change(snapshot, app_id, end_offset))
+
+    def _change(self, snapshot: Any, app_id: str, end_offset: int) -> Change:
+        removed, added = [], list(self._files)
+        for file in self._table.files_between(snapshot, *self._searched):
+            if file_path(self._table.path, str(file.getPath())) in self._bad:
+                removed.append(file)
+                continue
+            bounds = FileBounds.of(file.getStatsJson().orElse(None))
+            if not bounds.may_hold(self._broker) or not self._ranges.overlap(bounds.least, bounds.greatest):
+                continue
+            around = None if bounds.least is None else self._ranges.around(bounds.least)
+            if around is None or not bounds.is_only(self._broker, *around):
+                holds_some, rest = self._rest_of(snapshot, file, bounds)
+                if not holds_some:
+                    continue
+                added += [rest] if rest is not None else []
+            removed.append(file)
+        return Change(added, removed, app_id, end_offset, is_next=False)
+
+    @property
+    def _searched(self) -> tuple[int, int]:
+        if self._bad:
+            return -(2**63), 2**63 - 1
+        return self._ranges.hull if self._ranges.ranges else (0, 0)
+
+    def _rest_of(self, snapshot: Any, file: Any, bounds: FileBounds) -> tuple[bool, DataFile | None]:
+        """Whether the file has rows to replace, and the file of its others, None without any."""
+        key = str(file.toString())
+        if key not in self._rest:
+            path = file_path(self._table.path, str(file.getPath()))
+            if path.exists() and path.stat().st_size == int(file.getSize()):
+                self._rest[key] = self._write_rest(path, self._live(snapshot, file, bounds))
+            else:
+                text = "%s cannot be read: with it %s rows are gone, of other brokers, too, if it had such"
+                _log.warning(text, path, bounds.rows)
+                self._rest[key] = True, None
+        return self._rest[key]
+
+    def _live(self, snapshot: Any, file: Any, bounds: FileBounds) -> npt.NDArray[np.int64] | None:
+        """The numbers of the rows that no deletion vector takes away; None for all."""
+        if not file.getDeletionVector().isPresent():
+            return None
+        version, name = int(snapshot.getVersion()), str(file.getPath())
+        rows = self._spark.read.format("delta").option("versionAsOf", version).load(str(self._table.path))
+        here = rows.where(sf.col("_metadata.file_path").endswith(f"/{name.rpartition('/')[2]}"))
+        live = here.select("_metadata.row_index").toArrow()["row_index"].to_numpy()
+        deleted = int(file.getDeletionVector().get().getCardinality())
+        if bounds.rows is not None and len(live) != bounds.rows - deleted:
+            msg = (
+                f"{self._table.path}: {len(live)} rows of {name} are told, {bounds.rows - deleted} are in it; "
+                "'REORG TABLE ... APPLY (PURGE)' writes its deletion vectors into the files, then start again"
+            )
+            raise OutputError(msg)
+        return np.sort(live)
+
+    def _write_rest(self, path: Path, live: npt.NDArray[np.int64] | None) -> tuple[bool, DataFile | None]:
+        name = f"part-rest-{uuid.uuid4()}.zstd.parquet"
+        target, statistics, taken = self._table.path / name, FileStatistics(), 0
+        writer: pq.ParquetWriter | None = None
+        try:
+            for batch, replaced in self._batches(path, live):
+                taken += int(np.count_nonzero(replaced))
+                kept = pa.Table.from_batches([batch.filter(pa.array(~replaced))])
+                if writer is None:
+                    writer = pq.ParquetWriter(target, kept.schema, compression="zstd", store_schema=False)
+                if kept.num_rows:
+                    writer.write_table(kept)
+                    statistics.add(kept.combine_chunks())
+        except OSError as error:
+            msg = f"cannot write the rows of {path} that stay to {target}: {error}"
+            raise OutputError(msg) from error
+        finally:
+            if writer is not None:
+                writer.close()
+        if not taken or not statistics.rows:
+            target.unlink(missing_ok=True)
+            return bool(taken), None
+        status = os.stat(target)
+        return True, DataFile(name, status.st_size, status.st_mtime_ns // 1_000_000, statistics.to_json())
+
+    def _batches(self, path: Path, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Mask]]:
+        """The rows of a file that are there, and which of them are to be replaced."""
+        times = [field.name for field in self._table.schema if isinstance(field.dataType, TimestampType)]
+        begin = 0
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            for batch in file.iter_batches(_ROWS_A_BATCH):
+                rows = _with_utc(batch, times)
+                end = begin + batch.num_rows
+                if live is not None:
+                    here = live[np.searchsorted(live, begin) : np.searchsorted(live, end)] - begin
+                    rows = rows.take(pa.array(here))
+                begin = end
+                if rows.num_rows:
+                    ours = pc.fill_null(pc.equal(rows["broker"], self._broker), fill_value=False)
+                    places = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
+                    yield rows, ours.to_numpy(zero_copy_only=False) & self._ranges.mask(places)
+
+
+def _with_utc(batch: pa.RecordBatch, times: Sequence[str]) -> pa.RecordBatch:
+    """Spark may write a time as INT96, which says nothing of its zone; it is UTC."""
+    columns = []
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        is_time = field.name in times and field.type != pa.timestamp("us", "UTC")
+        columns.append(values.cast(pa.timestamp("us", "UTC")) if is_time else values)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

@@ -1,0 +1,235 @@
+"""Whether a table still has the rows that one broker's transactions brought, whatever others did to it meanwhile.
+
+A transaction's version proves that its rows were there, not that they are: RESTORE takes rows away and leaves the
+transactions, and so does an older copy of the table, or a hand that removes files. The table's own log tells who
+committed what. Only where it tells of something that may concern the broker's rows are they counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from reput.sinks.table.delta_files import BadFile, bad_files
+from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.history import TableCommit, commit_digest, commits
+from reput.sinks.table.row_ledger import RowGap, RowLedger
+from reput.source.errors import OutputError, RowsLostError, TransientError
+
+_log = logging.getLogger("reput")
+
+_REPAIR = "'reput rebuild --only table{range}' with the same --store, --output and --table"
+# Commits that are looked through for a table of which no ledger was kept: a month of one every ten minutes.
+_FIRST_LOOK = 5000
+_SAID = 3
+
+
+class TableWatch:
+    """Follows one broker's rows in one table."""
+
+    def __init__(
+        self, spark: SparkSession, table: DeltaTable, app_id: str, broker: str, *, log_begin: int, accepts_loss: bool
+    ) -> None:
+        """`log_begin` is where the log begins; `accepts_loss`: go on without lost rows that lie before it."""
+        self._spark = spark
+        self._table = table
+        self._app_id = app_id
+        self._broker = broker
+        self._log_begin = log_begin
+        self._accepts_loss = accepts_loss
+
+    def at_start(self, ledger: RowLedger | None, committed: int | None) -> RowLedger:
+        """Look at the table before anything is written; `committed` is the broker's last transaction version.
+
+        Raises
+        ------
+        RowsLostError
+            Rows are gone that nobody removed on purpose.
+        OutputError
+            The table has rows of the broker and no transaction of it.
+        """
+        version = self._table.version
+        if bad := self.bad_files():
+            raise RowsLostError(self._files_gone(bad, committed or 0))
+        if committed is None:
+            return self._without_transaction(ledger, version)
+        if ledger is None:
+            self._first_look(version)
+            return self.counted([committed])
+        return self._followed(ledger.until(committed), version)
+
+    def bad_files(self) -> list[BadFile]:
+        """Files of the table's present version that may have the broker's rows and cannot be read."""
+        return [file for file in bad_files(self._spark, self._table.path) if file.bounds.may_hold(self._broker)]
+
+    def before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
+        """Look at what others committed since `ledger` was seen, up to `version`; see `at_start` for errors.
+
+        Raises
+        ------
+        TransientError
+            Another writer put its commit over one of ours: the next start brings the rows again.
+        """
+        if commit_digest(self._table.log, ledger.version) != ledger.commit:
+            msg = (
+                f"{self._table.path}: version {ledger.version} is not the commit that was made: another writer, or "
+                "another copy of the table, took its place; start again to bring the table up from the log"
+            )
+            raise TransientError(msg)
+        return ledger if version == ledger.version else self._followed(ledger, version)
+
+    def counted(self, places: Sequence[int]) -> RowLedger:
+        """The table as it is: nothing is expected of it."""
+        version = self._table.version
+        counts = self._counts(version, places)
+        marks = tuple(zip(places, counts, strict=True))
+        return RowLedger(version, commit_digest(self._table.log, version), marks)
+
+    def say_gone_for_good(self, ledger: RowLedger) -> None:
+        """Tell how many of the rows that `ledger` expects are missing, when all that can be made again was."""
+        gaps = ledger.gaps(self._counts(self._table.version, ledger.places))
+        if lost := [gap for gap in gaps if gap.missing > 0 and gap.start < self._log_begin]:
+            rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
+            end = min(end, self._log_begin)
+            text = "%s: %d rows of broker %r from [%d, %d) of the log are gone for good: the log begins at %d"
+            _log.warning(text, self._table.path, rows, self._broker, start, end, self._log_begin)
+
+    def removed_on_purpose(self) -> list[str]:
+        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log tells."""
+        version = self._table.version
+        seen = self._commits(max(0, version - _FIRST_LOOK), version)
+        return [each.said for each in seen if isinstance(each, TableCommit) and each.is_wanted and each.removes]
+
+    def _without_transaction(self, ledger: RowLedger | None, version: int) -> RowLedger:
+        """A new table, or one of which no row is known to be ours."""
+        path = self._table.path
+        rows = self._counts(version, [2**63 - 1])[0]
+        if rows:
+            msg = (
+                f"{path}: {rows} rows of broker {self._broker!r} and no transaction of reput: a copy of another table "
+                f"does not tell how far it is; {_REPAIR.format(range='')} compares it with the log and goes on from it"
+            )
+            raise OutputError(msg)
+        if ledger is not None and ledger.rows:
+            text = "%s is another table than the one that had %d rows of broker %r: what the log has is brought again"
+            _log.warning(text, path, ledger.rows, self._broker)
+        return RowLedger(version, commit_digest(self._table.log, version), ())
+
+    def _first_look(self, version: int) -> None:
+        """No ledger was kept: rows taken away by others are told, since it is not known whether they came back."""
+        taken: list[TableCommit] | None = None  # since the first of our commits, or the last repair
+        for each in self._commits(max(0, version - _FIRST_LOOK), version):
+            if not isinstance(each, TableCommit):
+                continue
+            if each.end_offset is not None:
+                taken = [] if taken is None or each.is_repair else taken
+            elif taken is not None and each.removes and not (each.is_wanted or each.is_repair):
+                taken.append(each)
+        if not taken or self._accepts_loss:
+            return
+        msg = (
+            f"{self._table.path}: {_said(taken)} took rows away; whether all of broker {self._broker!r} are there is "
+            f"not known: {_REPAIR.format(range='')} compares them with the log and makes what is missing again"
+        )
+        raise RowsLostError(msg)
+
+    def _followed(self, ledger: RowLedger, version: int) -> RowLedger:
+        """`ledger` brought to `version`, by what the table's log tells and, where needed, by counting."""
+        log = self._table.log
+        digest = commit_digest(log, version)
+        foreign: list[TableCommit] = []
+        unknown = ""
+        is_made_again = False
+        if version < ledger.version or commit_digest(log, ledger.version) != ledger.commit:
+            unknown = "the table is another copy than the one that was written"
+        for each in self._commits(ledger.version + 1, version) if not unknown else ():
+            if not isinstance(each, TableCommit):
+                unknown = f"its log does not tell any more what version {each} did"
+            elif each.end_offset is not None and not each.is_repair:
+                ledger = ledger.with_batch(each.end_offset, each.rows)
+            elif each.end_offset is not None:
+                is_made_again = True
+            elif each.touches:
+                foreign.append(each)
+        ledger = ledger.seen_at(version, digest)
+        if not (foreign or unknown or is_made_again) or not ledger.marks:
+            return ledger
+        counts = self._counts(version, ledger.places)
+        if not is_made_again:
+            self._judge(ledger, counts, foreign, unknown)
+        return ledger.counted(counts)
+
+    def _judge(self, ledger: RowLedger, counts: Sequence[int], foreign: list[TableCommit], unknown: str) -> None:
+        gaps = ledger.gaps(counts)
+        lost = [gap for gap in gaps if gap.missing > 0]
+        more = -sum(gap.missing for gap in gaps if gap.missing < 0)
+        by_whom = "; ".join(filter(None, [unknown, _said(foreign)]))
+        # Another reput's repair keeps our rows, but for those in a file that nobody could read.
+        removing = [each for each in foreign if each.removes and not each.is_repair]
+        taken = unknown or not removing or any(not each.is_wanted for each in removing)
+        if lost and taken:
+            msg = self._rows_gone(lost, by_whom)
+            if not (self._accepts_loss and lost[-1].end <= self._log_begin):
+                raise RowsLostError(msg)
+            _log.warning("%s; going on without them", msg)
+        elif lost or (gaps and unknown) or any(each.changes for each in foreign):
+            fewer = sum(gap.missing for gap in lost)
+            text = "%s: others changed rows of broker %r (%s): %d rows fewer, %d more; they stay as they are"
+            _log.warning(text, self._table.path, self._broker, by_whom, fewer, more)
+        elif more:
+            text = "%s: others added %d rows of broker %r (%s); %s makes the range as the log has it"
+            where = _range(gaps[0].start, gaps[-1].end, self._log_begin)
+            _log.warning(text, self._table.path, more, self._broker, by_whom, _REPAIR.format(range=where))
+
+    def _rows_gone(self, lost: Sequence[RowGap], by_whom: str) -> str:
+        rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
+        where = _range(start, end, self._log_begin)
+        return self._gone(f"{rows} rows", start, end, by_whom, where, ", or failOnDataLoss=false,")
+
+    def _files_gone(self, bad: Sequence[BadFile], end: int) -> str:
+        rows = sum(file.bounds.rows or 0 for file in bad)
+        first = min((file.bounds.least or 0 for file in bad), default=0)
+        last = max((end if file.bounds.greatest is None else file.bounds.greatest for file in bad), default=end)
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        said = f"{bad[0].path} {bad[0].said}{more}"
+        return self._gone(f"up to {rows} rows", first, last, said, "", "")
+
+    def _gone(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> str:
+        command = _REPAIR.format(range=where)
+        text = f"{self._table.path}: {rows} of broker {self._broker!r} from [{start}, {end}) of the log are gone: "
+        if end <= self._log_begin:
+            for_good = f"the log begins at {self._log_begin}, so they are gone for good"
+            return f"{text}{by_whom}; {for_good}; {command}{or_else} goes on without them"
+        expired = f"; what is before {self._log_begin} is gone for good" if start < self._log_begin else ""
+        return f"{text}{by_whom}; {command} makes them again{expired}"
+
+    def _commits(self, first: int, last: int) -> list[TableCommit | int]:
+        return list(commits(self._table.log, first, last, self._app_id, self._broker))
+
+    def _counts(self, version: int, places: Sequence[int]) -> list[int]:
+        """Rows of the broker before each place."""
+        frame = rows_of(self._spark, self._table.path, self._broker, version)
+        counted = (sf.count_if(sf.col("physical_offset") < place).alias(f"c{n}") for n, place in enumerate(places))
+        row = frame.agg(*counted).first() if places else None
+        return [] if row is None else [int(count) for count in row]
+
+
+def rows_of(spark: SparkSession, path: Path, broker: str, version: int | None = None) -> DataFrame:
+    """The broker's rows in the table, as it is or at one of its versions."""
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return reader.load(str(path)).where(sf.col("broker") == broker)
+
+
+def _range(start: int, end: int, log_begin: int) -> str:
+    return f" --from {max(start, log_begin)} --to {end}" if end > log_begin else ""
+
+
+def _said(seen: Sequence[TableCommit]) -> str:
+    more = f" and {len(seen) - _SAID} more" if len(seen) > _SAID else ""
+    return "; ".join(each.said for each in seen[:_SAID]) + more

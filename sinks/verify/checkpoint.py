@@ -1,0 +1,54 @@
+"""The store checkpoint: never ahead of what log and index hold, or a broker's recovery begins too late."""
+
+from __future__ import annotations
+
+import struct
+
+from reput.sinks.files.store_path import STORE_CHECKPOINT
+from reput.sinks.index.index_reader import IndexRow
+from reput.sinks.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
+from reput.sinks.verify.findings import Difference, Findings
+
+# Places of the log that 5.x keeps behind the three times.
+_OFFSETS = ((32, "confirmPhyOffset"), (40, "logicsPhysicalOffset"))
+
+
+def check_checkpoint(
+    data: bytes | None, store_timestamp_max: int, log_end: int, row: IndexRow | None, findings: Findings
+) -> None:
+    """Compare the file's bytes with the latest store time in the log (ms), the log's end and the index.
+
+    `data` None is a store without the file, which a broker reads as zeros: a note.
+    """
+    if data is None:
+        findings.note("no_checkpoint")
+        return
+    if len(data) != CHECKPOINT_SIZE:
+        text = f"{len(data)} bytes where a checkpoint has {CHECKPOINT_SIZE}"
+        findings.differ(Difference("file_size", text, STORE_CHECKPOINT, len(data)))
+    known = StoreCheckpoint.decode(data)
+    index_end = _last_full_end(row) if row is not None else store_timestamp_max
+    times = (
+        (0, "physicMsgTimestamp", known.physic_msg_timestamp, store_timestamp_max, "the log's last record"),
+        (8, "logicsMsgTimestamp", known.logics_msg_timestamp, store_timestamp_max, "the log's last record"),
+        (16, "indexMsgTimestamp", known.index_msg_timestamp, index_end, "the last full index file's end"),
+    )
+    for at, name, found, greatest, what in times:
+        _check(at, name, found, greatest, what, findings)
+    for at, name in _OFFSETS:
+        (found,) = struct.unpack_from(">q", data.ljust(CHECKPOINT_SIZE, b"\0"), at)
+        _check(at, name, found, log_end, "the log's end", findings)
+
+
+def _check(at: int, name: str, found: int, greatest: int, what: str, findings: Findings) -> None:
+    if found > greatest:
+        text = f"{name} is {found}, ahead of {what}, {greatest}"
+        findings.differ(
+            Difference("checkpoint_ahead", text, STORE_CHECKPOINT, at, expected=f"<= {greatest}", found=str(found))
+        )
+
+
+def _last_full_end(row: IndexRow) -> int:
+    """The end time of the last file that is full, 0 without one."""
+    ends = [header.end_timestamp for header in row.headers if header.index_count >= row.max_index_num]
+    return ends[-1] if ends else 0

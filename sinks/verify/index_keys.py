@@ -1,0 +1,95 @@
+"""The keys of a range's records compared with the index files, and the ranges' answers put together.
+
+Keys are put in log order, so a range's keys lie together: where they begin is found by the place of its first record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from reput.sinks.dispatch.batch import KeyEntries
+from reput.sinks.formats.index_file import TIME_DIFF_MAX
+from reput.sinks.index.index_reader import Entries, IndexRow
+from reput.sinks.verify.findings import Findings
+from reput.source.arrays import Int64s
+
+
+@dataclass(frozen=True)
+class IndexRun:
+    """What a range found: its keys are those numbered `[first, end)`, in order and in full, if it `agrees`."""
+
+    first: int
+    end: int
+    keys: int
+    agrees: bool
+
+    def as_list(self) -> list[Any]:
+        """The run as plain values."""
+        return list(astuple(self))
+
+
+def compare_index(row: IndexRow, keys: KeyEntries, start: int, end: int) -> IndexRun:
+    """Compare the keys of `[start, end)` of the log with the entries that name records there."""
+    first, behind = row.search(start), row.search(end)
+    if behind - first != len(keys.hashes):
+        return IndexRun(first, behind, len(keys.hashes), agrees=False)
+    found = row.entries(first, behind - first)
+    agrees = bool(same_keys(found, keys).all() and same_times(row, found, keys, first).all())
+    return IndexRun(first, behind, len(keys.hashes), agrees and _edges_agree(row, keys, first))
+
+
+def same_keys(found: Entries, keys: KeyEntries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which entries have the hash and the record of the key at their place (bool[n])."""
+    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = (found["key_hash"] == keys.hashes) & (
+        found["physical_offset"] == keys.offsets
+    )
+    return same
+
+
+def same_times(
+    row: IndexRow, found: Entries, keys: KeyEntries, first: int
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which entries, from key `first` on, have the time difference that their record's store time makes (bool[n])."""
+    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["time_diff"] == expected_diffs(row, found, keys, first)
+    return same
+
+
+def expected_diffs(row: IndexRow, found: Entries, keys: KeyEntries, first: int) -> Int64s:
+    """The time differences, in seconds, of entries from key `first` on."""
+    bases = row.time_bases(first, len(found))
+    diffs = np.where(bases > 0, np.clip((keys.timestamps - bases) // 1000, 0, TIME_DIFF_MAX), 0)
+    unknown = bases < 0
+    diffs[unknown] = found["time_diff"][unknown]
+    return diffs
+
+
+def _edges_agree(row: IndexRow, keys: KeyEntries, first: int) -> bool:
+    """Whether the headers' begin and end times are those of the files' first and last keys, where they are here."""
+    for file, header in enumerate(row.headers):
+        begin, end = row.starts[file] - first, row.starts[file + 1] - 1 - first
+        if begin > end:
+            continue
+        if 0 <= begin < len(keys.hashes) and header.begin_timestamp != keys.timestamps[begin]:
+            return False
+        if 0 <= end < len(keys.hashes) and header.end_timestamp != keys.timestamps[end]:
+            return False
+    return True
+
+
+def runs_join(row: IndexRow, runs: Iterable[IndexRun], findings: Findings) -> bool:
+    """Whether the ranges' keys, in log order, are all of the index but those of records outside of the ranges.
+
+    Keys before the first are counted as ``expired_keys``, those behind the last as ``keys_behind_the_end``.
+    """
+    first = end = None
+    for run in runs:
+        if not run.agrees or (end is not None and run.first != end):
+            return False
+        first, end = run.first if first is None else first, run.end
+    findings.note("expired_keys", first or 0)
+    findings.note("keys_behind_the_end", row.keys - (end or 0))
+    return True

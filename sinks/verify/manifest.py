@@ -1,0 +1,198 @@
+"""The files of a store that have a meaning, their digests, and a manifest that a later state is held against."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from reput.sinks.files.sparse_file import data_extents
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
+from reput.sinks.formats.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, index_file_size
+from reput.sinks.verify.findings import Difference, Findings
+from reput.source.errors import OptionError
+from reput.source.segments.mapped_file_queue import open_for_reading
+
+COMMIT_LOG = "commitlog"
+_FOLDERS = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, INDEX)
+_READ_BYTES = 1 << 20
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class StoreFile:
+    """A file's name in the store (``commitlog/...`` wherever the log lies) and where it is."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """SHA-256 of a file, and of the part that only grows at its end: `[stable_from, stable_to)` in bytes.
+
+    That is what was written of a segment or of a queue's file, and the entries of an index file, whose header and slots
+    change with each key.
+    """
+
+    name: str
+    size: int
+    sha256: str
+    stable_from: int
+    stable_to: int
+    stable_sha256: str
+
+
+@dataclass(frozen=True)
+class _Head:
+    """A manifest's first line."""
+
+    reput_manifest: int = _VERSION
+
+    def __post_init__(self) -> None:
+        if self.reput_manifest != _VERSION:
+            msg = f"version {self.reput_manifest}, {_VERSION} wanted"
+            raise ValueError(msg)
+
+
+def store_files(output: Path, commit_log: Iterable[Path]) -> list[StoreFile]:
+    """Every file below the queues, the index and the log, and the checkpoint, in order of name."""
+    found = [
+        StoreFile(str(path.relative_to(output)), path)
+        for folder in _FOLDERS
+        for path in (output / folder).rglob("*")
+        if path.is_file() and not path.is_symlink()
+    ]
+    for directory in commit_log:
+        found += [StoreFile(f"{COMMIT_LOG}/{path.name}", path) for path in directory.iterdir() if path.is_file()]
+    if (output / STORE_CHECKPOINT).is_file():
+        found.append(StoreFile(STORE_CHECKPOINT, output / STORE_CHECKPOINT))
+    return sorted(found, key=lambda file: file.name)
+
+
+def digest_file(file: StoreFile, max_hash_slot_num: int, max_index_num: int) -> FileDigest:
+    """Read the file once; memory is one block, holes are hashed without being read."""
+    size = file.path.stat().st_size
+    begin, end = _stable(file, size, max_hash_slot_num, max_index_num)
+    return _digest(file, size, begin, end)
+
+
+def _stable(file: StoreFile, size: int, max_hash_slot_num: int, max_index_num: int) -> tuple[int, int]:
+    if file.name == STORE_CHECKPOINT:
+        return 0, 0
+    if file.name.startswith(f"{INDEX}/") and size == index_file_size(max_hash_slot_num, max_index_num):
+        with open_for_reading(str(file.path)) as descriptor:
+            header = IndexHeader.decode(_read(descriptor, 0, HEADER_SIZE))
+        begin = HEADER_SIZE + SLOT_SIZE * max_hash_slot_num
+        return begin, begin + ENTRY_SIZE * min(header.next_entry, max_index_num)
+    with open_for_reading(str(file.path)) as descriptor:
+        for start, end in reversed(list(data_extents(descriptor))):
+            for high in range(end, start, -_READ_BYTES):
+                low = max(start, high - _READ_BYTES)
+                data = _read(descriptor, low, high - low).rstrip(b"\0")
+                if data:
+                    return 0, low + len(data)
+    return 0, 0
+
+
+def _digest(file: StoreFile, size: int, begin: int, end: int) -> FileDigest:
+    whole, stable = hashlib.sha256(), hashlib.sha256()
+    with open_for_reading(str(file.path)) as descriptor:
+        for at, data in _blocks(descriptor, size):
+            low, high = (min(max(place - at, 0), len(data)) for place in (begin, end))
+            if begin:
+                whole.update(data)
+                stable.update(data[low:high])
+                continue
+            whole.update(data[:high])
+            if at + high == end:  # what is stable begins the file: hashed once for both
+                stable = whole.copy()
+            whole.update(data[high:])
+    return FileDigest(file.name, size, whole.hexdigest(), begin, end, stable.hexdigest())
+
+
+def _blocks(descriptor: int, size: int) -> Iterator[tuple[int, memoryview]]:
+    """The file in pieces; those in holes are zeros that are not read."""
+    zeros = memoryview(bytes(_READ_BYTES))
+    extents = list(data_extents(descriptor))
+    at = 0
+    for start, end in [*extents, (size, size)]:
+        while at < start:
+            count = min(_READ_BYTES, start - at)
+            yield at, zeros[:count]
+            at += count
+        while at < min(end, size):
+            data = _read(descriptor, at, min(_READ_BYTES, end - at, size - at))
+            yield at, memoryview(data)
+            at += len(data)
+
+
+def _read(descriptor: int, at: int, size: int) -> bytes:
+    return os.pread(descriptor, size, at).ljust(size, b"\0")
+
+
+def manifest_text(digests: Iterable[FileDigest]) -> str:
+    """A line of JSON for the manifest's version, and one for each file."""
+    lines = [asdict(_Head()), *(asdict(digest) for digest in digests)]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def load_manifest(path: Path) -> list[FileDigest]:
+    """What `manifest_text` made.
+
+    Raises
+    ------
+    OptionError
+        The file cannot be read, or is no manifest of this version.
+    """
+    try:
+        head, *lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        _Head(**head)
+        return [FileDigest(**line) for line in lines]
+    except (OSError, ValueError, TypeError) as error:
+        msg = f"cannot read the manifest {path}: {error!r}; give a file that --write-manifest made"
+        raise OptionError(msg) from error
+
+
+def compare_manifest(
+    known: Iterable[FileDigest], files: Iterable[StoreFile], now: Iterable[FileDigest], findings: Findings
+) -> None:
+    """Hold the files of a store as they are `now` against a manifest.
+
+    Bytes that were written and are others now, and files that are gone, are differences; a file that grew at its end, a
+    new one, one of the oldest that expired, and the checkpoint's new times are notes.
+    """
+    paths, current = {file.name: file.path for file in files}, {digest.name: digest for digest in now}
+    for before in known:
+        after = current.pop(before.name, None)
+        if after is None:
+            _note_gone(before, paths, findings)
+        elif after.sha256 == before.sha256 and after.size == before.size:
+            findings.note("same_files")
+        elif before.name == STORE_CHECKPOINT:
+            findings.note("checkpoint_went_on")
+        elif after.size == before.size and _grew(before, after, paths[before.name]):
+            findings.note("files_that_grew")
+        else:
+            text = f"bytes that the manifest knows have changed ({before.size} bytes then, {after.size} now)"
+            findings.differ(Difference("file_changed", text, before.name, expected=before.sha256, found=after.sha256))
+    findings.note("new_files", len(current))
+
+
+def _grew(before: FileDigest, after: FileDigest, path: Path) -> bool:
+    if after.stable_to < before.stable_to or after.stable_from != before.stable_from:
+        return False
+    then = _digest(StoreFile(before.name, path), before.size, before.stable_from, before.stable_to)
+    return then.stable_sha256 == before.stable_sha256
+
+
+def _note_gone(before: FileDigest, paths: dict[str, Path], findings: Findings) -> None:
+    folder, _, name = before.name.rpartition("/")
+    left = [known.rpartition("/")[2] for known in paths if known.rpartition("/")[0] == folder]
+    if folder and left and name < min(left):
+        findings.note("expired_files")
+    else:
+        findings.differ(Difference("file_missing", "the file is gone", before.name, expected=before.sha256))

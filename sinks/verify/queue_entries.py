@@ -1,0 +1,145 @@
+"""A range's entries compared with the queue files, and the ranges' answers put together, queue by queue.
+
+An entry's place is its record's queue offset as long as the records of a queue run on, which only the queue's whole row
+of records tells. So a range says what it saw, and what does not run on is walked record by record (``queue_walk``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.dispatch.runs import run_of
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.consume_queue import KIND, rounded_file_size
+from reput.sinks.queue.queue_files import QueueKind, Units
+from reput.sinks.queue.queue_units import QueueUnits
+from reput.sinks.verify.ext_units import ExtFiles, codes_agree, note_ext_units
+from reput.sinks.verify.findings import Findings
+
+KINDS = {kind.top: kind for kind in (KIND, BATCH_KIND)}
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """Where the queues of both kinds are, and the sizes of their files in bytes; None for no ConsumeQueueExt."""
+
+    root: Path
+    mapped_file_size: int
+    batch_file_size: int
+    ext_file_size: int | None = None
+
+    def units(self, top: str, topic: bytes, queue_id: int) -> QueueUnits:
+        """The queue's units; `top` is the directory of its kind."""
+        size = rounded_file_size(self.mapped_file_size) if KINDS[top] is KIND else self.batch_file_size
+        return QueueUnits(self.root, KINDS[top], size, topic, queue_id)
+
+    def ext(self, top: str, topic: bytes, queue_id: int) -> ExtFiles | None:
+        """The queue's ext units, None where the settings say that there are none."""
+        if self.ext_file_size is None or KINDS[top] is not KIND:
+            return None
+        return ExtFiles(self.root, self.ext_file_size, topic, queue_id)
+
+
+@dataclass(frozen=True)
+class QueueRun:
+    """What a range found in one queue: `count` entries from number `first` on, of records from place `start` on.
+
+    `agrees` says that the records' queue offsets run on, that they come in log order, and that the files hold exactly
+    their entries at the place that the first one's offset says.
+    """
+
+    top: str
+    topic: str
+    queue_id: int
+    first: int
+    count: int
+    start: int
+    agrees: bool
+
+    def as_list(self) -> list[Any]:
+        """The run as plain values."""
+        return list(astuple(self))
+
+
+def compare_queues(settings: QueueSettings, batch: LogicBatch, findings: Findings) -> list[QueueRun]:
+    """Compare a batch's entries with the files; what is in order is compared whole, the rest is only named."""
+    kinds: list[tuple[QueueKind, Iterable[QueueEntries]]] = [(KIND, batch.queues), (BATCH_KIND, batch.batch_queues)]
+    return [_compare(settings, kind, incoming, findings) for kind, queues in kinds for incoming in queues]
+
+
+def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, findings: Findings) -> QueueRun:
+    expected: Units = incoming.entries.view(kind.unit)[:, 0]
+    places = expected["physical_offset"]
+    queue = settings.units(kind.top, incoming.topic, incoming.queue_id)
+    if kind is KIND:
+        run = run_of(incoming.entries, incoming.queue_offsets)
+        in_order = run is not None and run.first_offset >= 0
+        first = int(incoming.queue_offsets[0])
+    else:
+        in_order = bool((places[1:] > places[:-1]).all())
+        first = queue.search(int(places[0]))
+    agrees = False
+    if in_order:
+        found = queue.read(first, len(expected))
+        ext = settings.ext(kind.top, incoming.topic, incoming.queue_id)
+        agrees = bool(units_agree(found, expected, incoming, ext).all())
+        if agrees and ext is not None and incoming.ext is not None:
+            note_ext_units(found, incoming.ext, ext, findings)
+    topic = incoming.topic.decode("utf-8", "surrogateescape")
+    return QueueRun(kind.top, topic, incoming.queue_id, first, len(expected), int(places[0]), agrees)
+
+
+def units_agree(
+    found: Units, expected: Units, incoming: QueueEntries, ext: ExtFiles | None
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which units on disk are the expected ones, rows of `incoming` (bool[n])."""
+    names = [name for name in expected.dtype.names or () if name != "tags_code"]
+    same = codes_agree(found, expected, incoming.ext, ext)
+    for name in names:
+        same &= found[name] == expected[name]
+    return same
+
+
+@dataclass
+class QueueTally:
+    """One queue of the store: entries `[first, end)`, by number, agree with their records as long as `is_plain`."""
+
+    top: str
+    topic: bytes
+    queue_id: int
+    first: int | None = None
+    end: int = 0
+    entries: int = 0
+    is_plain: bool = True
+
+    def take(self, run: QueueRun) -> None:
+        """Go on with the next range's run, in log order."""
+        self.entries += run.count
+        self.is_plain &= run.agrees and (self.first is None or run.first == self.end)
+        if self.first is None:
+            self.first = run.first
+        self.end = run.first + run.count
+
+
+@dataclass
+class QueueTallies:
+    """All queues, by directory of their kind, topic and queue id."""
+
+    queues: dict[tuple[str, bytes, int], QueueTally] = field(default_factory=dict)
+
+    def take(self, runs: Iterable[QueueRun]) -> None:
+        """Go on with the runs of the next range, in log order."""
+        for run in runs:
+            key = (run.top, run.topic.encode("utf-8", "surrogateescape"), run.queue_id)
+            self.queues.setdefault(key, QueueTally(*key)).take(run)
+
+    @property
+    def out_of_order(self) -> list[QueueTally]:
+        """Those that must be walked."""
+        return [tally for tally in self.queues.values() if not tally.is_plain]

@@ -1,0 +1,180 @@
+"""One queue walked record by record, by the rules by which a broker places entries: what each place must hold.
+
+For queues whose records do not simply run on, and for those in which something differs: this is what names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from reput.sinks.dispatch.batch import ExtUnits, QueueEntries
+from reput.sinks.formats.consume_queue import is_pre_blank
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue
+from reput.sinks.queue.consume_queue import KIND, ConsumeQueue
+from reput.sinks.queue.queue_files import Units
+from reput.sinks.queue.queue_sink import Placement, Queue
+from reput.sinks.queue.queue_units import QueueUnits
+from reput.sinks.verify.ext_units import ext_problem, note_ext_units
+from reput.sinks.verify.findings import FIRST_MAX, Difference, Findings
+from reput.sinks.verify.queue_entries import QueueSettings, QueueTally, units_agree
+from reput.source.errors import SinkError
+
+_WORDS = {
+    "physical_offset": "physical offset",
+    "msg_size": "size",
+    "tags_code": "tags code",
+    "store_timestamp": "store time",
+    "msg_base_offset": "base offset",
+    "batch_size": "batch size",
+    "compacted_offset": "compacted offset",
+    "reserved": "reserved",
+}
+
+
+class QueueWalk:
+    """Goes along one queue; give it the queue's entries in log order."""
+
+    def __init__(self, settings: QueueSettings, tally: QueueTally, least: int, findings: Findings) -> None:
+        """Entries of records before `least`, which the log no longer has, are where the walk begins."""
+        self._tally = tally
+        self._findings = findings
+        self._units = settings.units(tally.top, tally.topic, tally.queue_id)
+        self._ext = settings.ext(tally.top, tally.topic, tally.queue_id)
+        queue_type = ConsumeQueue if self._units.kind is KIND else BatchConsumeQueue
+        self._queue: Queue = queue_type(tally.topic, tally.queue_id)
+        self._name = f"{tally.topic.decode('utf-8', 'backslashreplace')}-{tally.queue_id}"
+        self.first: int | None = None
+        self.made_early: int | None = None  # where a file begins that the broker made for a repeated record
+        self._begin_behind_expired(least)
+
+    @property
+    def end(self) -> int:
+        """The number behind the last entry that the queue must have."""
+        return self._queue.end // self._units.unit_size
+
+    def take(self, incoming: QueueEntries) -> None:
+        """Go on with the next entries."""
+        try:
+            placement = self._queue.place(incoming, self._units.file_size)
+        except SinkError as error:
+            self._findings.differ(Difference("queue_begin", str(error), "/".join(self._units.directory.parts[-3:])))
+            return
+        if not self._queue.files and len(placement.entries):
+            self._queue.files.append(placement.begin - placement.begin % self._units.file_size)
+        if placement.empty_file is not None:
+            self.made_early = placement.empty_file
+        for cause, count in vars(placement.anomalies).items():
+            self._findings.note(cause, count)
+        if len(placement.entries):
+            self._compare(placement, incoming)
+
+    def close(self) -> None:
+        """Put the walk's result into the tally."""
+        self._tally.first, self._tally.end = self.first, self.end
+
+    def _begin_behind_expired(self, least: int) -> None:
+        front, last = expired_front(self._units, least)
+        if last:
+            self._queue.files.append(self._units.files[0])
+            self._queue.end = front * self._units.unit_size
+            self._queue.max_physic_offset = last
+
+    def _compare(self, placement: Placement, incoming: QueueEntries) -> None:
+        kind, begin = self._units.kind, placement.begin // self._units.unit_size
+        expected: Units = placement.entries.view(kind.unit)[:, 0]
+        if self.first is None:
+            # Blanks that the queue begins with are the front's.
+            self.first = begin + int(np.count_nonzero(is_pre_blank(expected))) if kind is KIND else begin
+        found = self._units.read(begin, len(expected))
+        rows = self._rows(expected, incoming)
+        aligned = replace(incoming, ext=_select(incoming.ext, rows))
+        agrees = units_agree(found, expected, aligned, self._ext)
+        # Units that fill the front are looked at with what else stands before the first entry.
+        wrong = np.flatnonzero(~agrees & ~is_pre_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
+        for row in wrong.tolist():
+            if len(self._findings.first) >= FIRST_MAX:
+                missing = int(np.count_nonzero(found["msg_size"][wrong[wrong >= row]] == 0))
+                self._findings.counts["entry_missing"] += missing
+                self._findings.counts["entry_changed"] += int(np.count_nonzero(wrong >= row)) - missing
+                break
+            self._tell(begin + row, found[row : row + 1], expected[row : row + 1], aligned.ext, row, incoming)
+        if self._ext is not None and aligned.ext is not None and agrees.all():
+            note_ext_units(found, aligned.ext, self._ext, self._findings)
+
+    def _rows(self, expected: Units, incoming: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The row of `incoming` that each placed entry is of; blanks have some row, which gets no ext unit."""
+        places = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
+        rows = np.searchsorted(places, expected["physical_offset"].astype(np.int64))
+        return np.minimum(rows, len(places) - 1).astype(np.int64)
+
+    def _tell(
+        self, number: int, found: Units, expected: Units, ext: ExtUnits | None, row: int, incoming: QueueEntries
+    ) -> None:
+        file, at = self._units.where(number)
+        place = int(expected["physical_offset"][0])
+        kind, text = "entry_changed", f"{self._name}, entry {number}: {self._fields(found, expected, ext, row)}"
+        if not found.tobytes().strip(b"\0"):
+            kind, text = "entry_missing", f"{self._name}, entry {number} is missing: its record is at {place}"
+        elif self._units.kind is KIND and is_pre_blank(found)[0]:
+            kind = "entry_missing"
+            text = f"{self._name}, entry {number} is missing, its place is filled: its record is at {place}"
+        elif "ConsumeQueueExt" in text:
+            kind = "ext_unit"
+        elif found["physical_offset"][0] != place:
+            text += self._other(found, incoming)
+        self._findings.differ(Difference(kind, text, file, at, number, place, _said(expected), _said(found)))
+
+    def _fields(self, found: Units, expected: Units, ext: ExtUnits | None, row: int) -> str:
+        names = [name for name in found.dtype.names or () if found[name][0] != expected[name][0]]
+        if names == ["tags_code"] and self._ext is not None and ext is not None and ext.is_put[row]:
+            address = int(found["tags_code"][0])
+            unit = self._ext.unit(address)
+            problem = "no unit there" if unit is None else ext_problem(unit, int(expected["tags_code"][0]), ext, row)
+            if unit is not None or address < -(2**62):
+                return f"its ConsumeQueueExt unit at {address}: {problem}"
+        said = (f"{_WORDS[name]} {expected[name][0]} expected, {found[name][0]} found" for name in names)
+        return "; ".join(said)
+
+    def _other(self, found: Units, incoming: QueueEntries) -> str:
+        """Whose entry stands there, if it is one of the same stretch."""
+        units = incoming.entries.view(self._units.kind.unit)[:, 0]
+        same = np.flatnonzero(units["physical_offset"] == found["physical_offset"][0])
+        return f" (the entry of queue offset {int(incoming.queue_offsets[same[0]])})" if len(same) else ""
+
+
+def expired_front(units: QueueUnits, least: int) -> tuple[int, int]:
+    """The number behind the leading units that are of no record of the log, and where the last expired record ended.
+
+    Leading are units that only fill the front, and then entries of records before `least`. Both 0 without such
+    entries.
+    """
+    if not units.files:
+        return 0, 0
+    first = units.files[0] // units.unit_size
+    number, last, has_entries = first, 0, False
+    for begin, block in units.blocks(first, (units.files[-1] + units.file_size) // units.unit_size):
+        blanks = is_pre_blank(block)
+        expired = (block["physical_offset"] >= 0) & (block["physical_offset"] < least) & (block["msg_size"] > 0)
+        leading = expired | blanks
+        count = len(block) if leading.all() else int(np.argmin(leading))
+        real = np.flatnonzero(~blanks[:count])
+        if len(real):
+            at = block[int(real[-1])]
+            has_entries, last = True, int(at["physical_offset"]) + int(at["msg_size"])
+        number = begin + count
+        if count < len(block):
+            break
+    return (number, last) if has_entries else (0, 0)
+
+
+def _select(ext: ExtUnits | None, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ExtUnits | None:
+    if ext is None:
+        return None
+    bit_maps = tuple(ext.bit_maps[row] for row in rows.tolist())
+    return ExtUnits(ext.store_timestamps[rows], bit_maps, ext.is_put[rows])
+
+
+def _said(unit: Units) -> str:
+    return ", ".join(f"{_WORDS[name]} {unit[name][0]}" for name in unit.dtype.names or ())

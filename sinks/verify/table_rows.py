@@ -1,0 +1,49 @@
+"""Records and rows of one stretch of the log, compared one by one: what is missing, there twice, or another."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from reput.sinks.table.record_digest import COMPARED
+from reput.sinks.verify.findings import Difference, Findings
+from reput.source.arrays import Int64s
+
+Row = tuple[int, ...]
+
+
+def compare_rows(records: list[Int64s], rows: list[Int64s], findings: Findings) -> None:
+    """Tell each difference; both are the columns of ``record_digest.COMPARED``."""
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in zip(*(column.tolist() for column in rows), strict=True):
+        found[row[0]].append(row)
+    for record in zip(*(column.tolist() for column in records), strict=True):
+        place = record[0]
+        there = found.pop(place, [])
+        if not there:
+            text = f"the record at {place} has no row"
+            findings.differ(Difference("row_missing", text, physical_offset=place, expected=_said(record)))
+        if len(there) > 1:
+            text = f"the record at {place} has {len(there)} rows"
+            findings.differ(
+                Difference("row_twice", text, physical_offset=place, queue_offset=record[3]), len(there) - 1
+            )
+        for row in there:
+            names = [name for name, wanted, value in zip(COMPARED, record, row, strict=True) if wanted != value]
+            if names:
+                said = "; ".join(
+                    f"{name} {record[COMPARED.index(name)]} expected, {row[COMPARED.index(name)]} found"
+                    for name in names
+                )
+                text = f"the row of the record at {place}: {said}"
+                findings.differ(
+                    Difference("row_changed", text, None, None, record[3], place, _said(record), _said(row))
+                )
+    for place, there in found.items():
+        text = f"a row of a record at {place}, where the log has none"
+        findings.differ(
+            Difference("row_without_record", text, physical_offset=place, found=_said(there[0])), len(there)
+        )
+
+
+def _said(row: Row) -> str:
+    return ", ".join(f"{name} {value}" for name, value in zip(COMPARED, row, strict=True))

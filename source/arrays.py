@@ -1,0 +1,19 @@
+"""Arrays that pass between modules, and what is asked of them in many places."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Int32s: TypeAlias = NDArray[np.int32]
+Int64s: TypeAlias = NDArray[np.int64]
+# Structured: one element an entry of a queue.
+Entries = np.ndarray[Any, Any]
+
+
+def leading(flags: Any) -> int:
+    """How many of `flags` are true before the first that is not."""
+    return len(flags) if flags.all() else int(np.argmin(flags))

@@ -1,0 +1,1 @@
+"""Compiled code: from bytes to columns of numbers."""

@@ -1,0 +1,156 @@
+"""Compiled kernels over bytes: integers, words of eight bytes, the search for a byte, comparison.
+
+numba checks no bounds: a caller compares with the bytes at hand before it loads, and nothing here reads a byte that
+it was not given. Indices are unsigned, since numba takes a signed one for a place that may count from the end; without
+that, the compiler makes one load, or one store, of the bytes of an integer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reput.source.kernels.compile import inlined, kernel
+
+WORD = 8
+_ONES = 0x0101010101010101
+_HIGH_BITS = 0x8080808080808080
+_ALL = 0xFFFFFFFFFFFFFFFF
+
+
+@inlined
+def load_i16(data: Any, at: int) -> int:
+    """Signed big-endian 16-bit integer at `at`."""
+    i = np.uint64(at)
+    return np.int16(np.uint16(data[i]) << np.uint16(8) | np.uint16(data[i + np.uint64(1)]))
+
+
+@inlined
+def load_i32(data: Any, at: int) -> int:
+    """Signed big-endian 32-bit integer at `at`."""
+    first = np.uint64(at)
+    value = np.uint32(0)
+    for i in range(np.uint64(4)):
+        value = value << np.uint32(8) | np.uint32(data[first + i])
+    return np.int32(value)
+
+
+@inlined
+def load_i64(data: Any, at: int) -> int:
+    """Signed big-endian 64-bit integer at `at`."""
+    first = np.uint64(at)
+    value = np.uint64(0)
+    for i in range(np.uint64(8)):
+        value = value << np.uint64(8) | np.uint64(data[first + i])
+    return np.int64(value)
+
+
+@inlined
+def load_word(data: Any, at: int) -> int:
+    """Eight bytes from `at` on as an unsigned integer, the first byte lowest."""
+    first = np.uint64(at)
+    value = np.uint64(0)
+    for i in range(np.uint64(WORD)):
+        value |= np.uint64(data[first + i]) << (i << np.uint64(3))
+    return value
+
+
+@inlined
+def load_bytes(data: Any, at: int, size: int) -> int:
+    """The `size` bytes (1 to 8) from `at` on as an unsigned integer, the first byte lowest."""
+    if at + WORD <= data.size:
+        return load_word(data, at) & np.uint64(_ALL) >> np.uint64(8 * (WORD - size))
+    return _load_each(data, at, size)
+
+
+@kernel
+def _load_each(data: Any, at: int, size: int) -> int:
+    value = np.uint64(0)
+    for i in range(size):
+        value |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return value
+
+
+@inlined
+def store_i32(out: Any, row: int, at: int, value: int) -> None:
+    """Write `value` big-endian to the four bytes of `out[row]` (uint8[n, m]) from `at` on."""
+    to, first = np.uint64(row), np.uint64(at)
+    for i in range(np.uint64(4)):
+        out[to, first + i] = np.uint8(value >> (24 - 8 * i))
+
+
+@inlined
+def store_i64(out: Any, row: int, at: int, value: int) -> None:
+    """Write `value` big-endian to the eight bytes of `out[row]` (uint8[n, m]) from `at` on."""
+    to, first = np.uint64(row), np.uint64(at)
+    for i in range(np.uint64(8)):
+        out[to, first + i] = np.uint8(value >> (56 - 8 * i))
+
+
+@inlined
+def store_word(out: Any, to: int, word: int) -> None:
+    """Write the eight bytes of `word` to `out` (uint8[n]) from `to` on, the lowest first."""
+    first = np.uint64(to)
+    for i in range(np.uint64(WORD)):
+        out[first + i] = np.uint8(word >> (i << np.uint64(3)))
+
+
+@inlined
+def zero_bytes(word: int) -> int:
+    """The high bit of each byte of `word` that is 0; above the lowest of them, bits that mean nothing."""
+    return (word - np.uint64(_ONES)) & ~word & np.uint64(_HIGH_BITS)
+
+
+@inlined
+def first_byte(marks: int) -> int:
+    """The number of the lowest byte whose high bit is set in `marks`, which is not 0 and has high bits only."""
+    below = ((marks - np.uint64(1)) & ~marks) >> np.uint64(7) & np.uint64(_ONES)
+    return np.int64(below * np.uint64(_ONES) >> np.uint64(56))
+
+
+@inlined
+def find_byte(data: Any, at: int, end: int, byte: int) -> int:
+    """Where `byte` is first in `data[at:end]`, or `end`; `at` may be at `end` already."""
+    wanted = np.uint64(byte) * np.uint64(_ONES)
+    while at < end and at + WORD <= data.size:
+        found = zero_bytes(load_word(data, at) ^ wanted)
+        if end - at < WORD:
+            found |= np.uint64(0x80) << np.uint64(8 * (end - at))
+        if found:
+            return at + first_byte(found)
+        at += WORD
+    while at < end and data[at] != byte:
+        at += 1
+    return at
+
+
+@inlined
+def find_either(data: Any, at: int, end: int, byte: int, other: int) -> int:
+    """Where the first byte of `data[at:end]` is that is one of the two, or `end`; `at` may be at `end` already."""
+    wanted, or_this = np.uint64(byte) * np.uint64(_ONES), np.uint64(other) * np.uint64(_ONES)
+    while at < end and at + WORD <= data.size:
+        word = load_word(data, at)
+        # What a borrow adds stands above the first of each, and so above the first of both.
+        found = zero_bytes(word ^ wanted) | zero_bytes(word ^ or_this)
+        if end - at < WORD:
+            found |= np.uint64(0x80) << np.uint64(8 * (end - at))
+        if found:
+            return at + first_byte(found)
+        at += WORD
+    while at < end and data[at] != byte and data[at] != other:
+        at += 1
+    return at
+
+
+@inlined
+def spans_equal(left: Any, left_at: int, right: Any, right_at: int, size: int) -> bool:
+    """Whether `size` bytes at the two places are equal."""
+    i = 0
+    while i + WORD <= size:
+        if load_word(left, left_at + i) != load_word(right, right_at + i):
+            return False
+        i += WORD
+    if i == size:
+        return True
+    return load_bytes(left, left_at + i, size - i) == load_bytes(right, right_at + i, size - i)

@@ -1,0 +1,144 @@
+"""Compiled kernels over properties: where the store's own properties are, the tags code, the inner batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reput.source.kernels.byte_kernels import WORD, find_byte, load_bytes, spans_equal
+from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.java_hash import java_hash
+from reput.source.kernels.record_kernels import PROPERTIES, PROPERTIES_SIZE, TOPIC, TOPIC_SIZE
+from reput.source.record import message_properties as props
+
+# The properties that the store reads, in the order of the columns that `locate_properties` fills.
+LOCATED = (
+    props.PROPERTY_TAGS,
+    props.PROPERTY_KEYS,
+    props.PROPERTY_UNIQ_KEY,
+    props.PROPERTY_DELAY,
+    props.PROPERTY_REAL_TOPIC,
+    props.PROPERTY_REAL_QUEUE_ID,
+    props.PROPERTY_INNER_MULTI_DISPATCH,
+    props.PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    props.PROPERTY_INNER_NUM,
+    props.PROPERTY_INNER_BASE,
+)
+TAGS, KEYS, UNIQ_KEY, DELAY, REAL_TOPIC, REAL_QUEUE_ID = range(6)
+MULTI_DISPATCH, MULTI_QUEUE_OFFSET, INNER_NUM, INNER_BASE = range(6, len(LOCATED))
+
+_NAMED = [f"{name}{props.NAME_VALUE_SEPARATOR}".encode() for name in LOCATED]
+_NAMES = np.frombuffer(b"".join(_NAMED), dtype=np.uint8)
+_NAME_SIZES = np.array([len(name) for name in _NAMED], dtype=np.int64)  # with the separator
+_NAME_STARTS = np.cumsum(_NAME_SIZES) - _NAME_SIZES
+_NAME_HEADS = np.array([int.from_bytes(name[:WORD], "little") for name in _NAMED], dtype=np.uint64)
+_HEAD_MASKS = np.array([(1 << 8 * min(WORD, len(name))) - 1 for name in _NAMED], dtype=np.uint64)
+_LOCATED_COUNT = len(LOCATED)
+# The names that begin with byte b: `_BY_LETTER[_LETTER_BEGINS[b] : _LETTER_BEGINS[b + 1]]`.
+_BY_LETTER = np.argsort(_NAMES[_NAME_STARTS], kind="stable")
+_LETTER_BEGINS = np.searchsorted(_NAMES[_NAME_STARTS][_BY_LETTER], np.arange(257))
+_ITEM_END = ord(props.PROPERTY_SEPARATOR)
+
+_SCHEDULE_TOPIC = np.frombuffer(props.SCHEDULE_TOPIC.encode(), dtype=np.uint8)
+
+_SHORT_MAX, _INT_MAX, _LONG_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
+_BATCH_NUM, _MSG_BASE_OFFSET = props.DEFAULT_BATCH_NUM, props.DEFAULT_MSG_BASE_OFFSET
+
+
+@inlined
+def _known_property(data: Any, at: int, size: int) -> int:
+    """Which of LOCATED the item `data[at:at + size]` is, or -1; one without a value is none."""
+    head = load_bytes(data, at, min(WORD, data.size - at))
+    for i in range(_LETTER_BEGINS[data[at]], _LETTER_BEGINS[data[at] + 1]):
+        index = _BY_LETTER[i]
+        name_size = _NAME_SIZES[index]
+        if name_size < size and head & _HEAD_MASKS[index] == _NAME_HEADS[index]:
+            rest = name_size - WORD
+            if rest <= 0 or spans_equal(data, at + WORD, _NAMES, _NAME_STARTS[index] + WORD, rest):
+                return index
+    return -1
+
+
+@inlined
+def locate_properties(data: Any, parts: Any, row: int, spans: Any) -> None:
+    """Fill `spans[row]` (int32[n, len(LOCATED), 2]: start in `data`, size; size 0 = absent).
+
+    The rules are ``message_properties.parse_properties``'s; the separators are ASCII, so bytes and text agree. A name
+    ends at the first separator: an item is one of LOCATED if it begins with the name and that separator.
+    """
+    for index in range(_LOCATED_COUNT):
+        spans[row, index, 0] = 0
+        spans[row, index, 1] = 0
+    at = parts[row, PROPERTIES]
+    end = at + parts[row, PROPERTIES_SIZE]
+    while at < end:
+        stop = find_byte(data, at, end, _ITEM_END)
+        index = _known_property(data, at, stop - at)
+        if index >= 0:
+            spans[row, index, 0] = at + _NAME_SIZES[index]
+            spans[row, index, 1] = stop - at - _NAME_SIZES[index]
+        at = stop + 1
+
+
+@kernel
+def _parse_ascii(data: Any, at: int, size: int, most: int) -> tuple[int, bool]:
+    """Java's parse of ASCII text as an integer up to `most`, and whether it is one.
+
+    (0, False) for digits beyond ASCII too, which Java reads: so rare that the reference decoder judges them.
+    """
+    end = at + size
+    negative = data[at] == 0x2D
+    start = at + 1 if negative or data[at] == 0x2B else at
+    # Below 0, as Java does: there is room for one more than above.
+    least = -most - 1 if negative else -most
+    value = np.int64(0)
+    for i in range(start, end):
+        digit = np.int64(data[i]) - 0x30
+        if digit < 0 or digit > 9 or value < (least + digit + 9) // 10:
+            return 0, False
+        value = value * 10 - digit
+    return value if negative else -value, start < end
+
+
+@inlined
+def tags_code(data: Any, parts: Any, row: int, spans: Any, store_timestamp: int, delays_ms: Any) -> tuple[int, bool]:
+    """The tags code of one record by the rule of ``message_properties.tags_code``.
+
+    The second is False where DELAY counts and is no number, or none that is judged here: ask the reference decoder.
+    """
+    code = java_hash(data, spans[row, TAGS, 0], spans[row, TAGS, 1], 0)
+    if spans[row, DELAY, 1] == 0:
+        return code, True
+    return _delayed_code(data, parts, row, spans, store_timestamp, delays_ms, code)
+
+
+@kernel
+def _delayed_code(
+    data: Any, parts: Any, row: int, spans: Any, store_timestamp: int, delays_ms: Any, code: int
+) -> tuple[int, bool]:
+    if parts[row, TOPIC_SIZE] != _SCHEDULE_TOPIC.size:
+        return code, True
+    if not spans_equal(data, parts[row, TOPIC], _SCHEDULE_TOPIC, 0, _SCHEDULE_TOPIC.size):
+        return code, True
+    level, is_number = _parse_ascii(data, spans[row, DELAY, 0], spans[row, DELAY, 1], _INT_MAX)
+    level = min(level, delays_ms.size)
+    return store_timestamp + delays_ms[level - 1] if level > 0 else code, is_number
+
+
+@inlined
+def inner_batch(data: Any, row: int, spans: Any) -> tuple[int, int, bool]:
+    """Number of messages and base offset of one record by the rule of ``message_properties.inner_batch``.
+
+    The third is False where one of the two is no number, or none that is judged here: ask the reference decoder.
+    """
+    if spans[row, INNER_NUM, 1] == 0 or spans[row, INNER_BASE, 1] == 0:
+        return _BATCH_NUM, _MSG_BASE_OFFSET, True
+    return _named_batch(data, row, spans)
+
+
+@kernel
+def _named_batch(data: Any, row: int, spans: Any) -> tuple[int, int, bool]:
+    num, is_num = _parse_ascii(data, spans[row, INNER_NUM, 0], spans[row, INNER_NUM, 1], _SHORT_MAX)
+    base, is_base = _parse_ascii(data, spans[row, INNER_BASE, 0], spans[row, INNER_BASE, 1], _LONG_MAX)
+    return num, base, is_num and is_base

@@ -1,0 +1,166 @@
+"""The last record that a reader has of the log, and whether the log still has it.
+
+After an unclean stop a broker sets its write position back and writes other records over those that a reader already
+had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: a record may still stand whole at its place, behind the
+log's new end. So it counts only when its own bytes are as they were and the records before it lead to it. The first is
+one small read, and enough as soon as the broker has written as far; the second reads the segment as far as the record,
+and is asked for now and then.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from reput.source.errors import DataLossError
+from reput.source.kernels import record_kernels as rk
+from reput.source.log.offset_range import Boundaries, store_timestamp_at
+from reput.source.record.record_fingerprint import FINGERPRINTED_BYTES, RecordFingerprint, fingerprint_of
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
+from reput.source.segments.range_reader import scan_windows
+
+# Following a segment's records takes a while, so that an idle log is followed so seldom that it is a small part of
+# the time: more often when the file has changed meanwhile, which its time of change need not tell.
+_IDLE_S = 1.0
+_CHANGED_S, _CHANGED_FACTOR = 2.0, 20
+_UNCHANGED_S, _UNCHANGED_FACTOR = 10.0, 200
+
+
+def last_record_before(queue: MappedFileQueue, end: int, known: Boundaries) -> RecordFingerprint | None:
+    """The last record of the segment that holds the byte before `end`, a place where a record may begin.
+
+    None when that segment is not there, or has no record before `end`.
+    """
+    file = queue.find(end - 1)
+    if file is None:
+        return None
+    place = end
+    while place > file.file_from_offset:
+        begin = known.before(file.file_from_offset, place - 1)
+        last = -1
+        for scan in scan_windows(file, begin, end, check_crc=False):
+            if len(scan):
+                last = scan.place_of(-1)
+        if last >= 0:
+            return record_at(file, last + file.frame)
+        place = begin
+    return None
+
+
+def record_at(file: MappedFile, offset: int) -> RecordFingerprint | None:
+    """The record whose first bytes stand at `offset` of the log, a place in `file`; None when none of it does.
+
+    Raises
+    ------
+    DataLossError
+        The segment has gone.
+    """
+    head = read_head(file, FINGERPRINTED_BYTES, offset - file.file_from_offset)
+    return fingerprint_of(head, offset)
+
+
+def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFingerprint | None:
+    """The record that the log has at the place of `known`; `known` itself where its segment expired or is missing.
+
+    A segment is missing when there are some behind it: a broker that cuts its log leaves none there.
+    """
+    file = queue.find(known.offset)
+    if file is None:
+        return known if known.offset < queue.end_of_files else None
+    try:
+        return record_at(file, known.offset)
+    except DataLossError:
+        return known  # the next listing tells whether it expired
+
+
+def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int]) -> bool:
+    """Whether records follow each other to `known` from its segment's begin, or from one of the places `begins`.
+
+    Damage is passed over where the segment's ``on_damage`` says so, unless the record behind it was stored before the
+    last one in front of it: there the log was cut, and old records stand behind its new end.
+    """
+    file = queue.find(known.offset)
+    if file is None:
+        return known.offset < queue.end_of_files
+    place = known.offset - file.frame
+    allowed = {file.file_from_offset, *(begin for begin in begins if file.file_from_offset < begin <= place)}
+    return any(_leads(file, begin, place) for begin in sorted(allowed))
+
+
+def _leads(file: MappedFile, begin: int, place: int) -> bool:
+    stop, before, is_behind_damage = begin, None, False
+    for scan in scan_windows(file, begin, place, check_crc=False):
+        stop = scan.stop
+        if len(scan):
+            first, last = (store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) for row in (0, -1))
+            if is_behind_damage and before is not None and first < before:
+                return False
+            before, is_behind_damage = last, False
+        else:
+            is_behind_damage = is_behind_damage or scan.stop > scan.start
+    if stop != place or not is_behind_damage or before is None:
+        return stop == place
+    record = record_at(file, place + file.frame)
+    return record is not None and record.store_timestamp >= before
+
+
+@dataclass
+class _Watched:
+    """The record that is watched, when it was first seen, and what its segment looked like when it was followed."""
+
+    record: RecordFingerprint
+    stamp: tuple[int, int] | None
+    is_followed: bool
+    look_at: float
+    look_anyhow_at: float
+
+
+class LastRecordWatch:
+    """Tells, cheaply and as often as it is asked, whether the last record is still the log's."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._clock = clock
+        self._watched: _Watched | None = None
+        self._took = 0.0
+
+    def is_there(
+        self, queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int], *, is_idle: bool
+    ) -> bool:
+        """Whether the log has `known`; the records that lead to it are followed at first, and while `is_idle`.
+
+        `begins` are places where reading began: behind a damaged record nothing else leads to `known`.
+        """
+        if find_record(queue, known) != known:
+            return False
+        now, stamp = self._clock(), _stamp(queue.find(known.offset))
+        watched = self._watched
+        if watched is None:  # another process may have read as far, and any time ago
+            self._watched = watched = _Watched(known, None, False, now, now)
+        elif watched.record != known:
+            # The log has gone on behind the record before: it was not cut until now.
+            anyhow_at = now + max(_UNCHANGED_S, _UNCHANGED_FACTOR * self._took)
+            self._watched = watched = _Watched(known, stamp, True, now + _IDLE_S, anyhow_at)
+        if watched.is_followed and (not is_idle or now < watched.look_at):
+            return True
+        if watched.is_followed and stamp == watched.stamp and now < watched.look_anyhow_at:
+            return True
+        found = is_led_to(queue, known, begins)
+        ended = self._clock()
+        self._took = ended - now
+        watched.stamp, watched.is_followed = stamp, True
+        watched.look_at = ended + max(_CHANGED_S, _CHANGED_FACTOR * self._took)
+        watched.look_anyhow_at = ended + max(_UNCHANGED_S, _UNCHANGED_FACTOR * self._took)
+        return found
+
+
+def _stamp(file: MappedFile | None) -> tuple[int, int] | None:
+    if file is None:
+        return None
+    try:
+        status = os.stat(file.path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns

@@ -1,0 +1,293 @@
+"""One commitlog as the data source and the pipeline see it: where to begin, where it ends, which log it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from reput.source.errors import CommitLogRewoundError, DataLossError, TransientError
+from reput.source.log import offset_range
+from reput.source.log.last_record import LastRecordWatch, find_record, is_led_to, last_record_before
+from reput.source.log.offset_range import Boundaries, OffsetRange
+from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
+from reput.source.options import EARLIEST, LATEST, SourceOptions
+from reput.source.record.message_decoder import Verdict
+from reput.source.record.record_fingerprint import RecordFingerprint
+from reput.source.segments.mapped_file_queue import MappedFileQueue, open_segment, read_head
+from reput.source.segments.range_reader import DecodeOptions
+from reput.source.segments.segment_listing import SegmentListing
+
+_log = logging.getLogger(__name__)
+
+# What a writer leaves for a moment at the end of a log; anything else there is worth a word.
+_QUIET_VERDICTS = (Verdict.EMPTY, Verdict.BLANK, Verdict.UNDERFLOW, Verdict.MESSAGE)
+
+# An empty place stays the end of the log while its first bytes are zeros. Once in a while everything is looked at.
+_HEAD_BYTES = 8
+_FULL_LOOK_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.01
+_WAY_OUT = (
+    "'reput recover' with the same --store and --output cuts queues and index back to the last record that still "
+    "agrees; a stream of your own needs a new checkpoint"
+)
+
+
+class LogReader:
+    """Reads one commitlog by its options, as it is at each question. For one thread."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = self._options = options
+        self._listing = SegmentListing(
+            options.path,
+            options.mapped_file_size,
+            dledger=options.enable_dledger_commit_log,
+            on_damage=options.on_damage,
+        )
+        self._boundaries = Boundaries()
+        self._finder = ReputEndFinder(
+            check_crc=options.check_crc != "none",
+            tail_guard_ms=options.tail_guard_ms,
+            on_boundary=self._boundaries.note,
+            over_holes=not options.fail_on_data_loss,
+        )
+        self._watch = LastRecordWatch()
+        # The end found last, if nothing stood there; the segments of then, and when everything was looked at.
+        self._empty_end: tuple[int, MappedFileQueue, float] | None = None
+        self._found: tuple[ReputEnd, float] | None = None
+        self.last_end: int | None = None
+        #: What stands at the last end found, when that is nothing a growing log has there.
+        self.bad_end: Verdict | None = None
+        self._warned_at = -1
+
+    @property
+    def decode_options(self) -> DecodeOptions:
+        """How tasks decode this log's records."""
+        return DecodeOptions(self._options.check_crc == "all", self._options.delays_ms, self._options.on_damage)
+
+    def queue(self) -> MappedFileQueue:
+        """The segments as they are now; see ``SegmentListing.load`` for errors."""
+        return self._listing.load()
+
+    def initial_offset(self) -> int:
+        """Where the options say to begin, inside what the log still has.
+
+        Raises
+        ------
+        OptionError
+            The number given is not where a record begins.
+        DataLossError
+            The number given has expired, and `failOnDataLoss` is on.
+        """
+        queue = self.queue()
+        if self._options.starting_timestamp is not None:
+            return offset_range.find_timestamp(
+                queue, self.settled_end(queue.min_offset), self._options.starting_timestamp
+            )
+        wanted = self._options.starting_offset
+        if wanted == EARLIEST:
+            return queue.min_offset
+        if wanted == LATEST:
+            return self.settled_end(queue.min_offset)
+        assert isinstance(wanted, int)
+        if wanted < queue.min_offset:
+            msg = f"startingOffset={wanted}, and the log begins at {queue.min_offset}: older records have expired"
+            if self._options.fail_on_data_loss:
+                raise DataLossError(msg + "; set failOnDataLoss=false to begin at the log's beginning")
+            _log.warning("%s; beginning at the log's beginning", msg)
+            return queue.min_offset
+        offset_range.check_begins_record(queue, wanted)
+        return wanted
+
+    def end(self, start: int) -> int:
+        """The end of whole records, looking on from `start`, where a record begins.
+
+        With `failOnDataLoss=false` it is at most where segments are missing, if there are some behind them.
+        """
+        queue = self.queue()
+        begin = max(start, queue.min_offset)
+        if self._is_still_empty(queue, begin):
+            return begin
+        now = time.monotonic()
+        self._check_no_hole(queue, start)
+        found = self._finder.find(queue, begin)
+        is_empty = (found.offset, found.verdict, found.held_back) == (begin, Verdict.EMPTY, 0)
+        self._empty_end = (begin, queue, now) if is_empty else None
+        if self._found is None or self._found[0] != found:
+            self._found = found, now
+        return self._noted(found)
+
+    def wait_at(self, end: int, seconds: float) -> None:
+        """Wait until something stands at `end`, where the log was found to end, or at most so many seconds.
+
+        Where something stands there that is no record, and has for a while, all of the time is waited.
+        """
+        now = time.monotonic()
+        deadline = now + seconds
+        if self._empty_end is None and self._found is not None and now - self._found[1] >= _FULL_LOOK_EVERY_S:
+            time.sleep(seconds)
+        while time.monotonic() < deadline and self._is_still_empty(self.queue(), end):
+            time.sleep(_LOOK_EVERY_S)
+
+    def _is_still_empty(self, queue: MappedFileQueue, end: int) -> bool:
+        """Whether `end` was the log's end, nothing stood there, and still nothing does."""
+        if self._empty_end is None or self._empty_end[0] != end or self._empty_end[1] is not queue:
+            return False
+        if time.monotonic() - self._empty_end[2] >= _FULL_LOOK_EVERY_S:
+            return False
+        file = queue.find(end)
+        return file is None or not any(read_head(file, _HEAD_BYTES, end - file.file_from_offset))
+
+    def settled_end(self, start: int) -> int:
+        """The end as it stands now, with the last record waited for.
+
+        With `failOnDataLoss=false` it is behind all segments that are missing.
+        """
+        queue = self.queue()
+        self._check_no_hole(queue, start)
+        begin = start if self._options.fail_on_data_loss else max(start, queue.last_row_begin)
+        return self._noted(self._finder.settle(self.queue, begin))
+
+    def align_down(self, start: int, offset: int) -> int:
+        """The last place up to `offset` where a record begins, walking from `start` or a segment's beginning."""
+        file = self.queue().find(offset)
+        if file is None:
+            return offset
+        return offset_range.align_down(file, max(start, file.file_from_offset), offset, self._boundaries)
+
+    def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
+        """See ``offset_range.limit``."""
+        return offset_range.limit(self.queue(), start, end, bytes_max, messages_max, self._boundaries)
+
+    def split(self, start: int, end: int) -> Iterator[OffsetRange]:
+        """See ``offset_range.split``."""
+        return offset_range.split(
+            self.queue(),
+            start,
+            end,
+            self._options.max_bytes_per_partition,
+            self._boundaries,
+            over_holes=not self._options.fail_on_data_loss,
+        )
+
+    def look_at(self, offset: int, size: int) -> tuple[str, int, bytes]:
+        """The segment that holds `offset`: its path, the byte of it, and at most `size` bytes from there on.
+
+        Raises
+        ------
+        DataLossError
+            The log has no such segment any more.
+        """
+        file = self.queue().find(offset)
+        if file is None:
+            msg = f"the log has no file with offset {offset} any more"
+            raise DataLossError(msg)
+        position = offset - file.file_from_offset
+        with open_segment(file) as descriptor:
+            return file.path, position, os.pread(descriptor, size, position)
+
+    def next_available(self, offset: int) -> int:
+        """`offset`, or where the log goes on behind it when the segment that held it is not there any more."""
+        return self.queue().next_available(offset)
+
+    def look_anew(self) -> None:
+        """Trust nothing that was listed before."""
+        self._listing.forget()
+
+    def last_record_before(self, end: int) -> RecordFingerprint | None:
+        """The last record before `end`, a place where a record may begin; None when its segment has none."""
+        return last_record_before(self.queue(), end, self._boundaries)
+
+    def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:
+        """The record that the log has at the place of `known`, by its first bytes; `known` where it has expired.
+
+        Raises
+        ------
+        TransientError
+            The log has no segment at all.
+        """
+        queue = self.queue()
+        self._check_not_empty(queue, known)
+        return find_record(queue, known)
+
+    def is_led_to(self, known: RecordFingerprint, *begins: int) -> bool:
+        """Whether the records before `known` lead to it: from its segment's begin, or one of these places."""
+        return is_led_to(self.queue(), known, begins)
+
+    def check_last_record(self, known: RecordFingerprint, begin: int, *, is_idle: bool) -> None:
+        """Raise CommitLogRewoundError when the log has lost `known`, the last record that was read.
+
+        `begin` is where reading began; `is_idle` says that there is time to follow the records that lead to `known`.
+
+        Raises
+        ------
+        TransientError
+            The log has no segment at all.
+        """
+        queue = self.queue()
+        self._check_not_empty(queue, known)
+        if not self._watch.is_there(queue, known, [begin], is_idle=is_idle):
+            found = find_record(queue, known)
+            raise CommitLogRewoundError(rewound(known, found if found != known else None))
+
+    def _check_not_empty(self, queue: MappedFileQueue, known: RecordFingerprint) -> None:
+        if not queue.files:
+            where = ", ".join(map(str, self._options.path))
+            msg = (
+                f"{where} holds no segment, and the log was read as far as offset {known.offset + known.size}: is its "
+                "volume mounted? start the same command again when the log is back"
+            )
+            raise TransientError(msg)
+
+    def identity(self, offset: int) -> dict[str, int]:
+        """What tells this log from another in an offset: the first record of the segment that ends before `offset`.
+
+        -1 where the log has no byte before `offset`.
+        """
+        file = self.queue().find(offset - 1) if offset > 0 else None
+        first = offset_range.first_store_timestamp(file) if file is not None else None
+        if file is None or first is None:
+            return {"fileFromOffset": -1, "firstStoreTimestamp": -1}
+        return {"fileFromOffset": file.file_from_offset, "firstStoreTimestamp": first}
+
+    def check_identity(self, offset: int, known: dict[str, Any]) -> None:
+        """Raise CommitLogRewoundError when `known`, an earlier `identity` of `offset`, is of another log."""
+        now = self.identity(offset)
+        if -1 in (now["fileFromOffset"], known["fileFromOffset"]):
+            return
+        if any(now[name] != known[name] for name in now):
+            msg = (
+                f"the checkpoint is of another log: the segment before offset {offset} began at "
+                f"{known['fileFromOffset']} with a record stored at {known['firstStoreTimestamp']}, and now it is "
+                f"{now}; give the store that the checkpoint was made for, or a new checkpoint and output"
+            )
+            raise CommitLogRewoundError(msg)
+
+    def _check_no_hole(self, queue: MappedFileQueue, start: int) -> None:
+        if self._options.fail_on_data_loss:
+            queue.check_no_hole(start)
+
+    def _noted(self, end: ReputEnd) -> int:
+        self.bad_end = end.verdict if end.verdict not in _QUIET_VERDICTS else None
+        if self.bad_end is not None and end.offset != self._warned_at:
+            self._warned_at = end.offset
+            _log.warning(
+                "waiting at offset %d: what stands there is no record yet (%s); if the log goes on behind it, that "
+                "record is damaged, and onDamage=quarantine goes on",
+                end.offset + end.held_back,
+                end.verdict.name,
+            )
+        self.last_end = end.offset
+        return end.offset
+
+
+def rewound(known: RecordFingerprint, found: RecordFingerprint | None, way_out: str | None = None) -> str:
+    """What is said of a record that was read, and is not the log's any more."""
+    now = "no such record" if found is None else f"one of {found.size} bytes, stored at {found.store_timestamp}"
+    return (
+        f"a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, was read, and "
+        f"the log now has {now}: the broker cut the log and wrote on, or this is another store; "
+        f"{way_out or _WAY_OUT}"
+    )

@@ -1,0 +1,220 @@
+"""Places in the log where records begin: splitting `[start, end)` into ranges, limiting it, finding a time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from reput.source.arrays import Bytes
+from reput.source.errors import DataLossError, OptionError
+from reput.source.kernels import record_kernels as rk
+from reput.source.kernels.byte_kernels import load_i32, load_i64
+from reput.source.record.message_decoder import Verdict
+from reput.source.record.message_format import HOST_V6_EXTRA, STORE_TIMESTAMP_AT, SYS_FLAG_AT
+from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
+from reput.source.segments.range_reader import scan_windows
+from reput.source.segments.segment_head import HEAD_SIZE
+from reput.source.segments.segment_head import first_store_timestamp as head_store_timestamp
+
+_BOUNDARIES_MAX = 1 << 20
+
+# One row a range: `[start, end)` of the log inside the segment `file`, whose first byte, size and frame (bytes) follow.
+RANGE_SCHEMA = pa.schema(
+    [
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("file_from_offset", pa.int64(), nullable=False),
+        pa.field("file_size", pa.int64(), nullable=False),
+        pa.field("frame", pa.int32(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """`[start, end)` of the log, inside one segment; both are places where a record or the blank begins."""
+
+    start: int
+    end: int
+    file: MappedFile
+
+
+def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[OffsetRange]:
+    """The ranges that rows of `RANGE_SCHEMA` say."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            file = MappedFile(row["file_from_offset"], row["file_size"], row["file"], row["frame"])
+            yield OffsetRange(row["start"], row["end"], file)
+
+
+class Boundaries:
+    """Places where records begin, met while walking: what saves walking the same bytes again, and no more than that."""
+
+    def __init__(self) -> None:
+        self._places: list[int] = []
+
+    def note(self, place: int) -> None:
+        """A record begins at `place`, or the records of its file end there."""
+        at = bisect_left(self._places, place)
+        if at == len(self._places) or self._places[at] != place:
+            if len(self._places) >= _BOUNDARIES_MAX:
+                self._places.clear()
+                at = 0
+            self._places.insert(at, place)
+
+    def before(self, start: int, offset: int) -> int:
+        """The last known place in `[start, offset]`; `start` itself is one."""
+        at = bisect_right(self._places, offset)
+        return max(start, self._places[at - 1]) if at else start
+
+
+def split(
+    queue: MappedFileQueue,
+    start: int,
+    end: int,
+    bytes_max: int,
+    known: Boundaries | None = None,
+    *,
+    over_holes: bool = False,
+) -> Iterator[OffsetRange]:
+    """Cut `[start, end)` at segments, and again so that a range has about `bytes_max` bytes, never inside a record.
+
+    Raises
+    ------
+    DataLossError
+        A segment of the range has gone; with `over_holes` the ranges go on behind it.
+    """
+    while start < end:
+        file = queue.find(start)
+        if file is None and over_holes and (further := queue.next_available(start)) > start:
+            start = further
+            continue
+        if file is None:
+            msg = f"the log has no file with offset {start} any more, [{start}, {end}) was still to be read"
+            raise DataLossError(msg)
+        stop = min(end, file.end)
+        while stop - start > bytes_max + bytes_max // 2:
+            cut = align_down(file, start, start + bytes_max, known)
+            if cut == start:  # one record is larger than a range
+                cut = _after_first(file, start)
+            if cut >= stop:
+                break
+            yield OffsetRange(start, cut, file)
+            start = cut
+        yield OffsetRange(start, stop, file)
+        start = stop
+
+
+def align_down(file: MappedFile, start: int, offset: int, known: Boundaries | None = None) -> int:
+    """The last place up to `offset` where a record begins or the file's records end, walking from `start`.
+
+    `known` shortens the walk, and learns from it.
+    """
+    known = known or Boundaries()
+    place = known.before(start, offset)
+    for scan in scan_windows(file, place, min(offset, file.end), check_crc=False):
+        place = scan.stop
+        known.note(place)
+    return place
+
+
+def _after_first(file: MappedFile, start: int) -> int:
+    """The place behind the record or the damaged range at `start`, or behind the file's blank."""
+    for scan in scan_windows(file, start, file.end, check_crc=False, window_bytes=rk.PARTS):
+        if scan.stop > start:
+            return scan.stop
+    return file.end
+
+
+def limit(
+    queue: MappedFileQueue,
+    start: int,
+    end: int,
+    bytes_max: int | None,
+    messages_max: int | None,
+    known: Boundaries | None = None,
+) -> int:
+    """The place up to `end` where at most so many bytes or messages from `start` end; always past one record."""
+    if bytes_max is not None and start + bytes_max < end:
+        end = min(end, _limit_bytes(queue, start, start + bytes_max, known))
+    if messages_max is not None:
+        end = _limit_messages(queue, start, end, messages_max)
+    return end
+
+
+def _limit_bytes(queue: MappedFileQueue, start: int, offset: int, known: Boundaries | None) -> int:
+    file = queue.find(offset)
+    first = queue.find(start)
+    if file is None or first is None:
+        return offset if first is not None else start
+    place = align_down(file, max(start, file.file_from_offset), offset, known)
+    return place if place > start else _after_first(first, start)
+
+
+def _limit_messages(queue: MappedFileQueue, start: int, end: int, messages_max: int) -> int:
+    place, left = start, messages_max
+    while place < end and (file := queue.find(place)) is not None:
+        stop = min(end, file.end)
+        for scan in scan_windows(file, place, stop, check_crc=False):
+            if len(scan) >= left:
+                after = int(scan.parts[left - 1, rk.AT] + scan.parts[left - 1, rk.SIZE])
+                return scan.start + after
+            left -= len(scan)
+        place = stop
+    return end
+
+
+def check_begins_record(queue: MappedFileQueue, offset: int) -> None:
+    """Raise OptionError unless a record begins at `offset`, or nothing was written there yet."""
+    file = queue.find(offset)
+    if file is None or offset == file.file_from_offset:
+        return
+    bad = None
+    for scan in scan_windows(file, offset, file.end, check_crc=False, window_bytes=rk.PARTS):
+        bad = scan.verdict if not len(scan) else None
+        break
+    if bad is None or bad is Verdict.BLANK:
+        return
+    before = align_down(file, file.file_from_offset, offset)
+    if before != offset:
+        msg = (
+            f"startingOffset={offset} is not where a record begins ({bad.name}); the nearest before it is {before}"
+            f" in {file.path}"
+        )
+        raise OptionError(msg)
+
+
+def first_store_timestamp(file: MappedFile) -> int | None:
+    """Store time in milliseconds of a segment's first record, None when it has none."""
+    return head_store_timestamp(read_head(file, HEAD_SIZE), file.frame)
+
+
+def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
+    """The place of the first record before `end` stored at or after `timestamp_ms`; `end` when there is none.
+
+    Store times are taken as rising from segment to segment; within one, the first that reaches the time counts.
+    """
+    candidates = [
+        file
+        for file in queue.files
+        if file.file_from_offset < end and (first := first_store_timestamp(file)) is not None and first < timestamp_ms
+    ]
+    place = candidates[-1].file_from_offset if candidates else queue.min_offset
+    while place < end and (file := queue.find(place)) is not None:
+        for scan in scan_windows(file, place, min(end, file.end), check_crc=False):
+            for row in range(len(scan)):
+                if store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) >= timestamp_ms:
+                    return scan.place_of(row)
+        place = file.end
+    return end
+
+
+def store_timestamp_at(data: Bytes, at: int) -> int:
+    """Store time in milliseconds of the record that begins at `data[at]`."""
+    shift = HOST_V6_EXTRA if load_i32(data, at + SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
+    return int(load_i64(data, at + STORE_TIMESTAMP_AT + shift))

@@ -1,0 +1,118 @@
+"""Ranges of the log cut without walking it: a cut is any byte, and the tasks on both sides find the record there.
+
+A record seems to begin where magic, own physical offset and lengths agree. A body may hold bytes that pass all of it,
+so a range counts only when the one before it was read from a proven place to exactly where this one begins: by chain,
+from a segment's beginning on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from reput.source.errors import DataLossError
+from reput.source.kernels import record_kernels as rk
+from reput.source.kernels.own_place import LOOKED_AT, NOT_FOUND, find_own_place
+from reput.source.log.offset_range import OffsetRange
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_segment, read_fully
+from reput.source.segments.range_reader import scan_windows
+
+_WINDOW_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class RangeCut:
+    """`[start, end)` of one segment, in which `start` and `end` may stand for the first record there or behind.
+
+    Attributes
+    ----------
+    stop
+        A proven place at or behind `end`, in the same segment: no record crosses it.
+    is_start_proven, is_end_proven
+        Whether a record (or the blank) is known to begin at `start`, and at `end`.
+    """
+
+    file: MappedFile
+    start: int
+    end: int
+    stop: int
+    is_start_proven: bool
+    is_end_proven: bool
+
+    def settle(self) -> OffsetRange:
+        """The range with its ends where records seem to begin; both tasks at a cut find the same place."""
+        start = self.start if self.is_start_proven else next_record(self.file, self.start, self.stop)
+        end = self.end if self.is_end_proven else next_record(self.file, self.end, self.stop)
+        return OffsetRange(start, end, self.file)
+
+
+def cut_ranges(queue: MappedFileQueue, start: int, end: int, bytes_a_range: int, bytes_max: int) -> list[RangeCut]:
+    """Ranges from `start` on, both it and `end` being proven places, until `bytes_max` bytes are in them.
+
+    Cuts are at multiples of `bytes_a_range` from a segment's beginning, so that they do not depend on `start`. The
+    last range's end is proven only when the ranges reach `end` or the end of a segment.
+
+    Raises
+    ------
+    DataLossError
+        A segment of the range has gone.
+    """
+    cuts: list[RangeCut] = []
+    for cut in _cuts(queue, start, end, bytes_a_range):
+        cuts.append(cut)
+        if cut.end - start >= bytes_max:
+            break
+    return cuts
+
+
+def _cuts(queue: MappedFileQueue, start: int, end: int, bytes_a_range: int) -> Iterator[RangeCut]:
+    while start < end:
+        file = queue.find(start)
+        if file is None:
+            msg = f"the log has no file with offset {start} any more, [{start}, {end}) was still to be read"
+            raise DataLossError(msg)
+        stop = min(end, file.end)
+        place, is_proven = start, True
+        first = (start - file.file_from_offset) // bytes_a_range + 1
+        for number in range(first, -(-(stop - file.file_from_offset) // bytes_a_range)):
+            cut = file.file_from_offset + number * bytes_a_range
+            yield RangeCut(file, place, cut, stop, is_proven, is_end_proven=False)
+            place, is_proven = cut, False
+        yield RangeCut(file, place, stop, stop, is_proven, is_end_proven=True)
+        start = stop
+
+
+def next_record(file: MappedFile, place: int, stop: int) -> int:
+    """The first place from `place` on, before `stop`, where a whole record seems to begin; `stop` without one.
+
+    Under DLedger it is the place of the record's entry.
+
+    Raises
+    ------
+    DataLossError
+        The segment has gone, or is shorter than it was.
+    """
+    for head in _heads(file, place, stop):
+        for scan in scan_windows(file, head, stop, check_crc=False, window_bytes=rk.PARTS):
+            if len(scan):
+                return head
+            break
+    return stop
+
+
+def _heads(file: MappedFile, place: int, stop: int) -> Iterator[int]:
+    """Places where a magic code stands and says its own place."""
+    head = file.frame + LOOKED_AT
+    with open_segment(file, f"[{place}, {stop}) was still to be read") as descriptor:
+        while place + head <= stop:
+            data = np.empty(min(_WINDOW_BYTES, stop - place), np.uint8)
+            if read_fully(descriptor, data, len(data), place - file.file_from_offset) < len(data):
+                msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while it was read"
+                raise DataLossError(msg)
+            at = 0
+            while (at := int(find_own_place(data, at, len(data), place, file.frame))) != NOT_FOUND:
+                yield place + at
+                at += 1
+            place += len(data) - head + 1

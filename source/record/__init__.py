@@ -1,0 +1,1 @@
+"""The specification: RocketMQ's record format in plain Python."""

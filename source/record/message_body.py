@@ -1,0 +1,55 @@
+"""A record's body as its producer wrote it: the store keeps it compressed (``CompressorFactory``, ``Compressor``)."""
+
+from __future__ import annotations
+
+import zlib
+
+import pyarrow as pa
+
+from reput.source.errors import CorruptRecordError
+from reput.source.record.message_sys_flag import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, compression_type
+
+# Far above the 4 MiB that a producer's maxMessageSize allows before it compresses.
+BODY_BYTES_MAX = 64 * 1024 * 1024
+
+
+def decompress_body(body: bytes, sys_flag: int, *, size_max: int = BODY_BYTES_MAX) -> bytes:
+    """The body before it was compressed; `body` itself where it is empty or `sys_flag` has no compressed bit.
+
+    Memory stays below about twice `size_max` bytes, whatever the body claims.
+
+    Raises
+    ------
+    CorruptRecordError
+        The body is not what its sysFlag says, ends too early, or holds more than `size_max` bytes.
+    """
+    if not sys_flag & COMPRESSED_FLAG or not body:
+        return body
+    kind = compression_type(sys_flag)
+    if kind is None:
+        msg = f"a body has compression type {(sys_flag & COMPRESSION_TYPE_MASK) >> 8}, and 0 to 3 are known"
+        raise CorruptRecordError(msg)
+    try:
+        plain = _inflate(body, size_max) if kind == "zlib" else _decompress(body, kind, size_max)
+    except (OSError, EOFError, zlib.error) as error:
+        msg = f"a body of {len(body)} bytes cannot be decompressed as {kind}, as sysFlag {sys_flag:#x} says: {error}"
+        raise CorruptRecordError(msg) from error
+    if len(plain) > size_max:
+        msg = f"a body of {len(body)} bytes, compressed as {kind}, holds more than the {size_max} bytes allowed"
+        raise CorruptRecordError(msg)
+    return plain
+
+
+def _inflate(body: bytes, size_max: int) -> bytes:
+    stream = zlib.decompressobj()
+    plain = stream.decompress(body, size_max + 1)
+    if len(plain) <= size_max and not stream.eof:
+        raise EOFError("the stream ends before its end mark")
+    return plain
+
+
+def _decompress(body: bytes, kind: str, size_max: int) -> bytes:
+    """LZ4 frames or Zstandard frames: at most one byte more than `size_max`."""
+    with pa.CompressedInputStream(pa.BufferReader(body), kind) as stream:
+        plain: bytes = stream.read(size_max + 1)
+    return plain

@@ -1,0 +1,228 @@
+"""The reference decoder: one record in plain Python, the specification in code.
+
+It is slow and stays for ever; the compiled decoder (``batch_decoder``) must give the same verdict and the same fields
+for every input, and every decoder test runs over both.
+
+Records of both versions are read wherever they stand: a 4.9.3 broker writes V1 only and would stop at a V2 record, but
+a log that holds one was not written by 4.9.3.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+
+from reput.source.record import message_format as fmt
+from reput.source.record.java_string import decode_utf8
+from reput.source.record.message_properties import (
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    inner_batch,
+    parse_properties,
+    tags_code,
+)
+from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+
+
+class Verdict(IntEnum):
+    """What stands at a place of the log. Stricter than the broker, which never checks a record's own place."""
+
+    MESSAGE = 0
+    BLANK = 1  # the file's records end here, the log goes on in the next file
+    EMPTY = 2  # zeros: nothing was written here yet
+    UNDERFLOW = 3  # the record goes on beyond the bytes given; read more
+    BAD_MAGIC = 4
+    BAD_SIZE = 5  # the total size is below the smallest record or beyond the end of the file
+    BAD_PHYSICAL_OFFSET = 6  # stale bytes: a record that was written for another place
+    BAD_LENGTH = 7  # the parts' lengths do not add up to the total size
+    BAD_TOPIC = 8  # the topic is empty
+    BAD_CRC = 9  # the body's checksum differs
+    BAD_DELAY = 10  # DELAY on the schedule topic is not a number
+    BAD_PROPERTY_CRC = 11  # the checksum that the broker appended as a property differs
+    BAD_INNER_BATCH = 12  # INNER_NUM or INNER_BASE, where both are there, is not a number
+    BAD_BLANK = 13  # a blank of another size than the rest of its file, and records behind it; no decoder's verdict
+
+
+@dataclass(frozen=True)
+class Message:
+    """Every field of one record. Timestamps in milliseconds, hosts as (packed address, port).
+
+    `batch_num` and `msg_base_offset` are those of an inner batch, 1 and -1 for any other record.
+    """
+
+    physical_offset: int
+    msg_size: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: tuple[bytes, int]
+    store_timestamp: int
+    store_host: tuple[bytes, int]
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    properties: dict[str, str]
+    tags_code: int
+    batch_num: int
+    msg_base_offset: int
+
+    @property
+    def tags(self) -> str | None:
+        """The TAGS property as stored, several tags and all."""
+        return self.properties.get(PROPERTY_TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        """The KEYS property as stored, blanks and all."""
+        return self.properties.get(PROPERTY_KEYS)
+
+    @property
+    def uniq_key(self) -> str | None:
+        """The unique key that the client gave."""
+        return self.properties.get(PROPERTY_UNIQ_KEY)
+
+
+_HEAD = struct.Struct(">iiiiiqqiq")
+_MIDDLE = struct.Struct(">iqi")
+_TOPIC_LENGTHS = {fmt.MESSAGE_MAGIC_CODE: struct.Struct(">b"), fmt.MESSAGE_MAGIC_CODE_V2: struct.Struct(">h")}
+assert [length.size for length in _TOPIC_LENGTHS.values()] == [fmt.TOPIC_LENGTH_SIZE, fmt.TOPIC_LENGTH_V2_SIZE]
+assert _HEAD.size == fmt.BORN_HOST_AT
+
+
+def _host(data: memoryview, at: int, size: int) -> tuple[bytes, int]:
+    (port,) = struct.unpack_from(">i", data, at + size - 4)
+    return bytes(data[at : at + size - 4]), port
+
+
+def decode_message(
+    data: memoryview,
+    at: int,
+    physical_offset: int,
+    file_end: int,
+    *,
+    check_crc: bool,
+    delays_ms: tuple[int, ...],
+) -> tuple[Verdict, Message | None]:
+    """Judge and decode the record at `data[at:]`.
+
+    Parameters
+    ----------
+    data
+        Bytes of one segment file, from anywhere to anywhere.
+    at
+        Where the record begins in `data`.
+    physical_offset
+        The place in the log of ``data[at]``; a record that names another one is stale.
+    file_end
+        The place in the log of the segment's end (exclusive); no record crosses it.
+    check_crc
+        Whether the body is checked against its CRC-32, and the record against the one that 5.2.0 and later append to
+        its properties, where there is one. A property of that name elsewhere is an ordinary one.
+    delays_ms
+        Delay levels in milliseconds, level 1 first.
+
+    Returns
+    -------
+    The verdict, and the message when the verdict is ``MESSAGE``.
+    """
+    available = len(data) - at
+    if available < fmt.BLANK_SIZE:
+        return Verdict.UNDERFLOW, None
+    total_size, magic = struct.unpack_from(">ii", data, at)
+    if magic == fmt.BLANK_MAGIC_CODE:
+        return Verdict.BLANK, None
+    if magic == 0 and total_size == 0:
+        return Verdict.EMPTY, None
+    if magic not in _TOPIC_LENGTHS:
+        return Verdict.BAD_MAGIC, None
+    if not fmt.FIXED_LENGTH <= total_size <= file_end - physical_offset:
+        return Verdict.BAD_SIZE, None
+    if total_size > available:
+        return Verdict.UNDERFLOW, None
+    return _decode_body(data[at : at + total_size], physical_offset, _TOPIC_LENGTHS[magic], check_crc, delays_ms)
+
+
+def _property_crc_differs(record: memoryview, properties_length: int) -> bool:
+    """Whether the record ends in the property that holds its checksum, and the checksum is another one."""
+    own = bytes(record[-fmt.PROPERTY_CRC_SIZE :])
+    if properties_length < fmt.PROPERTY_CRC_SIZE or not own.startswith(fmt.PROPERTY_CRC_PREFIX):
+        return False
+    crc = zlib.crc32(record[: -fmt.PROPERTY_CRC_SIZE]) & 0x7FFFFFFF
+    digits = f"{crc:0{fmt.PROPERTY_CRC_DIGITS}d}"[::-1].encode()
+    return own != fmt.PROPERTY_CRC_PREFIX + digits + fmt.PROPERTY_CRC_END
+
+
+def _decode_body(
+    record: memoryview,
+    physical_offset: int,
+    topic_length_format: struct.Struct,
+    check_crc: bool,
+    delays_ms: tuple[int, ...],
+) -> tuple[Verdict, Message | None]:
+    size, _, crc, queue_id, flag, queue_offset, own_offset, sys_flag, born = _HEAD.unpack_from(record)
+    if own_offset != physical_offset:
+        return Verdict.BAD_PHYSICAL_OFFSET, None
+    born_size = fmt.HOST_V6_SIZE if sys_flag & BORNHOST_V6_FLAG else fmt.HOST_V4_SIZE
+    store_size = fmt.HOST_V6_SIZE if sys_flag & STOREHOSTADDRESS_V6_FLAG else fmt.HOST_V4_SIZE
+    store_at = fmt.BORN_HOST_AT + born_size
+    body_at = store_at + 8 + store_size + _MIDDLE.size
+    if body_at + topic_length_format.size + fmt.PROPERTIES_LENGTH_SIZE > size:
+        return Verdict.BAD_LENGTH, None
+    (store_timestamp,) = struct.unpack_from(">q", record, store_at)
+    reconsume, prepared, body_length = _MIDDLE.unpack_from(record, store_at + 8 + store_size)
+    body_length = max(0, body_length)
+    topic_at = body_at + body_length + topic_length_format.size
+    if topic_at + fmt.PROPERTIES_LENGTH_SIZE > size:
+        return Verdict.BAD_LENGTH, None
+    (topic_length,) = topic_length_format.unpack_from(record, topic_at - topic_length_format.size)
+    properties_at = topic_at + topic_length + fmt.PROPERTIES_LENGTH_SIZE
+    if topic_length < 0 or properties_at > size:
+        return Verdict.BAD_LENGTH, None
+    (properties_length,) = struct.unpack_from(">h", record, properties_at - fmt.PROPERTIES_LENGTH_SIZE)
+    properties_length = max(0, properties_length)
+    if properties_at + properties_length != size:
+        return Verdict.BAD_LENGTH, None
+    if topic_length == 0:
+        return Verdict.BAD_TOPIC, None
+    body = bytes(record[body_at : body_at + body_length])
+    # An empty body is stored with checksum 0 and the broker never checks it.
+    if check_crc and body and zlib.crc32(body) & 0x7FFFFFFF != crc:
+        return Verdict.BAD_CRC, None
+    if check_crc and _property_crc_differs(record, properties_length):
+        return Verdict.BAD_PROPERTY_CRC, None
+    topic = decode_utf8(bytes(record[topic_at : topic_at + topic_length]))
+    properties = parse_properties(decode_utf8(bytes(record[properties_at:size])))
+    code = tags_code(topic, properties, store_timestamp, delays_ms)
+    if code is None:
+        return Verdict.BAD_DELAY, None
+    batch = inner_batch(properties)
+    if batch is None:
+        return Verdict.BAD_INNER_BATCH, None
+    return Verdict.MESSAGE, Message(
+        physical_offset=physical_offset,
+        msg_size=size,
+        body_crc=crc,
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=queue_offset,
+        sys_flag=sys_flag,
+        born_timestamp=born,
+        born_host=_host(record, fmt.BORN_HOST_AT, born_size),
+        store_timestamp=store_timestamp,
+        store_host=_host(record, store_at + 8, store_size),
+        reconsume_times=reconsume,
+        prepared_transaction_offset=prepared,
+        body=body,
+        topic=topic,
+        properties=properties,
+        tags_code=code,
+        batch_num=batch[0],
+        msg_base_offset=batch[1],
+    )

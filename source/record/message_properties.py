@@ -1,0 +1,104 @@
+"""A record's properties text to what the store needs of it (``MessageDecoder#string2messageProperties``)."""
+
+from __future__ import annotations
+
+from reput.source.record.java_string import hash_code, parse_int, parse_long, parse_short
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+KEY_SEPARATOR = " "
+
+PROPERTY_KEYS = "KEYS"
+PROPERTY_TAGS = "TAGS"
+PROPERTY_UNIQ_KEY = "UNIQ_KEY"
+PROPERTY_DELAY = "DELAY"
+PROPERTY_REAL_TOPIC = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID = "REAL_QID"
+PROPERTY_INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"  # more queues, separated by commas, and
+PROPERTY_INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"  # the message's offset in each
+PROPERTY_INNER_NUM = "INNER_NUM"  # messages in an inner batch (5.x), and
+PROPERTY_INNER_BASE = "INNER_BASE"  # the queue offset of its first
+
+# What a record that is no inner batch has instead (``DispatchRequest``).
+DEFAULT_BATCH_NUM = 1
+DEFAULT_MSG_BASE_OFFSET = -1
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+DEFAULT_MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Properties of a record, as 4.9.1 and later read them.
+
+    Items end at U+0002 or at the end of the text; the name ends at the item's first U+0001. An item with an empty
+    name, an empty value or no separator is dropped, the last of several equal names wins.
+    """
+    properties: dict[str, str] = {}
+    for item in text.split(PROPERTY_SEPARATOR):
+        name, _, value = item.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def split_keys(keys: str) -> list[str]:
+    """The single keys of a KEYS property: split at each blank, empty pieces dropped (``IndexService#buildIndex``)."""
+    return [key for key in keys.split(KEY_SEPARATOR) if key]
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Delays in milliseconds, level 1 first (``ScheduleMessageService#parseDelayLevel``).
+
+    Blanks at the end count for nothing; of two blanks, one begins an item that is empty.
+
+    Raises
+    ------
+    ValueError
+        When an item is not a number followed by s, m, h or d, with which a broker does not start, or when its delay is
+        more than a long of milliseconds.
+    """
+    delays = []
+    items = text.rstrip(" ").split(" ") if text.strip(" ") or not text else []
+    for item in items:
+        unit = _UNIT_MS.get(item[-1:])
+        count = parse_long(item[:-1])
+        if unit is None or count is None or abs(unit * count) >= 2**63:
+            raise ValueError(item)
+        delays.append(unit * count)
+    return tuple(delays)
+
+
+def tags_code(topic: str, properties: dict[str, str], store_timestamp: int, delays_ms: tuple[int, ...]) -> int | None:
+    """The ConsumeQueue entry's third field (``CommitLog#checkMessageAndReturnSize``).
+
+    The hash of the whole TAGS text, 0 without tags; on the schedule topic the delivery time in milliseconds. None
+    where the broker's ``Integer.parseInt`` of DELAY throws, which makes it refuse the record.
+    """
+    tags = properties.get(PROPERTY_TAGS)
+    code = hash_code(tags) if tags else 0
+    delay = properties.get(PROPERTY_DELAY)
+    if topic != SCHEDULE_TOPIC or delay is None:
+        return code
+    level = parse_int(delay)
+    if level is None:
+        return None
+    level = min(level, len(delays_ms))
+    if level <= 0:
+        return code
+    # Java's long wraps.
+    return (store_timestamp + delays_ms[level - 1] + 2**63) % 2**64 - 2**63
+
+
+def inner_batch(properties: dict[str, str]) -> tuple[int, int] | None:
+    """How many messages a record holds, and the queue offset of the first (5.x ``CommitLog#setBatchSizeIfNeeded``).
+
+    The defaults unless both properties are there, whatever sysFlag says. None where ``Long.parseLong`` of INNER_BASE or
+    ``Short.parseShort`` of INNER_NUM throws, which makes the broker refuse the record.
+    """
+    if PROPERTY_INNER_NUM not in properties or PROPERTY_INNER_BASE not in properties:
+        return DEFAULT_BATCH_NUM, DEFAULT_MSG_BASE_OFFSET
+    base = parse_long(properties[PROPERTY_INNER_BASE])
+    count = parse_short(properties[PROPERTY_INNER_NUM])
+    return None if base is None or count is None else (count, base)

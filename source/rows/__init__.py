@@ -1,0 +1,1 @@
+"""Arrow rows of messages."""

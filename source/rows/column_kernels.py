@@ -1,0 +1,292 @@
+"""Compiled kernels that lay text out as Arrow wants it: bytes in one buffer and where each value ends, or numbers.
+
+Each adds to what a column has from windows before. Spans are read a word of eight bytes at a time, a word only where
+the buffer has all of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reput.source.kernels.byte_kernels import (
+    WORD,
+    find_byte,
+    find_either,
+    load_bytes,
+    load_word,
+    spans_equal,
+    store_word,
+)
+from reput.source.kernels.compile import inlined, kernel
+from reput.source.kernels.record_kernels import PROPERTIES, PROPERTIES_SIZE
+from reput.source.record import message_properties as props
+
+_ITEM_END = ord(props.PROPERTY_SEPARATOR)
+_NAME_END = ord(props.NAME_VALUE_SEPARATOR)
+_KEY_SEPARATOR = ord(props.KEY_SEPARATOR)
+# Two upper-case digits for each byte, as they stand in memory.
+_HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
+_OFFSET_SIZE = 8
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+@inlined
+def _copy(data: Any, at: int, size: int, out: Any, to: int) -> None:
+    """Copy a span by words: up to seven bytes behind it are written, too, and the next span replaces them."""
+    if at + size + WORD <= data.size:
+        for i in range(0, size, WORD):
+            store_word(out, to + i, load_word(data, at + i))
+    else:
+        for i in range(size):
+            out[to + i] = data[at + i]
+
+
+@kernel
+def is_ascii(out: Any, size: int) -> bool:
+    """Whether the first `size` bytes are ASCII."""
+    seen = np.uint8(0)
+    for i in range(size):
+        seen |= out[i]
+    return seen < 0x80
+
+
+@kernel
+def gather(data: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
+    """Copy the spans one after the other to `out`, from `ends[0]` on.
+
+    `ends` (int32[n + 1]) takes where each value ends, `out` has a word more than the spans.
+    """
+    to = ends[0]
+    for row in range(starts.size):
+        _copy(data, starts[row], sizes[row], out, to)
+        to += sizes[row]
+        ends[row + 1] = to
+
+
+@inlined
+def _hash(data: Any, at: int, size: int) -> int:
+    code = np.uint64(size)
+    for i in range(0, size, WORD):
+        code = (code ^ load_bytes(data, at + i, min(WORD, size - i))) * _FACTOR
+        code ^= code >> np.uint64(32)
+    return np.int64((code * _FACTOR) >> np.uint64(32))
+
+
+@inlined
+def _is_text(data: Any, at: int, size: int, ends: Any, out: Any, number: int) -> bool:
+    begin = ends[number]
+    return ends[number + 1] - begin == size and spans_equal(data, at, out, begin, size)
+
+
+@inlined
+def _slot_of(data: Any, at: int, size: int, table: Any, ends: Any, out: Any) -> int:
+    """The slot of a text's number, or the free one that it would get."""
+    slot = _hash(data, at, size) & (table.size - 1)
+    while table[slot] >= 0 and not _is_text(data, at, size, ends, out, table[slot]):
+        slot = (slot + 1) & (table.size - 1)
+    return slot
+
+
+@inlined
+def _has_room(size: int, table: Any, count: int, ends: Any, out: Any) -> bool:
+    return count + 1 < ends.size and 2 * (count + 1) <= table.size and ends[count] + size + WORD <= out.size
+
+
+@inlined
+def _put_text(data: Any, at: int, size: int, table: Any, slot: int, count: int, ends: Any, out: Any) -> None:
+    table[slot] = count
+    _copy(data, at, size, out, ends[count])
+    ends[count + 1] = ends[count] + size
+
+
+@kernel
+def number_spans(
+    data: Any, starts: Any, sizes: Any, first: int, codes: Any, table: Any, count: int, ends: Any, out: Any
+) -> tuple[int, int]:
+    """Number the spans' bytes in the order of their first appearance.
+
+    Parameters
+    ----------
+    first
+        The row to begin with.
+    codes
+        int32[n], takes each span's number, -1 for an empty one.
+    table
+        int32[a power of two, at least twice the numbers], the number or -1; see `fill_table`.
+    count, ends, out
+        How many numbers there are already; each number's bytes as `gather` leaves them.
+
+    Returns
+    -------
+    The first row that there was no room for, or the end; how many numbers there are.
+    """
+    for row in range(first, starts.size):
+        at, size = starts[row], sizes[row]
+        if size == 0:
+            codes[row] = -1
+            continue
+        slot = _slot_of(data, at, size, table, ends, out)
+        if table[slot] < 0:
+            if not _has_room(size, table, count, ends, out):
+                return row, count
+            _put_text(data, at, size, table, slot, count, ends, out)
+            count += 1
+        codes[row] = table[slot]
+    return starts.size, count
+
+
+@kernel
+def fill_table(table: Any, count: int, ends: Any, out: Any) -> None:
+    """Put the first `count` numbers of `number_spans` into a table filled with -1."""
+    for number in range(count):
+        slot = _hash(out, ends[number], ends[number + 1] - ends[number]) & (table.size - 1)
+        while table[slot] >= 0:
+            slot = (slot + 1) & (table.size - 1)
+        table[slot] = number
+
+
+@kernel
+def list_keys(data: Any, starts: Any, sizes: Any, row_ends: Any, ends: Any, out: Any) -> int:
+    """Copy the single keys of each KEYS span; `row_ends` (int32[n + 1]) counts them row by row, from `row_ends[0]` on.
+
+    `ends` and `out` are of all keys, as `gather`'s; a span has at most one key for each two bytes, rounded up. Returns
+    how many keys there are.
+    """
+    count = row_ends[0]
+    to = ends[count]
+    for row in range(starts.size):
+        at = starts[row]
+        end = at + sizes[row]
+        while at < end:
+            stop = find_byte(data, at, end, _KEY_SEPARATOR)
+            if stop > at:
+                _copy(data, at, stop - at, out, to)
+                to += stop - at
+                count += 1
+                ends[count] = to
+            at = stop + 1
+        row_ends[row + 1] = count
+    return count
+
+
+@kernel
+def add_properties(
+    data: Any,
+    parts: Any,
+    first: int,
+    row_ends: Any,
+    codes: Any,
+    table: Any,
+    count: int,
+    ends: Any,
+    out: Any,
+    value_ends: Any,
+    values: Any,
+) -> tuple[int, int, int]:
+    """Number the name of every property, and copy its value; the rules are ``message_properties.parse_properties``'s.
+
+    Records mostly have the names of the one before in the same order, so that is what a name is compared with first.
+
+    Parameters
+    ----------
+    first
+        The row to begin with.
+    row_ends
+        int32[n + 1], counts the items row by row, from `row_ends[0]` on.
+    codes, value_ends, values
+        int32[m], the name's number for each of these rows' items; of their values what `gather` leaves, `value_ends`
+        int32[m + 1]. m must be enough for all: no record has more than a quarter of its properties' bytes, rounded up.
+    table, count, ends, out
+        Of the names, see `number_spans`.
+
+    Returns
+    -------
+    The first row that there was no room for, or the end; how many items these rows have before it, a name maybe more
+    than once; how many numbers there are.
+    """
+    item = np.int64(row_ends[first] - row_ends[0])
+    to = np.int64(value_ends[item])
+    before = np.int64(0)  # items of the row before
+    for row in range(first, parts.shape[0]):
+        begin = item
+        at = parts[row, PROPERTIES]
+        end = at + parts[row, PROPERTIES_SIZE]
+        while at < end:
+            number = np.int64(-1)
+            if before > 0:
+                guess = codes[item - before]
+                name_end = at + ends[guess + 1] - ends[guess]
+                if (
+                    name_end < end
+                    and data[name_end] == _NAME_END
+                    and spans_equal(data, at, out, ends[guess], name_end - at)
+                ):
+                    number = np.int64(guess)
+            if number < 0:
+                name_end = find_either(data, at, end, _NAME_END, _ITEM_END)
+                if name_end == end or data[name_end] == _ITEM_END:
+                    at = name_end + 1
+                    continue
+            stop = find_byte(data, name_end + 1, end, _ITEM_END)
+            if name_end > at and name_end + 1 < stop:
+                if number < 0:
+                    slot = _slot_of(data, at, name_end - at, table, ends, out)
+                    if table[slot] < 0:
+                        if not _has_room(name_end - at, table, count, ends, out):
+                            return row, begin, count
+                        _put_text(data, at, name_end - at, table, slot, count, ends, out)
+                        count += 1
+                    number = np.int64(table[slot])
+                codes[item] = number
+                _copy(data, name_end + 1, stop - name_end - 1, values, to)
+                to += stop - name_end - 1
+                item += 1
+                value_ends[item] = to
+            at = stop + 1
+        before = item - begin
+        row_ends[row + 1] = row_ends[0] + item
+    return parts.shape[0], item, count
+
+
+@kernel
+def keep_last(row_ends: Any, names: Any, latest: Any, kept: Any) -> int:
+    """Leave each name once in its row, in the first one's place with the last one's value; returns how many are left.
+
+    `row_ends` begins with 0 and `names` (int32[m]) are the items' numbers; both are changed. `latest` is int64 scratch
+    with an element a number, all -1; `kept` (int64[m]) takes which item's value each one that is left has.
+    """
+    count = first = 0
+    for row in range(row_ends.size - 1):
+        row_first = count
+        for item in range(first, row_ends[row + 1]):
+            place = latest[names[item]]
+            if place < row_first:  # not in this row before
+                place = count
+                names[place], latest[names[item]] = names[item], place
+                count += 1
+            kept[place] = item
+        first = row_ends[row + 1]
+        row_ends[row + 1] = count
+    return count
+
+
+@kernel
+def message_ids(data: Any, hosts: Any, host_sizes: Any, offsets: Any, ends: Any, out: Any) -> None:
+    """Write offset message ids (``MessageDecoder#createMessageId``): host, port and place in upper-case hex.
+
+    `out` holds two digits an element (uint16); `ends` (int32[n + 1]) counts digits, from `ends[0]` on.
+    """
+    to = ends[0] // 2
+    for row in range(hosts.size):
+        at = hosts[row]
+        for i in range(host_sizes[row]):
+            out[to + i] = _HEX[data[at + i]]
+        to += host_sizes[row]
+        offset = offsets[row]
+        for i in range(_OFFSET_SIZE):
+            out[to + i] = _HEX[offset >> (56 - 8 * i) & 0xFF]
+        to += _OFFSET_SIZE
+        ends[row + 1] = 2 * to

@@ -1,0 +1,175 @@
+"""Records of window after window, collected as rows of `ENCODED_SCHEMA`."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from reput.source.arrays import Int64s
+from reput.source.kernels import property_kernels as pk
+from reput.source.kernels import record_kernels as rk
+from reput.source.kernels.batch_decoder import RecordColumns
+from reput.source.record import message_format as fmt
+from reput.source.record.java_string import decode_utf8, parse_int
+from reput.source.record.message_sys_flag import (
+    BORNHOST_V6_FLAG,
+    STOREHOSTADDRESS_V6_FLAG,
+    TRANSACTION_MASK,
+    TRANSACTION_TYPE_NAMES,
+)
+from reput.source.rows.column_builders import (
+    TEXT,
+    KeyTexts,
+    MessageIds,
+    Properties,
+    RepeatedTexts,
+    Texts,
+    Values,
+    numbers,
+)
+from reput.source.rows.message_schema import MESSAGE_SCHEMA
+
+ENCODED = {
+    **dict.fromkeys(("topic", "born_host", "store_host", "tags", "transaction_type", "real_topic"), TEXT),
+    "properties": pa.map_(TEXT, MESSAGE_SCHEMA.field("properties").type.item_field),
+}
+# MESSAGE_SCHEMA with a dictionary in the place of each text that repeats from message to message.
+ENCODED_SCHEMA = pa.schema([field.with_type(ENCODED.get(field.name, field.type)) for field in MESSAGE_SCHEMA])
+
+_TYPE_SHIFT = (TRANSACTION_MASK & -TRANSACTION_MASK).bit_length() - 1
+_TIME = MESSAGE_SCHEMA.field("store_time").type
+# Milliseconds of years 1 and 10000: what a SQL timestamp can hold.
+_YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
+_TIMES = ("store_time", "born_time")
+_NUMBERS = {field.name: field.type for field in MESSAGE_SCHEMA if pa.types.is_integer(field.type)}
+# Texts by the property they are; those that a column has as a number are of no interest as texts.
+_REPEATED_PROPERTIES = {"tags": pk.TAGS, "real_topic": pk.REAL_TOPIC}
+_INTEGER_PROPERTIES = {"delay_level": pk.DELAY, "real_queue_id": pk.REAL_QUEUE_ID}
+# So many, the first ones of `pk.LOCATED`.
+_PROPERTIES_WITH_COLUMNS = 1 + max(*_REPEATED_PROPERTIES.values(), *_INTEGER_PROPERTIES.values(), pk.KEYS, pk.UNIQ_KEY)
+
+
+class MessageRows:
+    """Rows that records make, until they are cleared."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._numbers = {
+            name: Values(kind.to_pandas_dtype()) for name, kind in _NUMBERS.items() if name not in _INTEGER_PROPERTIES
+        }
+        self._times = {name: Values(np.int64) for name in _TIMES}
+        names = ("topic", "born_host", "store_host", *_REPEATED_PROPERTIES, *_INTEGER_PROPERTIES)
+        self._repeated = {name: RepeatedTexts() for name in names}
+        self._keys, self._uniq_keys, self._message_ids = KeyTexts(), Texts(), MessageIds()
+        self._properties = Properties()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the texts that a record can have many of: properties, keys, its topic if that is another one."""
+        return self._properties.size_bytes + self._keys.size_bytes + self._repeated["topic"].size_bytes
+
+    def add(self, columns: RecordColumns) -> None:
+        """Add the records of a window; copies what it needs of its buffer."""
+        data, parts, other = columns.data, columns.parts, columns.other_fields()
+        physical_offsets = columns.physical_offset
+        store_sizes = _host_sizes(columns.sys_flag & STOREHOSTADDRESS_V6_FLAG)
+        born_sizes = _host_sizes(columns.sys_flag & BORNHOST_V6_FLAG)
+        values = {
+            "queue_id": columns.queue_id,
+            "queue_offset": columns.queue_offset,
+            "physical_offset": physical_offsets,
+            "msg_size": columns.msg_size,
+            "tags_code": columns.tags_code,
+            "body_size": parts[:, rk.BODY_SIZE],
+            "body_crc": other.body_crc,
+            "flag": other.flag,
+            "sys_flag": columns.sys_flag,
+            "reconsume_times": other.reconsume_times,
+            "prepared_transaction_offset": other.prepared_transaction_offset,
+        }
+        for name, column in self._numbers.items():
+            column.append(values[name])
+        self._times["store_time"].append(columns.store_timestamp)
+        self._times["born_time"].append(other.born_timestamp)
+        spans = np.ascontiguousarray(columns.spans[:, :_PROPERTIES_WITH_COLUMNS].transpose(1, 2, 0), np.int64)
+        self._repeated["topic"].add(data, *np.ascontiguousarray(parts[:, [rk.TOPIC, rk.TOPIC_SIZE]].T))
+        self._repeated["born_host"].add(data, parts[:, rk.AT] + fmt.BORN_HOST_AT, born_sizes)
+        self._repeated["store_host"].add(data, other.store_host_at, store_sizes)
+        for name, which in (*_REPEATED_PROPERTIES.items(), *_INTEGER_PROPERTIES.items()):
+            self._repeated[name].add(data, *spans[which])
+        self._keys.add(data, *spans[pk.KEYS])
+        self._uniq_keys.add(data, *spans[pk.UNIQ_KEY])
+        self._message_ids.add(data, other.store_host_at, store_sizes, physical_offsets)
+        self._properties.add(data, parts)
+        self._count += len(columns)
+
+    def batch(self) -> pa.RecordBatch:
+        """All rows, valid until there are more or they are cleared; dictionaries have no text that no row has.
+
+        `transaction_type`'s has.
+        """
+        repeated = self._repeated
+        types = (self._numbers["sys_flag"].filled & TRANSACTION_MASK) >> _TYPE_SHIFT
+        arrays = {
+            **{name: column.array() for name, column in self._numbers.items()},
+            **{name: _timestamps(column.filled) for name, column in self._times.items()},
+            **{name: repeated[name].array() for name in ("topic", *_REPEATED_PROPERTIES)},
+            **{name: _mapped(repeated[name], _host_text, pa.string()) for name in ("born_host", "store_host")},
+            **{name: _mapped(repeated[name], _integer, pa.int32()) for name in _INTEGER_PROPERTIES},
+            "keys": self._keys.lists(ENCODED_SCHEMA.field("keys").type),
+            "uniq_key": self._uniq_keys.array(null_if_empty=True),
+            "msg_id": self._message_ids.array(),
+            "transaction_type": pa.DictionaryArray.from_arrays(numbers(types), _type_names()),
+            "properties": self._properties.maps(ENCODED_SCHEMA.field("properties").type),
+        }
+        return pa.RecordBatch.from_arrays([arrays[name] for name in ENCODED_SCHEMA.names], schema=ENCODED_SCHEMA)
+
+    def clear(self) -> None:
+        """Forget all rows, and keep the memory for the next ones."""
+        for numbers_of in (*self._numbers.values(), *self._times.values()):
+            numbers_of.clear()
+        for repeated in self._repeated.values():
+            repeated.clear()
+        for texts in (self._keys, self._uniq_keys):
+            texts.clear()
+        self._message_ids.clear()
+        self._properties.clear()
+        self._count = 0
+
+
+@cache  # not when the module is loaded: pyarrow loads pandas to make an array of Python values
+def _type_names() -> pa.Array:
+    return pa.array([TRANSACTION_TYPE_NAMES[bits] for bits in sorted(TRANSACTION_TYPE_NAMES)])
+
+
+def _mapped(column: RepeatedTexts, convert: Callable[[bytes], Any], kind: pa.DataType) -> pa.Array:
+    return column.array(pa.array([convert(span) for span in column.spans()], kind))
+
+
+def _integer(span: bytes) -> int | None:
+    """A property as Java's integer, None where it is none."""
+    return parse_int(decode_utf8(span))
+
+
+def _timestamps(milliseconds: Int64s) -> pa.Array:
+    valid = (milliseconds >= _YEAR_1_MS) & (milliseconds < _YEAR_10000_MS)
+    return numbers(np.where(valid, milliseconds, 0) * 1000, valid).view(_TIME)
+
+
+def _host_sizes(is_v6: Any) -> Int64s:
+    return np.where(is_v6, fmt.HOST_V6_SIZE, fmt.HOST_V4_SIZE)
+
+
+@lru_cache(maxsize=16384)
+def _host_text(host: bytes) -> str:
+    """``address:port``, an IPv6 address in brackets."""
+    address, port = ipaddress.ip_address(host[:-4]), int.from_bytes(host[-4:], "big", signed=True)
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

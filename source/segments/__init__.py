@@ -1,0 +1,1 @@
+"""Files of a commitlog on disk, and walks over them."""

@@ -1,0 +1,293 @@
+"""The segments of a commitlog on disk: names, sizes, holes, reads. Nothing here ever opens a file for writing.
+
+``MappedFileQueue`` and ``MultiPathMappedFileQueue`` of the broker, for a reader.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from reput.source.errors import DataLossError, OptionError, SegmentError, StoreError, TransientError
+from reput.source.record.dledger_entry import ENTRY_HEADER_SIZE
+from reput.source.resource_limits import limit_reached
+from reput.source.segments.commit_log_path import check_is_commit_log, no_commit_log
+from reput.source.segments.damage import STOP
+from reput.source.segments.mapped_file_name import is_file_name
+from reput.source.segments.read_error import read_error
+from reput.source.segments.segment_head import HEAD_SIZE, is_framed
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, order=True)
+class MappedFile:
+    """One segment: the place of its first byte, its size in bytes, its path.
+
+    `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
+    `on_damage` is how a walk over the segment treats what is no good record: one of ``damage``'s words.
+    """
+
+    file_from_offset: int
+    size: int
+    path: str
+    frame: int = 0
+    on_damage: str = STOP
+
+    @property
+    def end(self) -> int:
+        """The place after its last byte."""
+        return self.file_from_offset + self.size
+
+
+@contextmanager
+def open_for_reading(path: str) -> Iterator[int]:
+    """A read-only descriptor that leaves no trace, not even an access time where the system allows that."""
+    descriptor = _open(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: str) -> int:
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_NOATIME)
+    except PermissionError:  # O_NOATIME is for the file's owner only
+        return os.open(path, flags)
+
+
+@contextmanager
+def open_segment(file: MappedFile, doing: str = "it was looked at") -> Iterator[int]:
+    """A segment open for reading; see `open_for_reading`.
+
+    Raises
+    ------
+    DataLossError
+        It has gone since it was listed; `doing` says in the message what for it was wanted.
+    StoreError, TransientError
+        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
+    """
+    try:
+        with open_for_reading(file.path) as descriptor:
+            yield descriptor
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename == file.path:
+            msg = f"{file.path} is gone: the log expired while {doing}"
+            raise DataLossError(msg) from None
+        if (known := read_error(file.path, error)) is None:
+            raise
+        raise known from error
+
+
+def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:
+    """Fill `buffer[:size]` (uint8) from the file's byte `offset` on; returns how many bytes the file had."""
+    view = buffer.data
+    done = 0
+    while done < size:
+        got = os.preadv(descriptor, [view[done:size]], offset + done)
+        if got == 0:
+            break
+        done += got
+    return done
+
+
+def read_head(file: MappedFile, size: int, position: int = 0) -> bytes:
+    """The first `size` bytes of a segment, or those from its byte `position` on, fewer where it ends.
+
+    Raises
+    ------
+    DataLossError
+        It has gone since it was listed.
+    """
+    with open_segment(file) as descriptor:
+        return os.pread(descriptor, size, position)
+
+
+_FIRST_BYTE = attrgetter("file_from_offset")
+
+
+@dataclass(frozen=True)
+class MappedFileQueue:
+    """The row of segments, oldest first. A snapshot: load again to see new and expired files.
+
+    `unfinished` is the path of a last file that has no size yet, None without one; it is not among `files`.
+    """
+
+    files: tuple[MappedFile, ...]
+    paths: tuple[Path, ...]
+    unfinished: str | None = None
+
+    @classmethod
+    def load(
+        cls, paths: Sequence[Path], mapped_file_size: int | None = None, *, dledger: bool = False
+    ) -> MappedFileQueue:
+        """List the segments of one commitlog, which may lie in several directories.
+
+        With `dledger`, its records are DLedger's from some file on; the files before hold plain records, where a broker
+        with an old commitlog went over to DLedger (``DLedgerCommitLog#dividedCommitlogOffset``).
+
+        Raises
+        ------
+        StoreError
+            A directory is missing or cannot be read.
+        SegmentError
+            The files' sizes differ from each other or from `mapped_file_size` (bytes; None infers it), or a name
+            is not a multiple of the size. A hole is not an error here; see `check_no_hole`. Or a file of plain records
+            lies behind DLedger's.
+        OptionError
+            The records are DLedger's and `dledger` is off, or the other way round.
+        """
+        found = [entry for path in paths for entry in _framed(sorted(_segments(path)), dledger=dledger)]
+        found.sort()
+        # The broker creates a file and then gives it its size: a last file of size 0 is not there yet.
+        unfinished = found.pop().path if found and found[-1].size == 0 else None
+        if found:
+            _check_sizes(found, mapped_file_size)
+            _check_frames(found, dledger=dledger)
+        return cls(tuple(found), tuple(paths), unfinished)
+
+    @property
+    def mapped_file_size(self) -> int:
+        """Size of every segment in bytes; 0 without segments."""
+        return self.files[0].size if self.files else 0
+
+    @property
+    def min_offset(self) -> int:
+        """The first place the log still has; 0 without segments."""
+        return self.files[0].file_from_offset if self.files else 0
+
+    @property
+    def end_of_files(self) -> int:
+        """The place after the last file, which is not the end of valid data; 0 without segments."""
+        return self.files[-1].end if self.files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The segment that holds `offset`, or None."""
+        at = bisect_right(self.files, offset, key=_FIRST_BYTE) - 1
+        return self.files[at] if at >= 0 and offset < self.files[at].end else None
+
+    @property
+    def last_row_begin(self) -> int:
+        """Where the last segments begin that follow each other without a hole; 0 without segments."""
+        begin = self.min_offset
+        for file, after in zip(self.files, self.files[1:], strict=False):
+            if file.end != after.file_from_offset:
+                begin = after.file_from_offset
+        return begin
+
+    def next_available(self, offset: int) -> int:
+        """`offset`, or where the next segment begins when there is none with it and there are some behind it."""
+        at = bisect_right(self.files, offset, key=_FIRST_BYTE)
+        is_there = at > 0 and offset < self.files[at - 1].end
+        return offset if is_there or at == len(self.files) else self.files[at].file_from_offset
+
+    def following(self, file: MappedFile) -> MappedFile | None:
+        """The segment that begins where `file` ends, or None."""
+        return self.find(file.end)
+
+    def check_no_hole(self, start: int) -> None:
+        """Raise SegmentError when a segment after the one that holds `start` is missing in the row."""
+        for file, after in zip(self.files, self.files[1:], strict=False):
+            if after.file_from_offset > start and file.end != after.file_from_offset:
+                msg = (
+                    f"hole in the commitlog: {file.path} ends at {file.end}, the next file is {after.path}, "
+                    f"{after.file_from_offset - file.end} bytes are missing; restore the missing files, or set "
+                    f"startingOffset={after.file_from_offset} to begin after the hole"
+                )
+                raise SegmentError(msg)
+
+
+@lru_cache(maxsize=1024)  # said once, however often the directory is listed
+def _ignore(name: str, directory: Path) -> None:
+    _log.warning("ignored %r in %s: not a segment's name", name, directory)
+
+
+def _segments(directory: Path) -> Iterator[MappedFile]:
+    others: list[str] = []
+    segments = 0
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if not is_file_name(entry.name):
+                    others.append(entry.name)
+                    continue
+                segments += 1
+                with suppress(FileNotFoundError):  # expired between the listing and now
+                    yield MappedFile(int(entry.name), entry.stat().st_size, entry.path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(no_commit_log(directory)) from None
+    except OSError as error:
+        if isinstance(known := read_error(str(directory), error), TransientError):
+            raise known from error
+        msg = f"cannot list the commitlog at {directory}: {limit_reached(error) or error.strerror}"
+        raise StoreError(msg) from error
+    if not segments:
+        check_is_commit_log(directory)
+    for name in others:
+        _ignore(name, directory)
+
+
+def _framed(files: Sequence[MappedFile], *, dledger: bool) -> list[MappedFile]:
+    """The segments of one directory with their frame, which the first file that was begun tells."""
+    framed = next((said for file in files if (said := _is_framed(file)) is not None), dledger)
+    if framed and not dledger:
+        msg = (
+            f"{Path(files[0].path).parent} is a DLedger commitlog: set enableDLegerCommitLog=true to read it "
+            "(reput tail --dledger)"
+        )
+        raise OptionError(msg)
+    return [replace(file, frame=ENTRY_HEADER_SIZE) for file in files] if framed else list(files)
+
+
+def _is_framed(file: MappedFile) -> bool | None:
+    with suppress(DataLossError):  # expired between the listing and now
+        return is_framed(read_head(file, HEAD_SIZE), file.file_from_offset, file.size)
+    return None
+
+
+def _check_frames(files: Sequence[MappedFile], *, dledger: bool) -> None:
+    if dledger and not any(file.frame for file in files):
+        msg = (
+            f"enableDLegerCommitLog is on, and {Path(files[0].path).parent} holds plain records: leave it off, or give "
+            "DLedger's directory (dledger-SELFID/data in the store) as well"
+        )
+        raise OptionError(msg)
+    for file, after in zip(files, files[1:], strict=False):
+        if file.frame and not after.frame:
+            msg = (
+                f"{after.path} holds plain records and lies behind {file.path}, which is DLedger's; remove one of them"
+            )
+            raise SegmentError(msg)
+
+
+def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:
+    pattern = next((file for file in files if file.size), files[0])
+    size = wanted if wanted is not None else pattern.size
+    for file in files:
+        if file.size != size or not size:
+            why = "mappedFileSizeCommitLog" if wanted is not None else f"the size of {pattern.path}"
+            msg = (
+                f"{file.path} has {file.size} bytes where {why} is {size}; every segment must have the same size: "
+                "was the copy cut, or does the directory hold two stores?"
+            )
+            raise SegmentError(msg)
+        if file.file_from_offset % size:
+            msg = (
+                f"{file.path} begins at {file.file_from_offset}, which is no multiple of its size {size}; "
+                "was the file renamed or cut?"
+            )
+            raise SegmentError(msg)
+    for file, after in zip(files, files[1:], strict=False):
+        if file.file_from_offset == after.file_from_offset:
+            msg = f"{file.path} and {after.path} are the same segment; remove one of them from the paths"
+            raise SegmentError(msg)

@@ -1,0 +1,133 @@
+"""The row of segments, listed again only when something may have changed: a live log is looked at many times a second.
+
+A directory's time of change tells of segments that came, went or were renamed. It has a granularity, so a listing of a
+directory that changed just before is not relied on; where it is coarser, or a network's file system tells it late, a
+listing is old after `_LISTED_EVERY_S`. What the segments hold is never judged by a time: a broker writes to them
+through a mapping, which may leave their times as they were.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from reput.source.errors import SegmentError, StoreError, TransientError
+from reput.source.segments.damage import STOP
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+
+_LISTED_EVERY_S = 5.0
+_JUST_BEFORE_NS = 100_000_000
+# A segment that is being made, or copied into its place, has another size for so long at most.
+_PATIENCE_S = 10.0
+
+_log = logging.getLogger(__name__)
+_Stamp = tuple[int, int, int]
+
+
+class SegmentListing:
+    """The segments of one commitlog, again and again."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        mapped_file_size: int | None = None,
+        *,
+        dledger: bool = False,
+        on_damage: str = STOP,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """See ``MappedFileQueue.load`` and ``MappedFile``; `clock` is monotonic, in seconds."""
+        self._paths = tuple(paths)
+        self._mapped_file_size = mapped_file_size
+        self._dledger = dledger
+        self._on_damage = on_damage
+        self._clock = clock
+        self._queue: MappedFileQueue | None = None
+        self._stamps: list[_Stamp | None] = []
+        self._is_settled = False
+        self._listed_at = 0.0
+        self._odd_since: float | None = None
+
+    def load(self) -> MappedFileQueue:
+        """The segments as they are now: the very same object as before while nothing has changed.
+
+        Raises
+        ------
+        TransientError
+            The log had segments before, and now there are none, or a directory of it has gone. No broker leaves such a
+            log: it keeps its last segment.
+        ReputError
+            See ``MappedFileQueue.load``. Files that form no row are an error once they have done so for some seconds,
+            or when none was listed before.
+        """
+        stamps = [_stamp(path) for path in self._paths]
+        if self._queue is not None and self._is_known(self._queue, stamps):
+            return self._queue
+        found = self._list(stamps)
+        self._check_not_gone(found, stamps)
+        if self._queue is None or stamps != self._stamps or found != self._queue:
+            self._queue = found
+        newest = max((stamp[2] for stamp in stamps if stamp is not None), default=0)
+        self._is_settled = time.time_ns() - newest > _JUST_BEFORE_NS and self._odd_since is None
+        self._stamps, self._listed_at = stamps, self._clock()
+        return self._queue
+
+    def forget(self) -> None:
+        """List the directories at the next call, whatever they say of themselves."""
+        self._is_settled = False
+
+    def _is_known(self, queue: MappedFileQueue, stamps: Sequence[_Stamp | None]) -> bool:
+        if not self._is_settled or stamps != self._stamps or None in stamps:
+            return False
+        return queue.unfinished is None and self._clock() - self._listed_at < _LISTED_EVERY_S
+
+    def _list(self, stamps: Sequence[_Stamp | None]) -> MappedFileQueue:
+        try:
+            found = MappedFileQueue.load(self._paths, self._mapped_file_size, dledger=self._dledger)
+        except SegmentError as error:
+            if self._queue is None:
+                raise
+            now = self._clock()
+            if self._odd_since is None:
+                self._odd_since = now
+                _log.warning("%s; looking again for %d s", error, _PATIENCE_S)
+            if now - self._odd_since >= _PATIENCE_S:
+                raise
+            return self._queue
+        except StoreError as error:
+            if self._queue is None or not self._queue.files or None not in stamps:
+                raise
+            gone = self._paths[stamps.index(None)]
+            raise TransientError(_gone(gone, "is gone")) from error
+        self._odd_since = None
+        return replace(found, files=tuple(replace(file, on_damage=self._on_damage) for file in found.files))
+
+    def _check_not_gone(self, found: MappedFileQueue, stamps: Sequence[_Stamp | None]) -> None:
+        """Raise TransientError where a directory lost all its segments as none does by expiry."""
+        if self._queue is None:
+            return
+        had, has = ({file.path.rpartition("/")[0] for file in queue.files} for queue in (self._queue, found))
+        for path, before, now in zip(self._paths, self._stamps, stamps, strict=True):
+            # One of several directories may be empty after expiry, unless another directory stands there now.
+            if str(path) in had and str(path) not in has and (not has or (before or ())[:2] != (now or ())[:2]):
+                raise TransientError(_gone(path, "holds no segment any more"))
+
+
+def _gone(path: Path, what: str) -> str:
+    return (
+        f"{path} {what}, and it held the commitlog that was being read: was its volume unmounted, or the directory "
+        "replaced? start the same command again when the log is back"
+    )
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """What changes when a segment comes or goes; None without such a directory."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns

@@ -1,0 +1,1 @@
+"""The commands' words: options, help, what is printed."""

@@ -1,0 +1,154 @@
+"""What the commands of `reput` share: the application, its exit codes, common options."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from typer.core import TyperCommand
+
+import reput
+from reput.source.printable import printable
+from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
+from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
+from reput.streaming.process.working_directory import made_absolute
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Command(TyperCommand):
+    """A command that does not depend on the current directory once its paths are known."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; see ``working_directory`` and ``run_or_fail``."""
+        ctx.params = {name: made_absolute(value) for name, value in ctx.params.items()}
+        result: list[Any] = []
+        run_or_fail(lambda: result.append(super(_Command, self).invoke(ctx)))
+        return result[0]
+
+
+class Application(typer.Typer):
+    """A Typer whose commands tell errors in one line and take no code from the current directory."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
+        """See ``Typer.command``."""
+        return super().command(name, **{"cls": _Command, **options})
+
+
+app = Application(
+    name="reput",
+    help="RocketMQ's ReputMessageService outside the broker, on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+_STANDARD_OUTPUT = 1
+
+errors = Console(stderr=True)
+
+Store = Annotated[Path, typer.Option(help="The broker's store root, which holds commitlog/; only read.")]
+Output = Annotated[Path, typer.Option(help="What 'reput tail' keeps, or a copy of a store.")]
+BrokerConf = Annotated[Path | None, typer.Option(help="The broker's broker.conf: sizes, index switches, paths.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Go by this log, even if it does not explain what the output has.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="A file like conf/reput.toml; broker.conf and the command line beat it.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="name=value, any option of conf/reput.toml; may be repeated."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+def tell(words: str) -> None:
+    """One line to standard error; one that nobody reads any more is lost."""
+    with suppress(OSError):
+        errors.print(f"reput: {words}", markup=False, highlight=False, soft_wrap=True)
+
+
+def run_or_fail(action: Callable[[], None]) -> None:
+    """Run a command; whatever it raises becomes one line and the error's exit code, see ``source.errors``.
+
+    Whoever reads standard output may have enough before the end, as ``head`` has: that is no failure.
+    """
+    try:
+        action()
+        sys.stdout.flush()
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except Exception as error:
+        if is_interrupted():  # what tidies up may have failed, for want of a JVM for example
+            raise InterruptedBySignal from error
+        if _is_unread(error):
+            return
+        from reput.streaming.process.failures import failure_of, one_line  # noqa: PLC0415  with Spark's modules
+
+        failure = failure_of(error)
+        tell(one_line(str(failure)))
+        raise typer.Exit(failure.exit_code) from error
+
+
+def _is_unread(error: BaseException) -> bool:
+    """Whether `error` came from writing to a standard output that was closed at its other end."""
+    if not isinstance(error, BrokenPipeError):
+        return False
+    with suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(_STANDARD_OUTPUT, select.POLLOUT)
+        is_closed = any(events & select.POLLERR for _, events in poll.poll(0))
+        if is_closed:
+            # What is still buffered would fail again when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_OUTPUT)
+        return is_closed
+    return False
+
+
+class _OneLine(logging.Formatter):
+    """A message is one line without control characters, whoever chose the names in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter.format``."""
+        return printable(super().format(record))
+
+
+def set_up_logging() -> None:
+    """Messages of reput, with their time, to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("reput")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"reput {reput.__version__}")
+        raise typer.Exit
+
+
+# Commands that start Spark, or processes, whatever their options.
+_NEEDS = {"tail": SPARK, "sql": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES}
+
+
+@app.callback()
+def main_options(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  its callback is what it does
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """RocketMQ's ReputMessageService outside the broker, on Spark."""
+    # Before modules are loaded that need memory and descriptors themselves.
+    run_or_fail(lambda: check_limits(_NEEDS.get(context.invoked_subcommand or "", READING)))

@@ -1,0 +1,18 @@
+"""All commands of `reput`, in the order of its help."""
+
+from __future__ import annotations
+
+# Each registers its commands when it is loaded.
+from reput.streaming.cli import (  # noqa: F401  isort: skip
+    tail,
+    rebuild,
+    sql,
+    query,
+    maintenance,
+    verify,
+    quarantine,
+    prepare,
+)
+from reput.streaming.cli.app import app
+
+__all__ = ["app"]

@@ -1,0 +1,56 @@
+"""The `reput` command: 0 done or stopped as asked, 1 a person must look, 2 wrong usage, 75 start it again.
+
+70 is a defect of reput. A command that a signal interrupted before its result ends with 128 and the signal's number,
+as a shell tells it; `reput tail` has no result but what it keeps, and ends with 0. What must be so before the first
+module is loaded is done here, so this module loads none of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+from typing import Any
+
+from reput.source.worker_process import load_without_threads
+from reput.streaming.process import interruption
+from reput.streaming.process.working_directory import leave
+
+# Modules and kernels are half a million objects, none of them garbage. With Python's threshold of 700 the collector
+# goes through them again and again while they are loaded: a quarter of a command's start-up.
+_GARBAGE_LOOKED_FOR_AFTER = 100_000
+_SERVICE = "tail"
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        interruption.listen()
+        gc.set_threshold(_GARBAGE_LOOKED_FOR_AFTER)
+        load_without_threads()
+        leave()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a terminal may not know a letter
+                stream.reconfigure(errors="backslashreplace")
+        _application()()
+    except interruption.InterruptedBySignal:
+        is_service = sys.argv[1:2] == [_SERVICE]
+        sys.stderr.write("" if is_service else "reput: stopped\n")
+        sys.exit(0 if is_service else interruption.exit_code())
+
+
+def _application() -> Any:
+    from reput.streaming.cli.commands import app  # noqa: PLC0415
+
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    """`app`, for those who call it from Python."""
+    if name == "app":
+        return _application()
+    raise AttributeError(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""`reput rebuild`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.streaming.cli.app import (
+    BrokerConf,
+    ConfigFile,
+    Json,
+    Overrides,
+    Store,
+    Verbose,
+    Yes,
+    app,
+    run_or_fail,
+    set_up_logging,
+)
+
+# Where reput's own processes read the log, Spark only commits what they wrote to the table.
+_COMMITTER = "local[1]"
+
+
+@app.command(epilog="Example: reput rebuild --store /data/store --broker-conf /data/broker.conf --output /data/reput")
+def rebuild(
+    store: Store,
+    output: Annotated[
+        Path, typer.Option(help="Its consumequeue/ index/ checkpoint are replaced at the end; may be the store itself.")
+    ],
+    broker_conf: BrokerConf = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            help="The Delta table; gets what it has not yet. With --only table, rows that it lost or has wrongly are "
+            "replaced, too, in one commit: those of --from and --to, or all that differ."
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Make only this topic's queues again, in an output that has the others.")
+    ] = None,
+    queue_id: Annotated[int | None, typer.Option(min=0, help="Of --topic, only this queue.")] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="A topic that gets no queues; its keys are in the index all the same. May be repeated."),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="consumequeue, index or table: leave the others as they are.")
+    ] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, help="First physical offset; where a record begins. [default: all]")
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", min=0, help="Physical offset to stop at (exclusive). [default: all]")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="local[N]: N processes of this machine. Else a Spark cluster's URL, which sees store and output too. "
+            "Same as -o sparkMaster=URL. [default: local[*], all cores]"
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    option: Overrides = None,
+    yes: Yes = False,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make queues, index and table from a commitlog, in parallel; stopped, the same command goes on.
+
+    The output keeps what it has until all is made. 'reput tail' goes on where the rebuild ended.
+    """
+    began = time.monotonic()
+    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
+    from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
+    from reput.streaming.rebuild.rebuild import Rebuild  # noqa: PLC0415
+    from reput.streaming.rebuild.report import RebuildProgress  # noqa: PLC0415
+    from reput.streaming.rebuild.request import RebuildRequest  # noqa: PLC0415
+    from reput.streaming.tasks.task_session import task_session  # noqa: PLC0415
+
+    set_up_logging()
+
+    def run() -> None:
+        overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
+        settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
+        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
+        request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes)
+        with Rebuild(settings, request, RebuildProgress(began)) as job:
+            spark_log = None if verbose else job.spark_log
+            committer = _COMMITTER if request.makes_table else None
+            with task_session(
+                settings, "reput rebuild", table_master=committer, spark_log=spark_log, with_rows=job.makes_rows
+            ) as session:
+                report = job.run(session.tasks, session.spark)
+        typer.echo(report.to_json() if as_json else report.text())
+
+    run_or_fail(run)

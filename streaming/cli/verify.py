@@ -1,0 +1,61 @@
+"""`reput verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from reput.streaming.cli.app import BrokerConf, Json, Overrides, Store, app, run_or_fail, set_up_logging
+
+_DIFFERS = 1
+
+
+@app.command(epilog="Example: reput verify --store /data/store --broker-conf /data/broker.conf --table /data/messages")
+def verify(
+    store: Store,
+    output: Annotated[
+        Path | None, typer.Option(help="Holds consumequeue/ and index/, if not the store itself; only read.")
+    ] = None,
+    broker_conf: BrokerConf = None,
+    table: Annotated[Path | None, typer.Option(help="The Delta table to compare with the log, too.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Another store or output with the same settings, to compare with file by file.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Check every file against a manifest that was written before.")
+    ] = None,
+    write_manifest: Annotated[
+        Path | None, typer.Option(help="Write sizes and SHA-256 of all files to this file.")
+    ] = None,
+    as_json: Json = False,
+    option: Overrides = None,
+) -> None:
+    """Prove that log, queues, index and table agree, writing nothing; exit code 1 when something differs."""
+    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
+    from reput.streaming.config.pipeline import load_config  # noqa: PLC0415
+    from reput.streaming.verify import report as verify_report  # noqa: PLC0415
+    from reput.streaming.verify import verify as verify_command  # noqa: PLC0415
+
+    set_up_logging()
+    found = 0
+
+    def run() -> None:
+        nonlocal found
+        settings = load_config(store, broker_conf=broker_conf, overrides=option or ())
+        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
+        request = verify_command.VerifyRequest(
+            output or store, table, against, manifest, write_manifest, digests=as_json
+        )
+        report = verify_command.verify(settings, request)
+        if as_json:
+            typer.echo(verify_report.as_json(report))
+        else:
+            verify_report.print_report(report, Console())
+        found = report.differences
+
+    run_or_fail(run)
+    if found:
+        raise typer.Exit(_DIFFERS)

@@ -1,0 +1,1 @@
+"""Settings: reput's own, a broker's, and which machines work."""

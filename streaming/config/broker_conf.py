@@ -1,0 +1,190 @@
+"""A broker's ``broker.conf``, each setting with the value that the broker's own release makes of its text.
+
+``BrokerStartup`` gives the file's properties to setters by name (``MixAll#properties2Object``): names have case, a
+number that ``Integer#parseInt`` refuses leaves the setting at its default, and whatever is not ``true`` is false.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from reput.source.errors import OptionError
+from reput.source.java_properties import Property, load_properties
+from reput.source.options import shown
+from reput.source.record.java_string import parse_int
+from reput.streaming.config.broker import Version
+from reput.streaming.config.config_file import read_config_file
+
+# Each setting of a type that reput follows, with the broker's own default where its text may be no such value.
+NUMBERS: Final[Mapping[str, int]] = {
+    "mappedFileSizeCommitLog": 1024 * 1024 * 1024,
+    "mappedFileSizeConsumeQueue": 300_000 * 20,
+    "mappedFileSizeConsumeQueueExt": 48 * 1024 * 1024,
+    "mapperFileSizeBatchConsumeQueue": 300_000 * 46,
+    "maxHashSlotNum": 5_000_000,
+    "maxIndexNum": 5_000_000 * 4,
+    "expectConsumerNumUseFilter": 32,
+    "maxErrorRateOfBloomFilter": 20,
+}
+SWITCHES: Final = (
+    "enableDLegerCommitLog",
+    "messageIndexEnable",
+    "enableMultiDispatch",
+    "enableLmq",
+    "enableConsumeQueueExt",
+    "enableCalcFilterBitMap",
+)
+PATHS: Final = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "dLegerSelfId")
+TEXTS: Final = ("brokerName", "messageDelayLevel", "storeType", *PATHS)
+
+# Since when a setter of text gets it without the white space around it.
+_TRIMS_TEXT: Version = (5, 2, 0)
+# `String#trim` takes these away, and none of Unicode's other blanks.
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+
+_UP_TO_CONFIRMED = "the broker dispatches no further than the offset that its replicas have confirmed"
+_RECOVERY = "a broker's recovery begins elsewhere"
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def _is_false(text: str) -> bool:
+    return not _is_true(text)
+
+
+def _is_given(text: str) -> bool:
+    return bool(text.strip(_JAVA_BLANKS))
+
+
+# What reput does not follow: the setting, the values that matter, and what they change.
+_NOT_FOLLOWED: Final[tuple[tuple[str, Callable[[str], bool], str], ...]] = (
+    ("duplicationEnable", _is_true, _UP_TO_CONFIRMED),
+    ("enableControllerMode", _is_true, _UP_TO_CONFIRMED),
+    ("readUnCommitted", _is_true, "the broker dispatches what its replicas have not confirmed"),
+    ("messageIndexSafe", _is_true, _RECOVERY),
+    ("recheckReputOffsetFromCq", _is_true, _RECOVERY),
+    ("enableAcceleratedRecovery", _is_true, _RECOVERY),
+    ("indexFileWriteEnable", _is_false, "the broker writes no index files (messageIndexEnable=false does so here)"),
+    ("indexRocksDBEnable", _is_true, "the broker keeps keys in RocksDB, too"),
+    ("rocksdbCQDoubleWriteEnable", _is_true, "the broker keeps queues in RocksDB, too"),
+    ("transRocksDBEnable", _is_true, "the broker keeps transactions in RocksDB, too"),
+    ("timerRocksDBEnable", _is_true, "the broker keeps timers in RocksDB, too"),
+    ("storePathDLedgerCommitLog", _is_given, "DLedger's log lies there, reput looks for dledger-SELFID in the store"),
+    ("messageStorePlugIn", _is_given, "a plug-in writes what it likes"),
+)
+
+
+@dataclass
+class BrokerConf:
+    """What a release reads in a ``broker.conf``; without a `path`, a broker that runs on its defaults.
+
+    `notes` gets a line for each setting read whose text the broker takes for something else than it looks like.
+    """
+
+    path: Path | None = None
+    properties: Mapping[str, Property] = field(default_factory=dict)
+    version: Version = (0, 0, 0)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path, version: Version) -> BrokerConf:
+        """The file at `path` as the release `version` reads it.
+
+        Raises
+        ------
+        OptionError
+            The file cannot be read, or a broker does not start with it.
+        """
+        data = read_config_file(path, "the broker's configuration")
+        try:
+            return cls(path, load_properties(data), version)
+        except ValueError as error:
+            msg = f"cannot read the broker's configuration {path}: {error}; a broker does not start with it either"
+            raise OptionError(msg) from error
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.properties
+
+    def where(self, name: str) -> str:
+        """File and line of a setting that the file has."""
+        return f"{self.path}, line {self.properties[name].line}"
+
+    def number(self, name: str) -> int:
+        """One of `NUMBERS`; the broker's default where its text is none that Java reads."""
+        text = self.properties[name].value
+        value = parse_int(text)
+        if value is None:
+            value = NUMBERS[name]
+            self._note(name, f"no number that a broker reads{_blanks_of(text)}; it takes its default, {value}")
+        return value
+
+    def switch(self, name: str) -> bool:
+        """One of `SWITCHES`: true for ``true`` in any case, false for all else."""
+        text = self.properties[name].value
+        if not _is_true(text) and text.strip().lower() != "false":
+            self._note(name, f"false to a broker{_blanks_of(text)}, which takes nothing but true for true")
+        return _is_true(text)
+
+    def text(self, name: str) -> str:
+        """One of `TEXTS`, ``""`` without it; releases before 5.2.0 keep the white space around it.
+
+        Raises
+        ------
+        OptionError
+            It holds what no name and no path can: U+0000, or half a surrogate pair.
+        """
+        if name not in self.properties:
+            return ""
+        text = self.properties[name].value
+        trimmed = text.strip(_JAVA_BLANKS)
+        if self.version >= _TRIMS_TEXT:
+            text = trimmed
+        elif trimmed != text and name != "messageDelayLevel":
+            self._note(name, "taken with the white space, as brokers before 5.2.0 do")
+        if not _can_be_a_name(text):
+            msg = f"{self.where(name)}: {name}={shown(text)}: no name or path can have these characters"
+            raise OptionError(msg)
+        return text
+
+    def texts(self, *names: str) -> dict[str, str]:
+        """Those of `names` that the file has; see `text`."""
+        return {name: self.text(name) for name in names if name in self}
+
+    def note_ignored(self) -> None:
+        """Note the settings that change what a broker writes and that reput, or the broker itself, does not follow."""
+        found = [
+            f"{name}={shown(entry.value)} (line {entry.line}): {effect}"
+            for name, matters, effect in _NOT_FOLLOWED
+            if (entry := self.properties.get(name)) is not None and matters(entry.value)
+        ]
+        if found:
+            self.notes.append(f"{self.path}: reput does not follow {'; '.join(found)}")
+        right = {name.lower(): name for name in (*NUMBERS, *SWITCHES, *TEXTS)}
+        for name, entry in self.properties.items():
+            meant = right.get(name.lower(), name)
+            if meant != name:
+                self.notes.append(
+                    f"{self.path}, line {entry.line}: {shown(name)} is no setting of a broker, {meant} is; "
+                    "it is passed over, as a broker does"
+                )
+
+    def _note(self, name: str, what: str) -> None:
+        value = shown(self.properties[name].value)
+        self.notes.append(f"{self.where(name)}: {name}='{value}' is {what}; so does reput")
+
+
+def _blanks_of(text: str) -> str:
+    return ", for the white space" if text != text.strip() else ""
+
+
+def _can_be_a_name(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text) and bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,231 @@
+"""The hand-over of an output between reput and a broker: what `reput tail` takes over, and when `abort` goes.
+
+A broker without `abort` believes queues and index as they are and goes on behind them; a 5.x broker even passes over
+the first record behind its queues. With `abort` it removes the newest index file and dispatches again. So `abort`
+stands from before reput changes a file of an output until queues and index have every record of a log that is whole:
+the broker's own rule (``DefaultMessageStore#shutdown`` keeps it while ``dispatchBehindBytes`` is above 0).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abort
+from reput.sinks.files.directory import has_files
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
+from reput.sinks.files.store_path import ABORT
+from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
+from reput.source.errors import OutputError, ReputError
+from reput.source.log.log_reader import LogReader
+from reput.source.log.offset_range import first_store_timestamp
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import scan_windows
+from reput.streaming.output.log_explains import FOLDERS, RECOVER, Gap, check_explained
+from reput.streaming.output.startup import aligned, check_fingerprint, check_not_expired
+
+_log = logging.getLogger("reput")
+
+# ``CommitLog#recoverNormally`` looks at the last three segments, ``StoreCheckpoint#getMinTimestamp`` keeps 3 s away.
+_NORMAL_RECOVERY_FILES = 3
+_CHECKPOINT_MARGIN_MS = 3000
+
+
+class Ending(Protocol):
+    """The part of a sink that says where it ends."""
+
+    name: str
+
+    @property
+    def end_offset(self) -> int:
+        """Where the sink ends."""
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """What became, or would become, of an output's `abort`; `reason` says why it stays, and what to do."""
+
+    is_cleared: bool
+    reason: str | None = None
+
+    def text(self, *, dry_run: bool = False) -> str:
+        """One line."""
+        if self.is_cleared:
+            verb = "would be removed" if dry_run else "is removed"
+            return f"{ABORT} {verb}: a broker may start here as after a clean stop"
+        return f"{ABORT} {'would stay' if dry_run else 'stays'}: {self.reason}"
+
+
+# --- taking over ---------------------------------------------------------------------------------------------
+
+
+def check_taken_over(output: Path, sinks: Sequence[str], log: LogReader, *, fail_on_data_loss: bool) -> None:
+    """Check what `sinks` find in the output, before any of them changes it.
+
+    Raises
+    ------
+    OutputError
+        A sink would take over files of a broker that stopped uncleanly, or of a reput that was killed and whose
+        progress records are lost. Their last pages may be missing, and their index headers behind
+        (``DefaultMessageStore#load`` does not trust them either).
+    UnexplainedError
+        The log does not explain the files that a sink would take over.
+    CommitLogRewoundError
+        The last record that a sink has is no longer where it was.
+    DataLossError
+        Records after a sink's end have expired unread, and `fail_on_data_loss` is set.
+    """
+    taken_over = False
+    for sink in sinks:
+        record = ProgressFile(DurableFiles(output), sink).load()
+        if not has_files(output / FOLDERS[sink]):
+            continue
+        if record is None:
+            taken_over = True
+            _check_trusted(output, output / FOLDERS[sink])
+            continue
+        if record.last_record is not None:
+            check_fingerprint(log, sink, record.last_record, record.start_offset)
+        check_not_expired(log, sink, record.end_offset, fail_on_data_loss=fail_on_data_loss)
+    if taken_over:
+        check_explained(log, output, [Gap.GONE, Gap.OTHER, Gap.CUT], way_out=RECOVER)
+
+
+def _check_trusted(output: Path, folder: Path) -> None:
+    left_by = abort_left_by(output)
+    if left_by is LeftBy.NOBODY:
+        return
+    stopped = "broker which left" if left_by is LeftBy.BROKER else "reput which wrote"
+    msg = (
+        f"{output / ABORT} says that the {stopped} {folder} stopped uncleanly: its last writes may be missing or torn; "
+        "'reput recover' with the same --store and --output brings it into agreement with the log"
+    )
+    raise OutputError(msg)
+
+
+# --- handing over --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def abort_while_written(files: DurableFiles, sinks: Sequence[Ending], log: LogReader) -> Iterator[None]:
+    """Keep `abort` in the output while `sinks` write there, and after a failure.
+
+    A clean stop removes it when the sinks are at the end of the log. A broker's `abort` that is there before stays.
+    """
+    if not sinks:
+        yield
+        return
+    if abort_left_by(files.root) is not LeftBy.BROKER:
+        mark_abort(files)
+    yield
+    if abort_left_by(files.root) is LeftBy.BROKER:
+        _log.info("%s is a broker's and stays: 'reput recover' looks the log over and removes it", files.root / ABORT)
+        return
+    try:
+        behind = is_behind(log, [(sink.name, sink.end_offset) for sink in sinks])
+    except (ReputError, OSError) as error:  # a store that went away does not spoil a stop
+        behind = str(error)
+    if behind is None:
+        clear_abort(files)
+    else:
+        _log.info("%s stays, for a broker that is started here: %s", files.root / ABORT, behind)
+
+
+@contextmanager
+def abort_while_changed(files: DurableFiles) -> Iterator[None]:
+    """Keep `abort` in the output during a change that leaves it as fit for a broker as it was before."""
+    before = abort_left_by(files.root)
+    if before is LeftBy.NOBODY:
+        mark_abort(files)
+    yield
+    if before is LeftBy.NOBODY:
+        clear_abort(files)
+
+
+def is_behind(log: LogReader, ends: Sequence[tuple[str, int]]) -> str | None:
+    """Why queues and index, which end at `ends`, are not at the end of the log, and what to do; None when they are."""
+    name, end = min(ends, key=lambda each: each[1])
+    place = max(log.queue().min_offset, aligned(log, end))
+    # A live log goes on all the time; only one that seems to have ended is waited for.
+    log_end = log.end(place)
+    if log_end <= end:
+        log_end = log.settled_end(place)
+    if log_end <= end:
+        return None
+    return (
+        f"{name} ends at {end}, the log at {log_end}; 'reput tail --available-now' with the same --store and --output "
+        f"goes on to there and removes {ABORT}"
+    )
+
+
+def hand_over(
+    files: DurableFiles,
+    log: LogReader,
+    ends: Sequence[tuple[str, int]],
+    doubt: str | None,
+    *,
+    dry_run: bool = False,
+) -> HandOver | None:
+    """Remove the output's `abort` where queues and index agree with a log that is whole; None without one.
+
+    `ends` is where each of them ends, once it is brought into agreement; `doubt` is what `doubt_of_log` said before. A
+    broker's `abort` becomes reput's own where only the end of the log is still to be reached.
+    """
+    left_by = abort_left_by(files.root)
+    if left_by is LeftBy.NOBODY:
+        return None
+    if doubt is not None:
+        return HandOver(is_cleared=False, reason=doubt)
+    behind = is_behind(log, ends)
+    if not dry_run:
+        if behind is None:
+            clear_abort(files)
+        elif left_by is LeftBy.BROKER:
+            mark_abort(files)
+    return HandOver(is_cleared=behind is None, reason=behind)
+
+
+def broker_recovers_from(segments: MappedFileQueue, checkpoint: StoreCheckpoint, *, unclean: bool) -> int:
+    """Where a broker's recovery begins (``CommitLog#recoverNormally``, ``#isMappedFileMatchedRecover``)."""
+    files = segments.files
+    if not unclean:
+        return files[-_NORMAL_RECOVERY_FILES:][0].file_from_offset
+    known = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS
+    for file in reversed(files):
+        first = first_store_timestamp(file)
+        if first and first <= max(0, known):
+            return file.file_from_offset
+    return files[0].file_from_offset
+
+
+def doubt_of_log(files: DurableFiles, log: LogReader) -> str | None:
+    """Why the broker that left `abort` should look the log over; None where that changes nothing, or nobody left one.
+
+    With `abort` a broker reads from an older segment on than without, which the store's checkpoint tells, and cuts the
+    log at the first record that fails its checks. Where all of that is good, both end at the same place.
+    """
+    segments = log.queue()
+    if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
+        return None
+    place = broker_recovers_from(segments, load_store_checkpoint(files), unclean=True)
+    end = log.settled_end(segments.min_offset)
+    verdict = Verdict.EMPTY
+    file = segments.find(place)
+    while file is not None:
+        for scan in scan_windows(file, file.file_from_offset, file.end, check_crc=True):
+            place, verdict = scan.stop, scan.verdict
+        if verdict is not Verdict.BLANK:
+            break
+        file = segments.following(file)
+    if place >= end and verdict in (Verdict.EMPTY, Verdict.BLANK):
+        return None
+    return (
+        f"what stands in the log at {place} is no whole record ({verdict.name}); a broker that finds {ABORT} cuts the "
+        "log there and dispatches again"
+    )

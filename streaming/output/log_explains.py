@@ -1,0 +1,205 @@
+"""Does the log still explain what stands in an output? Every command that replaces or removes asks this first.
+
+What an output has was made from records. Each sink's progress record names the last of them; the files of a broker, or
+of an output whose progress records are lost, name theirs in queue entries and index headers. A log explains an output
+when it has the newest of these records, or when these have expired from it and it begins no later than the output ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from reput.sinks.files.directory import has_files
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.recover.record_traces import RecordTrace, index_traces, queue_traces
+from reput.source.errors import GIVE_YES, CommitLogRewoundError, CorruptRecordError, SinkError, UnexplainedError
+from reput.source.log.log_reader import LogReader
+from reput.source.record.message_properties import PROPERTY_INNER_MULTI_DISPATCH
+from reput.source.segments.range_reader import read_windows
+from reput.streaming.output.startup import check_fingerprint
+
+FOLDERS: Final = {
+    ConsumeQueueSink.name: CONSUME_QUEUE,
+    BatchConsumeQueueSink.name: BATCH_CONSUME_QUEUE,
+    IndexSink.name: INDEX,
+}
+RECOVER: Final = "'reput recover' with the same --store and --output brings it back to what this log says"
+# A log that has none of so many records, the oldest and the newest of an output, is another one.
+_TRACES_LOOKED_FOR = 32
+
+
+class Gap(Enum):
+    """How a log fails to explain an output."""
+
+    GONE = "the log has no record at all"
+    PASSED = "the log begins behind the end of the output"
+    OTHER = "the log has none of the output's records"
+    CUT = "the log has older records of the output, and not the newest"
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """What the log does not explain; `text` says it in a sentence without its end."""
+
+    gap: Gap
+    text: str
+
+
+def check_explained(
+    log: LogReader,
+    output: Path,
+    gaps: Collection[Gap] = tuple(Gap),
+    *,
+    way_out: str = GIVE_YES,
+    made: Path | None = None,
+) -> None:
+    """Raise UnexplainedError when the log fails to explain the output in one of the ways `gaps`.
+
+    `way_out` says what the user can do. `made` is where a rebuild that was stopped left what it had made.
+    """
+    found = find_unexplained(log, output, made=made)
+    if found is not None and found.gap in gaps:
+        msg = f"{found.text}; nothing was changed: {way_out}"
+        raise UnexplainedError(msg)
+
+
+def find_unexplained(log: LogReader, output: Path, *, made: Path | None = None) -> Unexplained | None:
+    """What of the output the log does not explain, None where it explains all; see `check_explained`."""
+    segments = log.queue()
+    least = segments.min_offset
+    if not any(has_files(root / folder) for root in (output, made) if root for folder in FOLDERS.values()):
+        return None
+    where = ", ".join(str(path) for path in segments.paths)
+    end = log.settled_end(least) if segments.files else least
+    if end <= least:
+        text = (
+            f"the log in {where} has no record, and {output} has files that were made from one (is the volume mounted?)"
+        )
+        return Unexplained(Gap.GONE, text)
+    known = _Known.load(output, least)
+    if known.reach < 0:
+        return None
+    if known.reach < least:
+        text = f"the log in {where} begins at {least}, and what stands in {output} ends at {known.reach}, before it"
+        return Unexplained(Gap.PASSED, text)
+    missing = known.missing_in(log, least, end)
+    if missing is None:
+        return None
+    if known.has_any_in(log, output, least, end):
+        text = (
+            f"{output} was made from a log that had a record at {missing}, and the log in {where}, [{least}, {end}), "
+            "has another one there, or none: the log was cut, or is a part of what it was"
+        )
+        return Unexplained(Gap.CUT, text)
+    text = (
+        f"the log in {where}, [{least}, {end}), has none of the records that {output} was made from: it is another log"
+    )
+    return Unexplained(Gap.OTHER, text)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What an output itself says of the log that it was made from."""
+
+    records: dict[str, SinkProgress]
+    traces: tuple[RecordTrace, ...]
+
+    @classmethod
+    def load(cls, output: Path, least: int) -> _Known:
+        """Progress records, and what the files of sinks without one say of records from `least` on."""
+        records = {}
+        unrecorded = []
+        for sink, folder in FOLDERS.items():
+            if not has_files(output / folder):
+                continue  # a record without files is of files that are lost: nothing stands there
+            record = _record(output, sink)
+            if record is None:
+                unrecorded.append(folder)
+            else:
+                records[sink] = record
+        return cls(records, tuple(_traces(output, unrecorded, least)))
+
+    @property
+    def reach(self) -> int:
+        """Behind the newest record that the output was made from, -1 where it was made from none."""
+        ends = [record.end_offset for record in self.records.values()]
+        return max([*ends, *(trace.offset + (trace.size or 0) for trace in self.traces)], default=-1)
+
+    def missing_in(self, log: LogReader, least: int, end: int) -> int | None:
+        """The place of a record that the log should have and has not, None where it has all that were looked for."""
+        for sink, record in self.records.items():
+            last = record.last_record
+            if last is not None and not _has_last(log, sink, last, record.start_offset):
+                return last.offset
+        for of_queues in (True, False):  # an index knows the times of records, queues know sizes and topics
+            traces = [trace for trace in self.traces if (trace.topic is not None) == of_queues]
+            newest = max(traces, key=lambda trace: trace.offset, default=None)
+            if newest is not None and newest.offset >= least and not _has(log, newest, end):
+                return newest.offset
+        return None
+
+    def has_any_in(self, log: LogReader, output: Path, least: int, end: int) -> bool:
+        """Whether the log has at least one of the records; the oldest and the newest are looked for."""
+        for sink, record in self.records.items():
+            last = record.last_record
+            if last is not None and last.offset >= least and _has_last(log, sink, last, record.start_offset):
+                return True
+        traces = sorted(_traces(output, FOLDERS.values(), least), key=lambda trace: trace.offset)
+        inside = [trace for trace in traces if least <= trace.offset < end]
+        looked_for = {*inside[:_TRACES_LOOKED_FOR], *inside[-_TRACES_LOOKED_FOR:]}
+        return any(_has(log, trace, end) for trace in looked_for)
+
+
+def _record(output: Path, sink: str) -> SinkProgress | None:
+    try:
+        return ProgressFile(DurableFiles(output), sink).load()
+    except SinkError:
+        return None  # what cannot be read says nothing; the files do
+
+
+def _traces(output: Path, folders: Iterable[str], least: int) -> Iterator[RecordTrace]:
+    wanted = set(folders)
+    if wanted & {CONSUME_QUEUE, BATCH_CONSUME_QUEUE}:
+        yield from (trace for folder, trace in queue_traces(output, least) if folder in wanted)
+    if INDEX in wanted:
+        yield from index_traces(output)
+
+
+def _has_last(log: LogReader, sink: str, known: RecordFingerprint, start_offset: int) -> bool:
+    try:
+        check_fingerprint(log, sink, known, start_offset)
+    except CommitLogRewoundError:
+        return False
+    return True
+
+
+def _has(log: LogReader, trace: RecordTrace, end: int) -> bool:
+    """Whether the log has the record of `trace`, before `end`."""
+    file = log.queue().find(trace.offset)
+    if file is None:
+        return False
+    size = trace.size or int.from_bytes(log.look_at(trace.offset, 4)[2], "big")
+    if not 0 < size <= min(end, file.end) - trace.offset:
+        return False
+    try:
+        for window in read_windows(file, trace.offset - file.frame, trace.offset + size, log.decode_options):
+            for message in window.columns.messages():
+                name = None if trace.topic is None else trace.topic.decode("utf-8", "replace")
+                own = (message.topic, message.queue_id) == (name, trace.queue_id)
+                is_its = (
+                    name is None or own or name in message.properties.get(PROPERTY_INNER_MULTI_DISPATCH, "").split(",")
+                )
+                is_then = trace.store_timestamp in (None, message.store_timestamp)
+                return is_its and is_then and message.physical_offset == trace.offset
+    except CorruptRecordError:
+        return False
+    return False

@@ -1,0 +1,39 @@
+"""Where an output, its table and Spark's checkpoints are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
+from reput.sinks.table.quarantine_table import quarantine_table_path
+from reput.source.errors import OutputError
+
+
+@dataclass(frozen=True)
+class TailPaths:
+    """Where `reput tail` reads and writes."""
+
+    output: Path
+    table: Path | None
+    checkpoint: Path | None
+
+    def checkpoint_of(self, query: str) -> Path:
+        """Spark's checkpoint of one query."""
+        root = self.checkpoint or self.output / REPUT / SPARK_CHECKPOINT
+        return root / query
+
+
+def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:
+    """Raise OutputError when something would be written below a commitlog."""
+    written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
+    if paths.table is not None:
+        written["--table's quarantine"] = quarantine_table_path(paths.table)
+    for name, path in written.items():
+        if path is None:
+            continue
+        for directory in commit_log:
+            if path.resolve() == directory.resolve() or directory.resolve() in path.resolve().parents:
+                msg = f"{name} {path} is inside the commitlog {directory}: nothing is ever written there"
+                raise OutputError(msg)

@@ -1,0 +1,93 @@
+"""What is done before the sinks of queues and index get a part of the log: write down what they will not get."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.quarantine import EXPIRED, Quarantine, QuarantinedRange, load_quarantine
+from reput.sinks.queue.admission import RefusedRecord
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.quarantine_table import QuarantineTable
+from reput.source.log.log_reader import LogReader
+from reput.source.segments.damage import HEAD_BYTES, DamagedRange
+
+Lines = tuple[QuarantinedRange, ...]
+_log = logging.getLogger("reput")
+
+
+def open_quarantine_table(
+    spark: SparkSession, table: Path, broker: str, quarantine: Quarantine, output: Path
+) -> QuarantineTable:
+    """The quarantine's table beside the message table `table`, with what a run that died had only written down.
+
+    `output` is where the lines of `quarantine` are.
+    """
+    found = QuarantineTable(spark, table, broker)
+    lines = load_quarantine(output)
+    found.repair(lines)
+    found.write(quarantine.end_offset, lines)
+    return found
+
+
+@dataclass(frozen=True)
+class QuarantineStep:
+    """Writes down what a part of the log is left without; each call gives what is in the quarantine now that was not.
+
+    `queues` say which records they cannot take, None where no queues are kept; `table` gets the same rows, once they
+    are in the output.
+    """
+
+    quarantine: Quarantine
+    log: LogReader
+    queues: ConsumeQueueSink | None
+    table: QuarantineTable | None
+
+    @property
+    def end_offset(self) -> int:
+        """What was left out before this place is on disk."""
+        return self.quarantine.end_offset
+
+    def __call__(self, batch: LogicBatch, damaged: tuple[DamagedRange, ...]) -> tuple[LogicBatch, Lines]:
+        """The batch without what the queues cannot take."""
+        refused: tuple[RefusedRecord, ...] = ()
+        if self.queues is not None:
+            batch, refused = self.queues.admission.sift(batch, self.queues.end_offset, self.queues.is_begun)
+        return batch, self.write(batch.end, damaged, refused)
+
+    def take_wave(
+        self, end: int, entries: WaveEntries, damaged: tuple[DamagedRange, ...]
+    ) -> tuple[Mapping[int, int], Lines]:
+        """How many of a wave's entries each queue does not take, see ``refused_of_wave``; the wave ends at `end`."""
+        counts: Mapping[int, int] = {}
+        refused: tuple[RefusedRecord, ...] = ()
+        if self.queues is not None and end > self.queues.end_offset:
+            counts, refused = self.queues.admission.refused_of_wave(entries, self.queues.is_begun)
+        return counts, self.write(end, damaged, refused)
+
+    def write(self, end: int, damaged: tuple[DamagedRange, ...], refused: Iterable[RefusedRecord] = ()) -> Lines:
+        """Write down what a part of the log that ends at `end` is left without."""
+        for record in refused:
+            if record.physical_offset >= self.end_offset:
+                begin, stop = record.physical_offset, record.physical_offset + record.msg_size
+                damaged += (DamagedRange(begin, stop, record.cause, *self.log.look_at(begin, HEAD_BYTES)),)
+        lines = self.quarantine.write(end, damaged)
+        for line in lines:
+            if line.cause == EXPIRED:  # said by whoever passes over it
+                continue
+            _log.warning(
+                "left out of the log at %d: %d bytes, %s, in %s",
+                line.physical_offset,
+                line.length,
+                line.cause,
+                line.file,
+            )
+        if self.table is not None and lines:
+            self.table.write(end, lines)
+        return lines

@@ -1,0 +1,52 @@
+"""What a query's Spark checkpoint says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
+from reput.source.data_source import last_record_of_offset
+from reput.source.log.log_reader import LogReader
+
+# The names of the two queries, which are those of their checkpoints' directories too.
+LOGIC = "logic"
+TABLE = "table"
+SPARK_CHECKPOINT_OF_LOGIC = (REPUT, SPARK_CHECKPOINT, LOGIC)
+
+_log = logging.getLogger("reput")
+
+
+def spark_offset(checkpoint: Path) -> int | None:
+    """The physical offset up to which a query's Spark checkpoint says that all is done; None without one."""
+    commits = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
+    if not commits:
+        return None
+    lines = (checkpoint / "offsets" / str(max(commits))).read_text().splitlines()
+    return int(json.loads(lines[-1])["physicOffset"])
+
+
+def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
+    """Remove a query's Spark checkpoint when its next batch was planned for a log that has been cut since.
+
+    Spark would ask for that very batch again and again. The sinks know where they end, and Spark begins there anew.
+    """
+    planned = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdecimal()]
+    if not planned or (checkpoint / "commits" / str(max(planned))).exists():
+        return
+    lines = (checkpoint / "offsets" / str(max(planned))).read_text().splitlines()
+    offset = json.loads(lines[-1])
+    last = last_record_of_offset(offset)
+    if last is None or (log.find_record(last) == last and log.is_led_to(last, int(offset["startOffset"]))):
+        return
+    _log.warning(
+        "the log was cut before a planned micro-batch was read: it no longer has the record at offset %d; removing "
+        "Spark's checkpoint %s, the sinks know where they end",
+        last.offset,
+        checkpoint,
+    )
+    files = DurableFiles(checkpoint.parent)
+    files.remove_tree(checkpoint.name)
+    files.close()

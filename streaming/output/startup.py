@@ -1,0 +1,137 @@
+"""What to do at start: compare Spark's offset, each sink's, and what the log still has; heal, or refuse with a reason.
+
+Each sink knows where it is. A sink behind Spark's checkpoint is brought up from the log before the stream goes on; one
+ahead of it passes over what it has; a checkpoint that is gone begins where the sinks end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.message_table import MessageTable
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError
+from reput.source.log.log_reader import LogReader
+from reput.source.segments.range_reader import read_windows
+
+_log = logging.getLogger("reput")
+
+_WAY_OUT = "give an empty --output (and --table) to derive everything from the log as it is"
+_RECOVER = "'reput recover' with the same --store and --output cuts it back to the last record that still agrees"
+_REPAIR = (
+    "'reput rebuild --only table' with the same --store, --output and --table makes the table as the log is, from the "
+    "last record that still agrees"
+)
+_WAYS_OUT = {ConsumeQueueSink.name: _RECOVER, IndexSink.name: _RECOVER, MessageTable.name: _REPAIR}
+
+
+class Recoverable(Protocol):
+    """The part of a sink that recovery needs; see ``Sink``."""
+
+    name: str
+
+    def recover(self, start_offset: int) -> SinkProgress:
+        """Bring the sink to what its progress record says."""
+
+    def pass_over(self, end_offset: int) -> None:
+        """Go on at `end_offset`."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where the sink ends."""
+
+
+def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_loss: bool) -> None:
+    """Recover each sink and check it against the log.
+
+    Raises
+    ------
+    CommitLogRewoundError
+        The last record a sink has is no longer where it was.
+    DataLossError
+        Records after a sink's end have expired unread, and `fail_on_data_loss` is set.
+    TransientError
+        The log has no segment at all, and a sink has records of it.
+    """
+    start = None
+    for sink in sinks:
+        if start is None:
+            start = log.initial_offset()
+        progress = sink.recover(start)
+        if progress.last_record is not None:
+            log.find_record(progress.last_record)
+            check_fingerprint(log, sink.name, progress.last_record, progress.start_offset)
+        lost = check_not_expired(log, sink.name, sink.end_offset, fail_on_data_loss=fail_on_data_loss)
+        if lost is not None:
+            _log.warning("%s; going on without them", lost)
+            sink.pass_over(log.next_available(sink.end_offset))
+
+
+def check_not_expired(log: LogReader, sink: str, end: int, *, fail_on_data_loss: bool) -> str | None:
+    """What a sink that ends at `end` has lost, as part of a sentence; None where no record behind it expired unread.
+
+    A hole between two segments is no expiry where `fail_on_data_loss` is set: it is told by the names of its files.
+
+    Raises
+    ------
+    DataLossError
+        Records expired unread, and `fail_on_data_loss` is set.
+    """
+    further = log.next_available(end)
+    is_behind_begin = end >= log.queue().min_offset
+    if further == end or (is_behind_begin and fail_on_data_loss):
+        return None
+    there = "goes on" if is_behind_begin else "begins"
+    lost = f"{sink} ends at {end} and the log {there} at {further}: records between expired unread"
+    if fail_on_data_loss:
+        msg = f"{lost}; set failOnDataLoss=false to go on without them"
+        raise DataLossError(msg)
+    return lost
+
+
+def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start_offset: int = 0) -> None:
+    """Raise CommitLogRewoundError when the log has another record, or none, at the place of `known`.
+
+    After an unclean stop a broker sets its write position back and writes other records over those that a reader
+    already had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: `known` may still stand whole at its place,
+    behind the log's new end. So the records before it must lead to it, from its segment's begin or, where an output was
+    begun behind a damaged record, from `start_offset`.
+    """
+    file = log.queue().find(known.offset)
+    if file is None and known.offset < log.queue().end_of_files:
+        return  # it expired, or is missing in the middle, which is told as that
+    found: RecordFingerprint | None = None
+    if file is not None and known.offset + known.size <= file.end and log.is_led_to(known, start_offset):
+        found = fingerprint_at(log, known)
+    if found != known:
+        msg = (
+            f"{sink} has a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, "
+            f"and the log now has {found or 'no such record'}: the broker cut the log and wrote on, or this is "
+            f"another store; {_WAYS_OUT.get(sink, _WAY_OUT)}"
+        )
+        raise CommitLogRewoundError(msg)
+
+
+def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:
+    """The record that the log has where `known` was, None when no good one of its size is there."""
+    file = log.queue().find(known.offset)
+    assert file is not None
+    try:
+        begin, end = known.offset - file.frame, known.offset + known.size
+        for window in read_windows(file, begin, end, log.decode_options):
+            for message in window.columns.messages():
+                return RecordFingerprint(
+                    message.physical_offset, message.msg_size, message.store_timestamp, message.body_crc
+                )
+    except CorruptRecordError:
+        return None
+    return None
+
+
+def aligned(log: LogReader, offset: int) -> int:
+    """The last place up to `offset` where a record begins: a sink that took over a broker's files ends anywhere."""
+    return log.align_down(0, offset)

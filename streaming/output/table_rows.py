@@ -1,0 +1,27 @@
+"""One broker's rows of a message table as they are compared with the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from reput.sinks.table.record_digest import COMPARED, StretchSums, table_fields
+
+
+def compared_rows(spark: SparkSession, path: Path, broker: str) -> DataFrame:
+    """The broker's rows: the columns of ``record_digest.COMPARED``, as int64."""
+    table = spark.read.format("delta").load(str(path)).where(sf.col("broker") == broker)
+    time = sf.unix_millis("store_time").alias("store_time")
+    return table.select(*(time if name == "store_time" else sf.col(name).cast("bigint") for name in COMPARED))
+
+
+def row_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The sums of rows, as rows of ``record_digest.SUM_DDL``."""
+    sums = StretchSums()
+    for batch in batches:
+        sums.take(table_fields(batch))
+    yield sums.to_batch()

@@ -1,0 +1,1 @@
+"""The process of a command: signals, failures, its directories, its JVM."""

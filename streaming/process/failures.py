@@ -1,0 +1,177 @@
+"""What a command says of an error, whoever raised it: one line, and the exit code that belongs to it.
+
+Spark tells an error as the text of several stack traces in a row. What counts of it is one line: an error of reput, of
+the system or of Python that a task raised, or the last cause that Java names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+import traceback
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from reput.source import errors
+from reput.source.errors import OutputError, ReputError, TransientError, remote_error
+from reput.source.printable import printable
+from reput.streaming.process.jvm import has_jvm_died, last_jvm
+
+_LINE_LENGTH_MAX = 600
+# A process that was killed closes its connections before it is seen to have ended.
+_JVM_ENDS_WITHIN_S = 0.5
+_DEFECT = 70  # EX_SOFTWARE of sysexits.h
+
+#: Errors of the system that may pass by themselves, or when somebody makes room.
+_PASSING_ERRNOS = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY),
+        *(errno.ETIMEDOUT, errno.ESTALE, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE),
+    }
+)
+#: What Spark says when one of its processes died, or was too slow on a busy machine.
+_PASSING_WORDS = (
+    "Python worker failed to connect back",
+    "Python worker exited unexpectedly",
+    "Python worker process terminated",
+    "Failed to open socket to Python daemon",
+    "Accept timed out",
+    "Connection reset",
+    "Connection refused",
+    "Broken pipe",
+    "java.io.EOFException",
+    "OptionalDataException",
+    "Address already in use",
+    "BindException",
+    "Could not bind on a random free port",
+    "Cannot run program",
+)
+_OUT_OF_MEMORY = ("java.lang.OutOfMemoryError", "MemoryError", "OOM")
+_PYTHON_TRACE = "Traceback (most recent call last)"
+_PYTHON_ERROR = re.compile(r"^(?:[\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Warning|Interrupt)): ?(.*)$", re.MULTILINE)
+_SYSTEM_ERROR = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
+_JAVA_CAUSE = re.compile(
+    r"^\s*(?:Caused by: )?([a-z][\w.$]*\.[\w$]*(?:Error|Exception|Throwable)): ([^\n]+)", re.MULTILINE
+)
+_STREAM_FAILED = re.compile(r"terminated with exception: ([^\n]*)")
+
+
+class DefectError(ReputError):
+    """An error that nobody foresaw: a defect of reput."""
+
+    exit_code = _DEFECT
+
+
+def failure_of(error: BaseException) -> ReputError:
+    """The error of reput's tree that tells `error` in one line; one of the tree is told as it is."""
+    if isinstance(error, ReputError):
+        return error
+    text = _text(error)
+    if (remote := _remote(text)) is not None:
+        return _named(*remote)
+    if has_jvm_died(within_s=_JVM_ENDS_WITHIN_S) or isinstance(error, Py4JNetworkError):
+        return _jvm_death()
+    if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
+        return TransientError(
+            "not enough memory; less is needed with smaller maxBytesPerTrigger and maxBytesPerPartition, fewer cores "
+            f"(sparkMaster=local[N]) or, in Spark's JVM, with more sparkDriverMemory ({first_line(error)})"
+        )
+    if isinstance(error, OSError):
+        return _of_the_system(error.errno or 0, _told_by_system(error))
+    if (system := _SYSTEM_ERROR.search(text)) is not None:
+        return _of_the_system(int(system[1]), system[2])
+    if is_passing(error):
+        return TransientError(f"a process of Spark died or did not answer in time ({first_line(error)})")
+    if isinstance(error, PySparkException | Py4JError) and _PYTHON_TRACE not in text:
+        return ReputError(f"Spark failed: {first_line(error)}")
+    return _defect(error)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the reason may be gone at the next try."""
+    if isinstance(error, ReputError):
+        return error.exit_code == errors.TRY_AGAIN
+    text = _text(error)
+    if _remote(text) is not None:
+        return False
+    if isinstance(error, OSError) and error.errno in _PASSING_ERRNOS:
+        return True
+    no_room = (os.strerror(number) in text for number in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE))
+    return (
+        isinstance(error, Py4JNetworkError | MemoryError)
+        or any(words in text for words in (*_PASSING_WORDS, *_OUT_OF_MEMORY))
+        or any(no_room)
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """What `error` says, without the traces around it: the innermost cause that its text names."""
+    text = _text(error)
+    for pattern in (_PYTHON_ERROR, _JAVA_CAUSE):
+        found = [match for match in pattern.findall(text) if not match[0].endswith("Py4JException")]
+        if found and (pattern is _JAVA_CAUSE or _PYTHON_TRACE in text):
+            name, words = found[-1]
+            return one_line(f"{name.rpartition('.')[2]}: {words}")
+    if (stream := _STREAM_FAILED.search(text)) is not None:
+        return one_line(stream[1])
+    lines = [line for line in text.splitlines() if line.strip()]
+    return one_line(lines[0]) if lines else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    """What `error` says; pyspark's own errors ask the JVM first, and it may be gone."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  whatever asking it leads to
+        return f"{getattr(error, '_desc', '')}\n\nJVM stacktrace:\n{getattr(error, '_stackTrace', '')}"
+
+
+def _remote(text: str) -> tuple[str, str] | None:
+    return remote_error(ReputError(text))
+
+
+def one_line(text: str) -> str:
+    """`text` without line ends and unprintable characters, cut where it is very long."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _LINE_LENGTH_MAX else f"{line[:_LINE_LENGTH_MAX]} ..."
+
+
+def _named(name: str, words: str) -> ReputError:
+    """An error of a Spark process, again as what it was there."""
+    kind = getattr(errors, name, ReputError)
+    return kind(words) if isinstance(kind, type) and issubclass(kind, ReputError) else ReputError(words)
+
+
+def _jvm_death() -> TransientError:
+    jvm = last_jvm()
+    told = "does not answer" if jvm is None or jvm.is_alive else jvm.end_told
+    msg = f"Spark's Java process {told}; nothing is lost: start the same command again"
+    return TransientError(msg)
+
+
+def _told_by_system(error: OSError) -> str:
+    where = f": {error.filename}" if error.filename is not None else ""
+    return f"{error.strerror or error}{where}"
+
+
+def _of_the_system(number: int, words: str) -> ReputError:
+    kind = TransientError if number in _PASSING_ERRNOS else OutputError if number == errno.EROFS else ReputError
+    return kind(f"the system refused: {one_line(words)}")
+
+
+def _defect(error: BaseException) -> DefectError:
+    """Keep the traceback where it can be sent from, and say where that is."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
+    kept = ""
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="reput-traceback-", suffix=".txt", delete=False) as file:
+            file.writelines(traceback.format_exception(type(error), error, error.__traceback__))
+        kept = f"; please report it with {file.name}"
+    except OSError:
+        pass
+    msg = f"this is a defect of reput: {type(error).__name__}{place}: {first_line(error)}{kept}"
+    return DefectError(msg)

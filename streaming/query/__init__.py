@@ -1,0 +1,1 @@
+"""`reput query`."""

@@ -1,0 +1,235 @@
+"""Look-ups: the messages of one store that a key, an id, a place in a queue or a time asks for.
+
+Needs no Spark and no Java. Nothing is written and no lock is taken: a broker may run on the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from reput.sinks.index.lookup import IndexLookup
+from reput.sinks.queue.lookup import ConsumeQueueEntry, ConsumeQueueLookup
+from reput.source.errors import OptionError, SinkError, StoreError
+from reput.source.log.message_lookup import Absence, MessageId, MessageLookup
+from reput.source.record.message_decoder import Message
+from reput.source.record.message_properties import KEY_SEPARATOR, split_keys
+from reput.streaming.config.pipeline import load_config
+
+MAX_MSGS_NUM_BATCH = 64  # index entries that a broker takes, however many are asked for
+DEFAULT_QUERY_MAX_NUM = 32  # the same for a unique key
+LONG_MAX = 2**63 - 1
+_INDEX_SECOND_MS = 1000
+
+
+@dataclass(frozen=True)
+class Found:
+    """A message, the queue entry that led to it, and whether it is the one that a client would return."""
+
+    message: Message
+    entry: ConsumeQueueEntry | None = None
+    chosen: bool | None = None
+
+
+@dataclass
+class Answer:
+    """Messages found: by key newest first, else in the queue's order. `notes` tell what was passed over."""
+
+    found: list[Found] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note_absences(self, absences: Iterable[Absence], what: str) -> None:
+        """Add a note for each reason, with a count and the first case in full."""
+        by_reason: dict[str, list[Absence]] = {}
+        for absence in absences:
+            by_reason.setdefault(absence.reason, []).append(absence)
+        for reason, same in by_reason.items():
+            self.notes.append(f"{what} skipped, {reason}: {len(same)}; the first: {same[0].detail}")
+
+
+class StoreLookup:
+    """Look-ups in one store: the log of `store`, and the index and queues of `output`, which may be the store.
+
+    Raises
+    ------
+    OptionError
+        The broker's configuration cannot be read.
+    StoreError
+        There is no commitlog, or its files form no row.
+    """
+
+    def __init__(self, store: Path, *, output: Path | None = None, broker_conf: Path | None = None) -> None:
+        # Without this switch a setting that reput cannot write would be refused; it can be read.
+        config = load_config(store, broker_conf=broker_conf, overrides=["consumeQueueEnable=false"])
+        self._root = store if output is None else output
+        self._messages = MessageLookup(
+            config.commit_log,
+            mapped_file_size=config["mappedFileSizeCommitLog"],
+            dledger=config["enableDLegerCommitLog"],
+            delays_ms=config["messageDelayLevel"],
+        )
+        self._index = IndexLookup(self._root, config["maxHashSlotNum"], config["maxIndexNum"])
+
+    def by_key(
+        self, topic: str, key: str, *, begin: int = 0, end: int = LONG_MAX, max_num: int = MAX_MSGS_NUM_BATCH
+    ) -> Answer:
+        """Messages of `topic` with `key` among their KEYS, stored in `[begin, end]` (ms, inclusive), newest first.
+
+        What a client makes of a broker's answer (``MQAdminImpl#queryMessage``), with messages that the index has twice
+        given once. `max_num` limits index entries, those of other keys with the same hash included, as on a broker.
+        """
+        if not key or KEY_SEPARATOR in key:
+            raise OptionError(f"key {key!r}: KEYS are split at blanks, so a key is a text without any")
+
+        def has_key(message: Message) -> bool:
+            return message.keys is not None and key in split_keys(message.keys)
+
+        return self._by_index(topic, key, has_key, begin, end, max_num)
+
+    def by_unique_key(
+        self, topic: str, key: str, *, begin: int = 0, end: int = LONG_MAX, max_num: int = DEFAULT_QUERY_MAX_NUM
+    ) -> Answer:
+        """Messages of `topic` whose unique key is `key`, newest first; `chosen` is the one that was stored first.
+
+        A client returns that one alone (``MQAdminImpl#queryMessageByUniqKey``).
+        """
+        if not key:
+            raise OptionError("the unique key is empty")
+        answer = self._by_index(topic, key, lambda message: message.uniq_key == key, begin, end, max_num)
+        messages = [found.message for found in answer.found]
+        first = min(messages, key=lambda message: (message.store_timestamp, message.physical_offset), default=None)
+        answer.found = [replace(found, chosen=found.message is first) for found in answer.found]
+        return answer
+
+    def by_msg_id(self, text: str) -> Answer:
+        """The message with an offset message id.
+
+        Raises
+        ------
+        OptionError
+            The text is no such id.
+        StoreError
+            There is no good record at its offset, or one with another id.
+        """
+        wanted = MessageId.parse(text)
+        message = self._messages.find(wanted.offset)
+        if isinstance(message, Absence):
+            raise StoreError(
+                f"no message {text}: {message.detail}; a client's unique key, which looks the same, is asked for with "
+                "--topic and --unique-key"
+            )
+        if MessageId.of(message) != wanted:
+            raise StoreError(
+                f"no message {text}: the one at offset {wanted.offset} is {MessageId.of(message)}; "
+                "the id is from another broker's log"
+            )
+        return Answer([Found(message)])
+
+    def by_queue_offset(self, topic: str, queue_id: int, queue_offset: int, count: int = 1) -> Answer:
+        """The messages of up to `count` queue entries from `queue_offset` on.
+
+        Raises
+        ------
+        SinkError
+            The queue is missing or has no entry there, in the words of ``DefaultMessageStore#getMessage``.
+        StoreError
+            A single entry was asked for and points to no good record.
+        """
+        queue = self._queue(topic, queue_id)
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= queue_offset < high:
+            raise SinkError(f"{_status(queue_offset, low, high)}: {queue.name} has the entries [{low}, {high})")
+        return self._entries(queue, range(queue_offset, min(queue_offset + count, high)), single=count == 1)
+
+    def by_time(self, topic: str, queue_id: int, timestamp: int, count: int = 1) -> Answer:
+        """The messages of up to `count` queue entries from the first stored at `timestamp` (ms) or later.
+
+        Raises
+        ------
+        SinkError
+            The queue is missing.
+        StoreError
+            An entry that the search has to look at points to no good record.
+        """
+        queue = self._queue(topic, queue_id)
+
+        def store_time(entry: ConsumeQueueEntry) -> int:
+            return self._message_of(queue, entry).store_timestamp
+
+        first = queue.offset_in_queue_by_time(timestamp, store_time)
+        answer = self._entries(queue, range(first, min(first + count, queue.max_offset)), single=count == 1)
+        low, high = queue.min_offset, queue.max_offset
+        answer.notes.append(f"{queue.name}: offset {first} at {timestamp}; it has the entries [{low}, {high})")
+        return answer
+
+    def _by_index(
+        self, topic: str, key: str, matches: Callable[[Message], bool], begin: int, end: int, max_num: int
+    ) -> Answer:
+        """``DefaultMessageStore#queryMessage``.
+
+        Its second and third round are left out: a round that reads a message is the last one, and one that reads none
+        asks for the same again.
+        """
+        if begin > end:
+            raise OptionError(f"the times begin at {begin} and end at {end}, before that")
+        result = self._index.query_offset(topic, key, max_num, begin - _INDEX_SECOND_MS, end)
+        answer = Answer(notes=list(result.damages))
+        if len(result.phy_offsets) >= max_num:
+            answer.notes.append(
+                f"the newest {max_num} index entries were taken; there may be older ones: --end or --max"
+            )
+        absences, others = [], 0
+        for offset in dict.fromkeys(result.phy_offsets):
+            message = self._messages.find(offset)
+            if isinstance(message, Absence):
+                absences.append(message)
+            elif message.topic != topic or not matches(message):
+                others += 1
+            elif begin <= message.store_timestamp <= end:
+                answer.found.append(Found(message))
+        answer.note_absences(absences, "index entries")
+        if others:
+            answer.notes.append(f"messages of other keys with the same hash left out: {others}")
+        return answer
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueueLookup:
+        return ConsumeQueueLookup.open(self._root, topic, queue_id, self._messages.min_offset)
+
+    def _entries(self, queue: ConsumeQueueLookup, places: range, *, single: bool) -> Answer:
+        answer, absences = Answer(), []
+        for place in places:
+            entry = queue.entry(place)
+            message = self._message_of(queue, entry) if single else self._messages.find(entry.physical_offset)
+            if isinstance(message, Absence):
+                absences.append(message)
+                continue
+            answer.found.append(Found(message, entry))
+            if difference := _difference(queue, entry, message):
+                answer.notes.append(f"entry {place} of {queue.name} and its record differ: {difference}")
+        answer.note_absences(absences, "queue entries")
+        return answer
+
+    def _message_of(self, queue: ConsumeQueueLookup, entry: ConsumeQueueEntry) -> Message:
+        message = self._messages.find(entry.physical_offset)
+        if isinstance(message, Absence):
+            raise StoreError(f"entry {entry.queue_offset} of {queue.name} leads to no message: {message.detail}")
+        return message
+
+
+def _status(queue_offset: int, low: int, high: int) -> str:
+    """``GetMessageStatus`` of an offset outside `[low, high)`."""
+    if high == 0:
+        return "NO_MESSAGE_IN_QUEUE"
+    if queue_offset < low:
+        return "OFFSET_TOO_SMALL"
+    return "OFFSET_OVERFLOW_ONE" if queue_offset == high else "OFFSET_OVERFLOW_BADLY"
+
+
+def _difference(queue: ConsumeQueueLookup, entry: ConsumeQueueEntry, message: Message) -> str:
+    """What an entry and its record say differently, nothing where they agree; the tags code is not compared."""
+    pairs: list[tuple[str, object, object]] = [("size", entry.msg_size, message.msg_size)]
+    if not queue.is_lmq:  # which has messages of other queues
+        pairs.append(("queue", (queue.topic, queue.queue_id), (message.topic, message.queue_id)))
+        pairs.append(("queue offset", entry.queue_offset, message.queue_offset))
+    return ", ".join(f"{name} {ours} and {theirs}" for name, ours, theirs in pairs if ours != theirs)

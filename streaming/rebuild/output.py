@@ -1,0 +1,177 @@
+"""What a rebuild replaces in an output, and with what progress records `reput tail` goes on behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
+from reput.sinks.files.store_path import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    REBUILD_ROOT,
+    STORE_CHECKPOINT,
+    batch_consume_queue_directory,
+    consume_queue_directory,
+    consume_queue_ext_directory,
+    progress_file,
+    quarantine_file,
+)
+from reput.sinks.files.swap import Parts
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.quarantine import Quarantine, merge_quarantines
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_sink import QueueSink
+from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.source.errors import OptionError, OutputError
+from reput.source.log.log_reader import LogReader
+from reput.streaming.config.broker import batch_topics
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC
+from reput.streaming.rebuild.request import RebuildRequest, only_queues
+
+_QUEUE_SINKS = (ConsumeQueueSink.name, BatchConsumeQueueSink.name)
+_QUEUE_FOLDERS = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)
+_QUEUE_DIRECTORIES = (consume_queue_directory, consume_queue_ext_directory, batch_consume_queue_directory)
+_QUARANTINE = (quarantine_file(), progress_file(Quarantine.name))
+_MERGED = "merged"
+
+
+@dataclass(frozen=True)
+class OutputCounts:
+    """What was made: queues, files of queues, index files."""
+
+    queues: int = 0
+    queue_files: int = 0
+    index_files: int = 0
+
+
+class OutputChange:
+    """The difference that a rebuild makes to the output below `files`."""
+
+    def __init__(self, config: PipelineConfig, request: RebuildRequest, files: DurableFiles) -> None:
+        self._config = config
+        self._request = request
+        self._files = files
+        self._made = DurableFiles(files.root.joinpath(*REBUILD_ROOT))
+        self.counts = OutputCounts()
+
+    def check(self) -> None:
+        """Raise OutputError when one topic is asked for and the output has no queues that it would be put among."""
+        if self._request.topic is not None and not any(
+            (self._files.root / folder).is_dir() for folder in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
+        ):
+            msg = f"{self._files.root} has no queues: --topic makes one topic's again in an output that has the others"
+            raise OutputError(msg)
+
+    def end(self, log: LogReader) -> int | None:
+        """Where one topic's queues must end, because the others end there; None for a rebuild of all."""
+        if self._request.topic is None:
+            return None
+        is_batch = self._request.topic.encode() in batch_topics(self._config.store)
+        record = ProgressFile(self._files, _QUEUE_SINKS[is_batch]).load()
+        least = log.queue().min_offset
+        log_end = log.settled_end(least)
+        if record is None or record.end_offset >= log_end:
+            return None
+        # A sink that took over a broker's files may end inside a record, whose entry it has.
+        begin = log.align_down(least, max(least, record.end_offset))
+        return begin if begin >= record.end_offset else log.limit(begin, log_end, 1, None)
+
+    def prepare(self, *, keep_physic: bool = False) -> list[tuple[Parts, Parts]]:
+        """Write the records that belong to what was made; returns what goes where (``swap``).
+
+        `keep_physic` leaves the store's checkpoint at the time up to which the broker itself trusts its log.
+        """
+        queues, index = self._request.makes_queues(self._config), self._request.makes_index(self._config)
+        self.counts = self._count()
+        try:
+            if queues and self._request.topic is not None:
+                return [*self._one_topic(self._request.topic.encode()), *self._quarantine()]
+            places: list[Parts] = []
+            if queues:
+                places += [*((folder,) for folder in _QUEUE_FOLDERS), *map(progress_file, _QUEUE_SINKS)]
+            if index:
+                places += [(INDEX,), progress_file(IndexSink.name)]
+            if places:
+                # Spark's checkpoint knows nothing of what was made; without it, `tail` begins where the sinks end.
+                places.append(SPARK_CHECKPOINT_OF_LOGIC)
+                places += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues, index, keep_physic) else []
+                if self._request.is_whole:
+                    return [(place, place) for place in (*places, *_QUARANTINE)]
+            return [*((place, place) for place in places), *self._quarantine()]
+        finally:
+            self._made.close()
+
+    def _one_topic(self, topic: bytes) -> list[tuple[Parts, Parts]]:
+        queue_id = self._request.queue_id
+        depth = 2 if queue_id is None else 3
+        places = [directory(topic, queue_id or 0)[:depth] for directory in _QUEUE_DIRECTORIES]
+        if not any(self._made.root.joinpath(*place).exists() for place in places):
+            named = "" if queue_id is None else f" --queue-id {queue_id}"
+            msg = f"--topic {self._request.topic}{named}: the log has no message of it; nothing was changed"
+            raise OptionError(msg)
+        moves: list[tuple[Parts, Parts]] = [(place, place) for place in places]
+        merged = DurableFiles(self._made.root / _MERGED)
+        for sink in LogicSinks.open(only_queues(self._config), self._files).sinks:
+            record, made = (ProgressFile(files, sink.name).load() for files in (self._files, self._made))
+            if record is None or made is None:
+                continue  # a broker's own files: `tail` takes them over as they are
+            assert isinstance(sink, QueueSink)
+            beside = sink.entries_beside(self._request.queue_filter.takes, record.end_offset)
+            state = {"queue_ends": beside + made.state["queue_ends"]}
+            ProgressFile(merged, sink.name).store(replace(record, state=state))
+            moves.append(((_MERGED, *progress_file(sink.name)), progress_file(sink.name)))
+        merged.close()
+        self._files.sync()
+        return moves
+
+    def _quarantine(self) -> list[tuple[Parts, Parts]]:
+        """What was left out of some of the files, put to what the output knows of the others; nothing without one."""
+        if ProgressFile(self._made, Quarantine.name).load() is None:
+            return []
+        merged = DurableFiles(self._made.root / _MERGED)
+        merge_quarantines(merged, self._files, self._made, list(self._sink_ends()))
+        merged.close()
+        return [((_MERGED, *place), place) for place in _QUARANTINE]
+
+    def _sink_ends(self) -> Iterator[int]:
+        """Where queues and index will end, by their progress records."""
+        for name in (*_QUEUE_SINKS, IndexSink.name):
+            record = ProgressFile(self._made, name).load() or ProgressFile(self._files, name).load()
+            if record is not None:
+                yield record.end_offset
+
+    def _write_checkpoint(self, queues: bool, index: bool, keep_physic: bool) -> bool:
+        """The store's checkpoint that fits what was made; False where no record was dispatched."""
+        name = ConsumeQueueSink.name if queues else IndexSink.name
+        record = ProgressFile(self._made, name).load()
+        if record is None or record.last_record is None:
+            return False
+        known, time = load_store_checkpoint(self._files), record.last_record.store_timestamp
+        index_record = ProgressFile(self._made, IndexSink.name).load() if index else None
+        store_checkpoint(
+            self._made,
+            StoreCheckpoint(
+                # The record was read from the log, so the log has it; the broker's own value may be older.
+                known.physic_msg_timestamp if keep_physic else max(known.physic_msg_timestamp, time),
+                time if queues else known.logics_msg_timestamp,
+                index_record.state["index_msg_timestamp"] if index_record else known.index_msg_timestamp,
+                known.others,
+            ),
+        )
+        return True
+
+    def _count(self) -> OutputCounts:
+        root = self._made.root
+        queue_files = [
+            path for folder in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE) for path in (root / folder).glob("*/*/*")
+        ]
+        return OutputCounts(
+            len({path.parent for path in queue_files}), len(queue_files), len(list((root / INDEX).glob("*")))
+        )

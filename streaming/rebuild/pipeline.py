@@ -1,0 +1,163 @@
+"""The waves of a rebuild: each is written while the next one is read."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.scratch import Scratch
+from reput.sinks.files.sink_progress import RecordFingerprint
+from reput.sinks.quarantine import count_causes
+from reput.sinks.table.message_file import PartWriter
+from reput.sinks.table.message_table import MessageTable
+from reput.source.log.log_reader import LogReader
+from reput.source.log.range_cut import cut_ranges
+from reput.streaming.config.pipeline import PipelineConfig, check_range_count
+from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.quarantine_step import Lines, QuarantineStep
+from reput.streaming.output.startup import aligned
+from reput.streaming.rebuild.report import RebuildProgress
+from reput.streaming.rebuild.request import RebuildRequest
+from reput.streaming.rebuild.wave_read import RangeTask, Wave, WaveRead
+from reput.streaming.rebuild.writers import TableWriter, WaveEffects, WaveWriter
+from reput.streaming.tasks.tasks import Tasks
+
+_READ_AT_ONCE = 2
+
+
+class Waves:
+    """Reads wave after wave, and has each written while the next is read."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        config: PipelineConfig,
+        request: RebuildRequest,
+        log: LogReader,
+        root: Path,
+        writers: Sequence[WaveWriter],
+        quarantine: QuarantineStep | None,
+        progress: RebuildProgress,
+    ) -> None:
+        """The writers' sinks are recovered; `root` is where the rebuild works; no `quarantine`: damage ends it."""
+        self._tasks = tasks
+        self._config = config
+        self._log = log
+        self._writers = writers
+        self._quarantine = quarantine
+        self._progress = progress
+        self._wanted = request.queue_filter
+        needs = LogicSinks.open(config, DurableFiles(root)).needs
+        queues, index = request.makes_queues(config), request.makes_index(config)
+        self._needs = replace(needs, consume_queue=queues, index=index) if queues or index else None
+        self._by_window = queues and not needs.is_plain
+        self._scratch = Scratch(DurableFiles(root))
+        self._scratch.clear()
+        # The wave before in this run, and its last record.
+        self._before: tuple[int, RecordFingerprint | None] = (-1, None)
+
+    def run(self, start: int, end: int) -> None:
+        """Do all waves of `[start, end)`, both places where records begin or end."""
+        with ThreadPoolExecutor(len(self._writers) + 1) as pool:
+            writing: Future[None] | None = None
+            for wave in self._waves(start, end):
+                if writing is not None:
+                    writing.result()
+                writing = pool.submit(self._write, wave, pool)
+            if writing is not None:
+                writing.result()
+        for writer in self._writers:
+            writer.finish()
+
+    def _waves(self, start: int, end: int) -> Iterator[Wave]:
+        """The waves of `[start, end)` in log order.
+
+        Where one ends in a place that is known before, the next is begun already: cores that have no range of the one
+        left read ranges of the other.
+        """
+        # A wave ends where a sink does that is ahead of the others: queues and index take a wave whole or not at all.
+        # A table may end inside what is damaged by now, or is one damaged range under this onDamage.
+        ends = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
+        reads: deque[WaveRead] = deque()
+        place: int | None = start
+        while place != end or reads:
+            while place is not None and place < end and len(reads) < _READ_AT_ONCE:
+                reads.append(self._read(place, min(stop for stop in ends if place < stop <= end)))
+                place = reads[-1].end
+            began = time.monotonic()
+            wave = reads.popleft().result()
+            self._progress.add_seconds("read", time.monotonic() - began)
+            place = wave.end if place is None and not reads else place
+            yield wave
+
+    def _read(self, start: int, end: int) -> WaveRead:
+        table, decode = self._table, self._log.decode_options
+        writer = None
+        if table is not None:
+            writer = PartWriter(str(table.path), self._config["broker"], table.end_offset, decode)
+        task = RangeTask(decode, self._needs, self._wanted, self._by_window, self._scratch.directory, writer)
+        queue = self._log.queue()
+        name = "tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"
+        bytes_a_range = self._config[name]
+        check_range_count(name, bytes_a_range, min(end - start, self._config["rebuildMaxBytesPerWave"]))
+        cuts = cut_ranges(queue, start, end, bytes_a_range, self._config["rebuildMaxBytesPerWave"])
+        return WaveRead(self._tasks, queue, cuts, task, bytes_a_range)
+
+    @property
+    def _table(self) -> MessageTable | None:
+        return next((writer.table for writer in self._writers if isinstance(writer, TableWriter)), None)
+
+    def _write(self, wave: Wave, pool: ThreadPoolExecutor) -> None:
+        began = time.monotonic()
+        effects, quarantined = self._left_out(wave, self._effects(wave))
+        written = [pool.submit(writer.write, effects) for writer in self._writers]
+        anomalies = sum((future.result() for future in written), NO_ANOMALIES) + self._record_anomalies(effects.batch)
+        self._scratch.remove(wave.scratch)
+        self._progress.add_seconds("write", time.monotonic() - began)
+        self._progress.on_wave(wave.end, *_counts(wave, effects), anomalies, count_causes(quarantined))
+
+    def _effects(self, wave: Wave) -> WaveEffects:
+        parts = wave.part_table() if wave.parts else None
+        if not wave.pieces:
+            return WaveEffects(None, None, parts)
+        if self._by_window:
+            batch = LogicBatch.merge(self._scratch.take(map(str, wave.scratch))).only(self._wanted.takes)
+            return WaveEffects(batch, None, parts)
+        return WaveEffects(LogicBatch.without_effects(wave.pieces), WaveEntries(wave.scratch), parts)
+
+    def _left_out(self, wave: Wave, effects: WaveEffects) -> tuple[WaveEffects, Lines]:
+        """The effects without what queues cannot take, and what was written down: before any sink writes."""
+        quarantine, batch = self._quarantine, effects.batch
+        if quarantine is None:
+            return effects, ()
+        if batch is None:
+            return effects, quarantine.write(wave.end, wave.damaged)
+        if effects.entries is None:
+            batch, lines = quarantine(batch, wave.damaged)
+            return replace(effects, batch=batch), lines
+        refused, lines = quarantine.take_wave(wave.end, effects.entries, wave.damaged)
+        return replace(effects, refused=refused), lines
+
+    def _record_anomalies(self, batch: LogicBatch | None) -> AnomalyCounts:
+        if batch is None:
+            return NO_ANOMALIES
+        end, before = self._before
+        before = before if end == batch.start else None
+        self._before = batch.end, batch.last_record or before
+        return batch.anomalies(before)
+
+
+def _counts(wave: Wave, effects: WaveEffects) -> tuple[int, int]:
+    """A wave's messages and keys."""
+    if effects.batch is None:
+        return sum(part["messages"] for part in wave.parts), 0
+    keys = effects.entries.key_count if effects.entries else len(effects.batch.keys.hashes)
+    return effects.batch.messages, keys

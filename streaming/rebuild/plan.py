@@ -1,0 +1,113 @@
+"""What a rebuild works on, written down when it begins, so that the same command goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import REBUILD_PLAN, REBUILD_ROOT
+from reput.source.errors import OptionError
+from reput.source.log.log_reader import LogReader
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.rebuild.request import RebuildRequest
+
+_log = logging.getLogger("reput")
+
+# Options that change no byte of the result.
+_FREE = {
+    *("sparkMaster", "sparkDriverMemory", "tailGuardMs", "logicTriggerMs", "tableTriggerMs"),
+    *("rebuildMaxBytesPerWave", "rebuildMaxBytesPerPartition"),
+    *("maxBytesPerPartition", "tableMaxBytesPerPartition", "maxBytesPerTrigger", "tableMaxBytesPerTrigger"),
+}
+# What may be another when a rebuild goes on: where it is kept, and a word that only begins it.
+_NOT_OF_PLAN = {"output", "yes"}
+
+
+@dataclass(frozen=True)
+class RebuildPlan:
+    """The range `[start, end)` of the log, both places where records begin or end, and which command it is for."""
+
+    start: int
+    end: int
+    command: dict[str, Any]
+
+    @classmethod
+    def take_up(
+        cls, files: DurableFiles, config: PipelineConfig, request: RebuildRequest, log: LogReader, end: int | None
+    ) -> RebuildPlan:
+        """The plan of the same command if that was stopped, else a new one; what another command left is removed.
+
+        `end` is where the rebuild ends, None for the end of the log as it stands.
+
+        Raises
+        ------
+        OptionError
+            `start` or `end` of the request is not a place where a record begins or ends.
+        """
+        queue = log.queue()
+        least = queue.min_offset
+        log_end = log.settled_end(least)
+        start = least if request.start is None else request.start
+        check_place(log, "--from", start, least, log_end)
+        if request.end is not None:
+            check_place(log, "--to", request.end, start, log_end)
+        command = _command(config, request, log.identity(start + 1) if start < queue.end_of_files else {})
+        plan = _load(files)
+        if plan is not None and plan.command == command and plan.start == start and plan.end <= log_end:
+            _log.info("going on with the rebuild of [%d, %d) that was stopped", plan.start, plan.end)
+            return plan
+        if plan is not None:
+            _log.warning("a rebuild was stopped that was for other options or another log: beginning afresh")
+        files.remove_tree(*REBUILD_ROOT)
+        if end is None:
+            end = log_end if request.end is None else request.end
+        plan = cls(start, min(end, log_end), command)
+        files.replace(*REBUILD_PLAN, data=json.dumps(vars(plan)).encode())
+        return plan
+
+    @staticmethod
+    def drop(files: DurableFiles) -> None:
+        """Forget a rebuild, with all that it made."""
+        files.remove_tree(*REBUILD_ROOT)
+
+
+def check_place(log: LogReader, name: str, offset: int, least: int, most: int) -> None:
+    """Raise OptionError unless `offset` is in `[least, most]` and a record begins or ends there."""
+    if not least <= offset <= most:
+        msg = f"{name} {offset}: a place from {least} to {most} wanted, where whole records of the log begin and end"
+        raise OptionError(msg)
+    before = log.align_down(least, offset)
+    if before not in (offset, most):
+        after = log.limit(before, most, 1, None)
+        msg = f"{name} {offset} is inside the record at {before}; records begin or end at {before} and at {after}"
+        raise OptionError(msg)
+
+
+def _command(config: PipelineConfig, request: RebuildRequest, identity: dict[str, int]) -> dict[str, Any]:
+    values = {name: value for name, value in config.values.items() if name not in _FREE}
+    # As JSON gives it back.
+    command: dict[str, Any] = json.loads(
+        json.dumps(
+            {
+                "store": str(config.store.resolve()),
+                "values": values,
+                "request": {name: value for name, value in vars(request).items() if name not in _NOT_OF_PLAN},
+                "log": identity,
+            },
+            default=str,
+        )
+    )
+    return command
+
+
+def _load(files: DurableFiles) -> RebuildPlan | None:
+    try:
+        return RebuildPlan(**json.loads(files.root.joinpath(*REBUILD_PLAN).read_bytes()))
+    except FileNotFoundError:
+        # Without a plan, what is there is of no use.
+        return None
+    except (ValueError, TypeError):
+        return RebuildPlan(-1, -1, {})

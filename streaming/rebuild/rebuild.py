@@ -1,0 +1,210 @@
+"""`reput rebuild`: make queues, index and table from the log side by side, then put them in place.
+
+The log is read in waves. Tasks read a wave's ranges; while the next wave is read, this one is placed and written. What
+is made lies in a directory of its own until all of it is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_lock import StoreLock
+from reput.sinks.files.store_path import REBUILD_ROOT, REPUT
+from reput.sinks.files.swap import Parts, check_swap, finish_swap, swap
+from reput.sinks.quarantine import Quarantine
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.message_table import MessageTable
+from reput.source.errors import CommitLogRewoundError
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.source.segments.damage import STOP
+from reput.streaming.config.broker import logic_needs
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
+from reput.streaming.output.log_explains import check_explained
+from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
+from reput.streaming.output.startup import aligned, recover_sinks
+from reput.streaming.rebuild.output import OutputChange
+from reput.streaming.rebuild.pipeline import Waves
+from reput.streaming.rebuild.plan import RebuildPlan
+from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
+from reput.streaming.rebuild.request import RebuildRequest, only_index, only_queues
+from reput.streaming.rebuild.table_repair import TableRepair
+from reput.streaming.rebuild.writers import IndexWriter, PlacedQueueTasks, QueueWriter, TableWriter, WaveWriter
+from reput.streaming.tasks.tasks import Tasks
+
+_log = logging.getLogger("reput")
+_SPARK_LOG = "spark.log"
+
+
+class Rebuild:
+    """One rebuild: take the output and find what is to be done (on entering), do it, give the output back."""
+
+    def __init__(self, config: PipelineConfig, request: RebuildRequest, progress: RebuildProgress) -> None:
+        request.check(config)
+        self._config = config
+        self._request = request
+        self._progress = progress
+        self._log = LogReader(SourceOptions.parse(config.source_options()))
+        self._files = DurableFiles(request.output)
+        self._root = request.output.joinpath(*REBUILD_ROOT)
+        self._change = OutputChange(config, request, self._files)
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Rebuild:
+        """Check paths, store and options, lock the output; all before Spark is needed.
+
+        Raises
+        ------
+        ReputError
+            With a message for the user.
+        """
+        check_paths(self._config.log_directories, TailPaths(self._request.output, self._request.table, None))
+        # A store that cannot be read leaves no trace in the output.
+        self._log.queue().check_no_hole(self._request.start or 0)
+        with self._cleanup:
+            self._cleanup.enter_context(StoreLock(self._request.output))
+            self._cleanup.callback(self._files.close)
+            if finish_swap(self._files):
+                _log.info("finished putting in place what an earlier rebuild made")
+            self._change.check()
+            if self._replaces and not self._request.yes:
+                check_explained(self._log, self._request.output, made=self._root)
+            end = self._change.end(self._log)
+            self._plan = RebuildPlan.take_up(self._files, self._config, self._request, self._log, end)
+            self._cleanup = self._cleanup.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether tasks make Arrow's rows of what they read; see ``compile_kernels``."""
+        return self._request.makes_table or not logic_needs(self._config.values, self._config.store).is_plain
+
+    @property
+    def spark_log(self) -> Path:
+        """Where Spark's own messages go."""
+        return self._files.make_directory(REPUT) / _SPARK_LOG
+
+    def run(self, tasks: Tasks, spark: SparkSession | None = None) -> RebuildReport:
+        """Make everything and put it in place; the message table needs `spark`.
+
+        Raises
+        ------
+        ReputError
+            With a message for the user; the output is as it was.
+        """
+        with ExitStack() as cleanup:
+            try:
+                writers = self._open(tasks, spark, cleanup)
+            except CommitLogRewoundError as error:
+                _log.warning("%s; beginning the rebuild afresh", error)
+                cleanup.close()
+                RebuildPlan.drop(self._files)
+                self._plan = RebuildPlan.take_up(
+                    self._files, self._config, self._request, self._log, self._change.end(self._log)
+                )
+                writers = self._open(tasks, spark, cleanup)
+            quarantine = self._open_quarantine(writers, spark, cleanup)
+            ends = _ends(writers) if quarantine is None else [*_ends(writers), quarantine.end_offset]
+            start = min(self._plan.end, max(self._plan.start, aligned(self._log, min(ends))))
+            self._progress.begin(self._plan.start, start, self._plan.end)
+            Waves(tasks, self._config, self._request, self._log, self._root, writers, quarantine, self._progress).run(
+                start, self._plan.end
+            )
+        began = time.monotonic()
+        doubt = doubt_of_log(self._files, self._log)
+        moves = self._change.prepare(keep_physic=doubt is not None)
+        if moves:
+            self._put_in_place(moves, doubt)
+        else:
+            RebuildPlan.drop(self._files)
+        self._progress.add_seconds("swap", time.monotonic() - began)
+        return self._progress.report(self._change.counts)
+
+    @property
+    def _replaces(self) -> bool:
+        return self._request.makes_queues(self._config) or self._request.makes_index(self._config)
+
+    def _put_in_place(self, moves: Sequence[tuple[Parts, Parts]], doubt: str | None) -> None:
+        """Swap, with `abort` in the output meanwhile; a rebuild of all may end what the `abort` of a broker says."""
+        may_empty = self._request.yes or self._plan.end > self._plan.start
+        check_swap(self._files, moves, may_empty=may_empty)
+        if not (self._request.is_of_all and self._request.makes_queues(self._config)):
+            with abort_while_changed(self._files):
+                swap(self._files, moves, may_empty=may_empty)
+            return
+        if abort_left_by(self._files.root) is not LeftBy.BROKER:
+            mark_abort(self._files)
+        swap(self._files, moves, may_empty=may_empty)
+        handed = hand_over(self._files, self._log, [("the rebuild", self._plan.end)], doubt)
+        if handed is not None:
+            _log.info("%s", handed.text())
+
+    def _open(self, tasks: Tasks, spark: SparkSession | None, cleanup: ExitStack) -> list[WaveWriter]:
+        """The sinks, recovered; each has files of its own, since each is written by a thread of its own."""
+        writers: list[WaveWriter] = []
+        if self._request.makes_queues(self._config):
+            logic = LogicSinks.open(only_queues(self._config), self._own_files(cleanup))
+            write = PlacedQueueTasks(tasks, self._root, self._config["mappedFileSizeConsumeQueue"])
+            writers.append(QueueWriter(logic.sinks, write))
+        if self._request.makes_index(self._config):
+            index = LogicSinks.open(only_index(self._config), self._own_files(cleanup)).index
+            assert index is not None
+            writers.append(IndexWriter(index))
+        for writer in writers:
+            recover_sinks(writer.sinks, self._log_from_start(), fail_on_data_loss=True)
+        if self._request.makes_table:
+            assert spark is not None
+            assert self._request.table is not None
+            begin = self._log.queue().min_offset
+            table = MessageTable(spark, self._request.table, self._config["broker"], self._files, log_begin=begin)
+            if self._request.only == "table":
+                repair = TableRepair(spark, tasks, self._config, table, self._files)
+                repair.run(self._request.start, self._request.end)
+            recover_sinks([table], self._log_from_start(), fail_on_data_loss=self._config["failOnDataLoss"])
+            writers.append(TableWriter(table))
+        return writers
+
+    def _open_quarantine(
+        self, writers: list[WaveWriter], spark: SparkSession | None, cleanup: ExitStack
+    ) -> QuarantineStep | None:
+        """What keeps that which is left out; None where damage ends the rebuild."""
+        policy = self._config["onDamage"]
+        if policy == STOP:
+            return None
+        quarantine = Quarantine(self._own_files(cleanup), self._config["broker"], policy)
+        ends = _ends(writers)
+        quarantine.recover(max(self._plan.start, min(ends)), max(ends))
+        table = None
+        if self._request.makes_table:
+            assert spark is not None
+            assert self._request.table is not None
+            broker = self._config["broker"]
+            table = open_quarantine_table(spark, self._request.table, broker, quarantine, self._root)
+        queues = (sink for writer in writers for sink in writer.sinks if isinstance(sink, ConsumeQueueSink))
+        return QuarantineStep(quarantine, self._log, next(queues, None), table)
+
+    def _own_files(self, cleanup: ExitStack) -> DurableFiles:
+        files = DurableFiles(self._root)
+        cleanup.callback(files.close)
+        return files
+
+    def _log_from_start(self) -> LogReader:
+        return LogReader(SourceOptions.parse(self._config.source_options(startingOffset=self._plan.start)))
+
+
+def _ends(writers: list[WaveWriter]) -> list[int]:
+    return [sink.end_offset for writer in writers for sink in writer.sinks]

@@ -1,0 +1,144 @@
+"""What the user sees of a rebuild: a line a wave, and a report at the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.streaming.output.progress import findings
+from reput.streaming.rebuild.output import OutputCounts
+
+_log = logging.getLogger("reput")
+_MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class RebuildReport:
+    """What a rebuild did.
+
+    Attributes
+    ----------
+    start, end
+        The range of the log, `end` exclusive.
+    resumed_at
+        Where it went on, `start` unless an earlier one was stopped; what follows counts from here.
+    messages, size_bytes
+        Read in this run.
+    keys
+        Keys put into the index in this run.
+    queues, queue_files, index_files
+        What was put in place.
+    anomalies
+        By cause (docs/anomalies.md), those above 0.
+    quarantined
+        How many ranges each cause left out, of those that this run has put down.
+    seconds
+        By phase: `start_up` (until the log was read), `read` and `write` (side by side), `swap`; `all` is wall time.
+    messages_per_second, messages_per_second_in_all
+        Without and with the start-up.
+    """
+
+    start: int
+    end: int
+    resumed_at: int
+    messages: int
+    size_bytes: int
+    keys: int
+    queues: int
+    queue_files: int
+    index_files: int
+    anomalies: dict[str, int]
+    quarantined: dict[str, int]
+    seconds: dict[str, float]
+    messages_per_second: float
+    messages_per_second_in_all: float
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(asdict(self), indent=1)
+
+    def text(self) -> str:
+        """A few lines."""
+        phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items() if name != "all")
+        made = f"rebuilt [{self.start}, {self.end}): {self.messages} messages, {self.keys} keys"
+        lines = [
+            f"{made} in {self.seconds['all']:.1f} s, {self.messages_per_second:.0f} messages/s without the start-up",
+            f"{self.queues} queues in {self.queue_files} files, {self.index_files} index files; {phases}",
+        ]
+        for what, counts in (("anomalies", self.anomalies), ("quarantined", self.quarantined)):
+            if counts:
+                lines.append(f"{what}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+        return "\n".join(lines)
+
+
+class RebuildProgress:
+    """Counts the waves of one rebuild; `began` is when the process began (seconds of ``time.monotonic``)."""
+
+    def __init__(self, began: float | None = None) -> None:
+        self._began = time.monotonic() if began is None else began
+        self._reading_since = self._began
+        self._range = (0, 0, 0)
+        self._messages = self._keys = 0
+        self._place = 0
+        self._anomalies = NO_ANOMALIES
+        self._quarantined: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, start: int, resumed_at: int, end: int) -> None:
+        """The log is read from now on: `[resumed_at, end)` of `[start, end)`."""
+        self._reading_since = time.monotonic()
+        self._range = (start, resumed_at, end)
+        self._place = resumed_at
+
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        """A phase took so long, once more."""
+        with self._lock:
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+
+    def on_wave(self, end: int, messages: int, keys: int, anomalies: AnomalyCounts, quarantined: Counter[str]) -> None:
+        """A wave that ends at `end` is durable; `quarantined` counts the ranges that it put down, by cause."""
+        seconds = max(time.monotonic() - self._reading_since, 1e-9)
+        self._messages += messages
+        self._keys += keys
+        self._place = end
+        self._anomalies += anomalies
+        self._quarantined += quarantined
+        start, resumed_at, stop = self._range
+        rate = (end - resumed_at) / seconds
+        _log.info(
+            "rebuild: %d of %d bytes, %.0f messages/s, %.1f MB/s, %.0f s left%s",
+            end - start,
+            stop - start,
+            self._messages / seconds,
+            rate / _MB,
+            (stop - end) / max(rate, 1e-9),
+            findings(anomalies, quarantined),
+        )
+
+    def report(self, counts: OutputCounts) -> RebuildReport:
+        """The report of a rebuild that is in place."""
+        now = time.monotonic()
+        start, resumed_at, end = self._range
+        seconds = {"start_up": self._reading_since - self._began, **self._seconds, "all": now - self._began}
+        return RebuildReport(
+            start,
+            end,
+            resumed_at,
+            self._messages,
+            end - resumed_at,
+            self._keys,
+            counts.queues,
+            counts.queue_files,
+            counts.index_files,
+            {name: count for name, count in vars(self._anomalies).items() if count},
+            dict(sorted(self._quarantined.items())),
+            {name: round(value, 3) for name, value in seconds.items()},
+            round(self._messages / max(now - self._reading_since, 1e-9), 1),
+            round(self._messages / max(now - self._began, 1e-9), 1),
+        )

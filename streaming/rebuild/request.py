@@ -1,0 +1,97 @@
+"""What a `reput rebuild` was asked for, and what of an output it makes anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reput.sinks.dispatch.piece import QueueFilter
+from reput.sinks.files.store_path import consume_queue_directory
+from reput.source.errors import OptionError
+from reput.streaming.config.pipeline import PipelineConfig
+
+ONLY = ("consumequeue", "index", "table")
+
+
+@dataclass(frozen=True)
+class RebuildRequest:
+    """The command's options; see ``cli_rebuild``.
+
+    `start` (inclusive) and `end` (exclusive) are places of the log, None for all it has. `yes` replaces what stands in
+    the output even if the log does not explain it.
+    """
+
+    output: Path
+    table: Path | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    exclude: tuple[str, ...] = ()
+    only: str | None = None
+    start: int | None = None
+    end: int | None = None
+    yes: bool = False
+
+    def check(self, config: PipelineConfig) -> None:
+        """Raise OptionError when options contradict each other, or nothing is left to make."""
+        if self.only not in (None, *ONLY):
+            msg = f"--only {self.only}: {', '.join(ONLY[:-1])} or {ONLY[-1]} wanted"
+            raise OptionError(msg)
+        if self.only == "table" and self.table is None:
+            msg = "--only table needs --table DIR"
+            raise OptionError(msg)
+        if self.queue_id is not None and self.topic is None:
+            msg = "--queue-id needs --topic"
+            raise OptionError(msg)
+        if self.topic is not None:
+            self._check_topic(self.topic)
+        if not (self.makes_queues(config) or self.makes_index(config) or self.makes_table):
+            msg = "nothing to make: consumeQueueEnable and messageIndexEnable are off, or --only asks for one of them"
+            raise OptionError(msg)
+
+    def _check_topic(self, topic: str) -> None:
+        if self.exclude or self.table is not None or self.only not in (None, "consumequeue"):
+            msg = "--topic makes queues of one topic only: leave out --exclude, --table and --only"
+            raise OptionError(msg)
+        if self.start is not None or self.end is not None:
+            msg = "--topic takes the log from its beginning to where the output's other queues end: no --from, no --to"
+            raise OptionError(msg)
+        consume_queue_directory(topic.encode(), self.queue_id or 0)
+
+    def makes_queues(self, config: PipelineConfig) -> bool:
+        """Whether queues are made."""
+        return self.only in (None, "consumequeue") and bool(config["consumeQueueEnable"])
+
+    def makes_index(self, config: PipelineConfig) -> bool:
+        """Whether the index is made."""
+        return self.only in (None, "index") and self.topic is None and bool(config["messageIndexEnable"])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that the configuration asks for is made anew, and with it what was left out."""
+        return self.only is None and self.topic is None
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether every queue and key of the log is made anew."""
+        return self.is_whole and not self.exclude and self.start is None and self.end is None
+
+    @property
+    def makes_table(self) -> bool:
+        """Whether rows go to the table."""
+        return self.only in (None, "table") and self.table is not None
+
+    @property
+    def queue_filter(self) -> QueueFilter:
+        """Which queues are made."""
+        topic = None if self.topic is None else self.topic.encode()
+        return QueueFilter(topic, self.queue_id, frozenset(name.encode() for name in self.exclude))
+
+
+def only_queues(config: PipelineConfig) -> PipelineConfig:
+    """The same without the index."""
+    return replace(config, values={**config.values, "messageIndexEnable": False})
+
+
+def only_index(config: PipelineConfig) -> PipelineConfig:
+    """The same without queues."""
+    return replace(config, values={**config.values, "consumeQueueEnable": False})

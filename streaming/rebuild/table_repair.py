@@ -1,0 +1,238 @@
+"""The message table made whole again in place: rows that differ from the log are replaced, in one commit.
+
+What the log has no more stays as it is in the table; what the table has behind the end of a log that was cut goes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
+from reput.sinks.table.delta_files import BadFile, reading_what_is_there
+from reput.sinks.table.message_file import PART_SCHEMA, PartWriter
+from reput.sinks.table.message_table import MessageTable, TableBatch
+from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, compared_fields, table_fields
+from reput.sinks.table.replace import LogRanges, RowReplacement
+from reput.source.errors import OptionError, OutputError
+from reput.source.log.log_reader import LogReader
+from reput.source.log.offset_range import OffsetRange
+from reput.source.options import SourceOptions
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.startup import fingerprint_at
+from reput.streaming.output.table_rows import compared_rows, row_sums
+from reput.streaming.spark.job import run_job
+from reput.streaming.tasks.tasks import Tasks, run_over
+
+_log = logging.getLogger("reput")
+
+_FOR_EVER = 2**63 - 1
+# Differing stretches that are searched for a record that log and table agree on.
+_SEARCHED = 16
+# Places at which the rows are counted afterwards.
+_PLACES = 32
+_SAID = 5
+
+
+class TableRepair:
+    """Repairs one broker's part of a table; the output's lock is held."""
+
+    def __init__(
+        self, spark: SparkSession, tasks: Tasks, config: PipelineConfig, table: MessageTable, output: DurableFiles
+    ) -> None:
+        self._spark = spark
+        self._tasks = tasks
+        self._config = config
+        self._table = table
+        self._output = output
+        self._log = self._reader("maxBytesPerPartition")
+        self._least = self._log.queue().min_offset
+
+    def run(self, start: int | None, end: int | None) -> None:
+        """Replace the rows of `[start, end)`, both places where records begin; without them, those that differ.
+
+        Rows behind the table's end are not made here. Where the log was cut the table's end is the log's afterwards,
+        if neither is given, or `start` alone.
+
+        Raises
+        ------
+        OptionError
+            An `end` is given, and the log was cut.
+        OutputError
+            Log and table have no record in common, or the log may be damaged rather than cut; nothing was changed. Or
+            the table cannot be written.
+        """
+        log_end = self._log.settled_end(self._least)
+        committed = self._table.committed
+        bad = self._table.bad_files()
+        if committed is None:
+            start = end = None  # whatever it has, nothing says up to where that is all
+            if not (bad or self._table.count()):
+                return
+        limit = log_end if committed is None else self._limit(committed, log_end)
+        is_cut = committed is not None and committed > max(limit, self._least)
+        if start is None and end is None:
+            if is_cut:
+                self._check_cut(limit)
+            ranges = self._differing(limit, is_cut=is_cut)
+        else:
+            if is_cut and end is not None:
+                msg = f"--to {end}: the log was cut and the table ends behind that, at {committed}; leave --to out"
+                raise OptionError(msg)
+            begin, stop = start or self._least, limit if end is None else min(end, limit)
+            stop = _FOR_EVER if is_cut and end is None else stop
+            ranges = [(begin, stop)] if begin < stop else []
+        if committed is not None and committed < self._least:
+            limit = committed  # all that the table has is of an expired part of the log
+        if start is not None or end is not None:
+            bad = []  # what is outside of the range stays to be told
+        if ranges or bad or committed is None:
+            self._say_removed_on_purpose()
+            self._replace(ranges, bad, limit)
+        elif start is None and end is None:
+            _log.info("table: its rows of [%d, %d) are those of the log", self._least, limit)
+        self._table.take_as_it_is(self._places(ranges, limit), self._least if start is None else start)
+        self._output.remove_tree(REPUT, SPARK_CHECKPOINT, "table")  # `tail` begins where the table ends
+
+    def _limit(self, committed: int, log_end: int) -> int:
+        """Up to where log and table are compared: where the table ends, unless that is inside a record by now."""
+        if committed >= log_end or committed <= self._least:
+            return max(self._least, min(committed, log_end))
+        before = self._log.align_down(self._least, committed)
+        return before if self._log.limit(before, log_end, 1, None) > committed else committed
+
+    def _check_cut(self, limit: int) -> None:
+        """Raise OutputError when the table's last record stands behind the log's end: what is before may be damaged."""
+        with reading_what_is_there(self._spark):
+            known = self._table.record_of_last_row()
+        file = None if known is None else self._log.queue().find(known.offset)
+        if known is None or known.offset < limit or file is None or known.offset + known.size > file.end:
+            return
+        if fingerprint_at(self._log, known) == known:
+            msg = (
+                f"{self._table.path}: the log ends at {limit}, and the table's last record still stands behind that, "
+                f"at {known.offset}: the log is damaged (onDamage=quarantine passes over that), or it was cut and the "
+                f"broker has not written on; '--from {limit}' removes the table's rows from there on"
+            )
+            raise OutputError(msg)
+
+    def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[BadFile], limit: int) -> None:
+        reader = self._reader("tableMaxBytesPerPartition")
+        writer = PartWriter(str(self._table.path), self._config["broker"], 0, reader.decode_options)
+        spans = [span for begin, end in ranges for span in reader.split(begin, min(end, limit)) if begin < limit]
+        rows = run_over(self._tasks, lambda span: writer.write(span).to_pylist()[0], spans)
+        parts = [TableBatch.merge(pa.Table.from_pylist([row], PART_SCHEMA)) for row in rows]
+        files = [file for part in parts for file in part.files]
+        replacement = RowReplacement(
+            self._spark, self._table.delta, self._config["broker"], LogRanges(ranges), files, bad
+        )
+        version = replacement.commit(MessageTable.app_id(self._config["broker"]), limit)
+        said = ", ".join(f"[{begin}, {min(end, limit)})" for begin, end in ranges[:_SAID] if begin < limit)
+        more = f" and {len(ranges) - _SAID} more" if len(ranges) > _SAID else ""
+        messages = sum(part.messages for part in parts)
+        _log.info("table: %d rows of %s%s made again, in version %d", messages, said or "no range", more, version)
+
+    def _say_removed_on_purpose(self) -> None:
+        wanted = self._table.removed_on_purpose()
+        if wanted:
+            text = "table: rows that were changed on purpose are made as the log has them; do it again if need be: %s"
+            _log.warning(text, "; ".join(wanted[-_SAID:]))
+
+    # --- where log and table differ ---------------------------------------------------------------------------
+
+    def _differing(self, limit: int, *, is_cut: bool) -> list[tuple[int, int]]:
+        """The ranges, at places where records begin, in which the table has not the rows of the log."""
+        with reading_what_is_there(self._spark):
+            rows = compared_rows(self._spark, self._table.path, self._config["broker"])
+            rows = rows.where(sf.col("physical_offset") >= self._least)
+            found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
+            expected = self._log_sums(limit)
+            differing = expected.differing(found)
+            agrees = len(expected.sums.keys() - set(differing)) > 0
+            contradicted = [stretch for stretch in differing if stretch in found.sums]
+            if contradicted and not agrees and not self._have_common(rows, contradicted, limit):
+                msg = (
+                    f"{self._table.path}: no row of broker {self._config['broker']!r} is of a record of the log "
+                    f"[{self._least}, {limit}): this is another store, or its log is empty; nothing was changed"
+                )
+                raise OutputError(msg)
+        ranges = _joined([(stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES) for stretch in differing])
+        aligned = [(self._begin(begin, limit), self._end(end, limit)) for begin, end in ranges]
+        if is_cut:
+            aligned.append((limit, _FOR_EVER))
+        return _joined([(begin, end) for begin, end in aligned if begin < end])
+
+    def _log_sums(self, limit: int) -> StretchSums:
+        decode = self._log.decode_options
+        results = run_over(self._tasks, lambda span: _sums_of(span, decode), list(self._log.split(self._least, limit)))
+        sums = StretchSums()
+        for stretch, count, digest in (each for result in results for each in result):
+            sums.add(stretch, count, digest)
+        return sums
+
+    def _have_common(self, rows: Any, stretches: Sequence[int], limit: int) -> bool:
+        """Whether a row of these stretches is of a record that the log has."""
+        for stretch in stretches[:_SEARCHED]:
+            low, high = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
+            here = rows.where(f"physical_offset >= {low} and physical_offset < {high}").toArrow()
+            there = {row for batch in here.to_batches() for row in _as_rows(table_fields(batch))}
+            begin, end = self._begin(low, limit), min(self._end(high, limit), limit)
+            for span in self._log.split(begin, end) if begin < end else ():
+                for window in read_windows(span.file, span.start, span.end, self._log.decode_options):
+                    if len(window.columns) and there.intersection(_as_rows(compared_fields(window.columns))):
+                        return True
+        return False
+
+    def _begin(self, place: int, limit: int) -> int:
+        return self._log.align_down(self._least, max(self._least, place)) if place < limit else limit
+
+    def _end(self, place: int, limit: int) -> int:
+        """The first place from `place` on where a record begins; what is behind the log's end has no end."""
+        if place >= limit:
+            return max(place, limit)
+        begin = self._begin(place, limit)
+        return begin if begin >= place else self._log.limit(begin, limit, 1, None)
+
+    # --- afterwards -------------------------------------------------------------------------------------------
+
+    def _places(self, ranges: Sequence[tuple[int, int]], limit: int) -> list[int]:
+        """Where rows are counted from now on: ends of ranges, and beginnings of segments."""
+        ends = [place for each in ranges for place in each if place < limit]
+        segments = [file.file_from_offset for file in self._log.queue().files if file.file_from_offset < limit]
+        step = max(1, len(segments) // _PLACES)
+        return sorted({self._least, *segments[::step], *ends[:_PLACES]} - {0})
+
+    def _reader(self, partition: str) -> LogReader:
+        options = self._config.source_options(maxBytesPerPartition=self._config[partition])
+        return LogReader(SourceOptions.parse(options))
+
+
+def _sums_of(span: OffsetRange, decode: DecodeOptions) -> list[list[int]]:
+    sums = StretchSums()
+    for window in read_windows(span.file, span.start, span.end, decode):
+        if len(window.columns):
+            sums.take(compared_fields(window.columns))
+    return sums.as_list()
+
+
+def _as_rows(fields: Sequence[Any]) -> Iterator[tuple[int, ...]]:
+    assert len(fields) == len(COMPARED)
+    return zip(*(column.tolist() for column in fields), strict=True)
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that touch as one."""
+    joined: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((begin, end))
+    return joined

@@ -1,0 +1,1 @@
+"""`reput recover` and `reput expire`."""

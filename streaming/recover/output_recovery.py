@@ -1,0 +1,223 @@
+"""One output compared with its log, and brought into agreement with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.window import encode_window
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
+from reput.sinks.files.store_path import STORE_CHECKPOINT
+from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.source.log.log_reader import LogReader
+from reput.source.segments.range_reader import read_windows
+from reput.streaming.config.broker import logic_needs
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC, spark_offset
+from reput.streaming.output.startup import fingerprint_at
+from reput.streaming.recover.output_sides import IndexSide, OutputSide, QueueReport, QueueSide, SinkFiles
+
+# How much of the log is compared at once.
+_BATCH_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SinkReport:
+    """One sink: where its progress record ended (None without one) and ends, and what happens to its files."""
+
+    name: str
+    end_before: int | None
+    end_after: int
+    files: SinkFiles
+
+
+class OutputRecovery:
+    """Compares on construction, and changes nothing before `apply`.
+
+    The log's records are the truth from its first segment on; what was derived from records that have expired stays.
+    """
+
+    def __init__(self, config: PipelineConfig, files: DurableFiles, log: LogReader) -> None:
+        """Read the log once, from its beginning to the first record that queues and index disagree with.
+
+        Raises
+        ------
+        ReputError
+            The log cannot be read to its end, or the output's files are not those of the settings.
+        """
+        self._files = files
+        self._log = log
+        self._least = log.queue().min_offset
+        self.log_end = log.settled_end(self._least)
+        self._needs = replace(logic_needs(config.values, config.store), filters=None, ext=False)
+        self._batches: list[tuple[int, int, RecordFingerprint | None]] = []
+        self._queue_side = QueueSide(config, files)
+        index_side = IndexSide(config, files)
+        wanted = [(self._queue_side, self._needs.consume_queue), (index_side, self._needs.index)]
+        self._sides: list[OutputSide] = [side for side, is_on in wanted if is_on and self._open(side)]
+        self._compare()
+        self._planned = [self._plan(side) for side in self._sides]
+        self._checkpoint = self._planned_checkpoint()
+
+    # --- what was found --------------------------------------------------------------------------------------
+
+    @property
+    def rewound(self) -> bool:
+        """Whether the last record that a sink has is no longer in the log."""
+        known = [side.record.last_record for side in self._sides if side.record is not None]
+        return any(record is not None and not self._is_in_log(record) for record in known)
+
+    @property
+    def spark_checkpoint_removed(self) -> bool:
+        """Whether Spark's checkpoint of the `logic` query is ahead of the sinks, or cannot be read."""
+        checkpoint = self._files.root.joinpath(*SPARK_CHECKPOINT_OF_LOGIC)
+        if not checkpoint.is_dir() or not self._planned:
+            return False
+        try:
+            offset = spark_offset(checkpoint)
+        except (OSError, ValueError, KeyError, IndexError):
+            return True
+        return offset is not None and offset > min(progress.end_offset for progress in self._planned)
+
+    @property
+    def sinks(self) -> tuple[SinkReport, ...]:
+        """What each sink was, or will be, brought back to."""
+        return tuple(
+            SinkReport(side.name, side.record.end_offset if side.record else None, progress.end_offset, side.changes())
+            for side, progress in zip(self._sides, self._planned, strict=True)
+        )
+
+    @property
+    def queues(self) -> tuple[QueueReport, ...]:
+        """Every queue that is left."""
+        return self._queue_side.queues(self._least) if self._queue_side in self._sides else ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether `apply` writes anything."""
+        sinks = any(map(self._is_changed, self._sides, self._planned))
+        return sinks or self.spark_checkpoint_removed or self._checkpoint is not None
+
+    def apply(self) -> None:
+        """Write what was found, durably; stopped anywhere, it can be run again.
+
+        Spark's checkpoint goes first, since it is what would go on behind a record that is no more.
+        """
+        if self.spark_checkpoint_removed:
+            self._files.remove_tree(*SPARK_CHECKPOINT_OF_LOGIC)
+        for side, progress in zip(self._sides, self._planned, strict=True):
+            if self._is_changed(side, progress):
+                side.apply(progress)
+        if self._checkpoint is not None:
+            store_checkpoint(self._files, self._checkpoint)
+
+    # --- comparing -------------------------------------------------------------------------------------------
+
+    def _open(self, side: OutputSide) -> bool:
+        side.open(self._start(side.record))
+        if side.start > self._least and side.trusted_until > self._least:
+            side.open(self._least)  # a broker's files were taken over: they have what lies before the record's start
+        side.limit = self._limit(side.record)
+        return not side.is_empty
+
+    def _start(self, record: SinkProgress | None) -> int:
+        if record is None or record.start_offset <= self._least:
+            return self._least
+        return self._log.align_down(self._least, min(record.start_offset, self.log_end))
+
+    def _limit(self, record: SinkProgress | None) -> int:
+        """Where a sink's effects end: the end of the record that its progress reaches into, or of the log."""
+        if record is None or record.end_offset >= self.log_end:
+            return self.log_end
+        if record.end_offset <= self._least:
+            return self._least
+        begin = self._log.align_down(self._least, record.end_offset)
+        return begin if begin == record.end_offset else self._log.limit(begin, self.log_end, 1, None)
+
+    def _compare(self) -> None:
+        place = self._least
+        while place < self.log_end:
+            sides = [side for side in self._sides if side.looks_further or (place < side.limit and side.agrees)]
+            if not sides:
+                return
+            stop = min(at for side in sides for at in (side.start, side.limit, self.log_end) if at > place)
+            end = self._log.limit(place, stop, _BATCH_BYTES, None)
+            batch = self._batch(place, end)
+            self._batches.append((place, end, batch.last_record))
+            for side in sides:
+                if side.agrees and side.start <= place < side.limit:
+                    side.compare(batch)
+                elif place >= side.start:
+                    side.look_further(batch)
+            place = end
+
+    def _batch(self, start: int, end: int) -> LogicBatch:
+        decode = self._log.decode_options
+        spans = self._log.split(start, end)
+        windows = (window for span in spans for window in read_windows(span.file, span.start, span.end, decode))
+        return LogicBatch.merge(pa.Table.from_batches(encode_window(window, self._needs) for window in windows))
+
+    # --- what to do ------------------------------------------------------------------------------------------
+
+    def _plan(self, side: OutputSide) -> SinkProgress:
+        last = self._last_before(side.end)
+        last_offset = last.offset if last is not None and last.offset >= side.start else -1
+        end, state = side.plan(last_offset, self._store_timestamp)
+        record = side.record
+        if record is None:
+            return SinkProgress(min(side.start, end), end, self._last_before(end), state)
+        start = min(record.start_offset, end)
+        if end < record.end_offset or record.end_offset < self._least:
+            return SinkProgress(start, end, self._last_before(end), state)
+        known = record.last_record
+        if known is not None and not self._is_in_log(known):
+            known = self._last_before(record.end_offset)
+        return SinkProgress(start, record.end_offset, known, state)
+
+    def _is_in_log(self, known: RecordFingerprint) -> bool:
+        if known.offset < self._least:
+            return True  # expired
+        return known.offset + known.size <= self.log_end and fingerprint_at(self._log, known) == known
+
+    def _last_before(self, end: int) -> RecordFingerprint | None:
+        last = None
+        end = self._log.align_down(self._least, end)
+        for start, stop, record in self._batches:
+            if stop <= end:
+                last = record or last
+            elif start < end:
+                last = self._batch(start, end).last_record or last
+        return last
+
+    def _store_timestamp(self, offset: int) -> int | None:
+        if offset < self._least:
+            return None
+        record = self._batch(offset, self._log.limit(offset, self.log_end, 1, None)).last_record
+        return None if record is None else record.store_timestamp
+
+    def _planned_checkpoint(self) -> StoreCheckpoint | None:
+        """The store's checkpoint where it is ahead of what is left, None where it may stay."""
+        if not (self._files.root / STORE_CHECKPOINT).exists():
+            return None
+        known = planned = load_store_checkpoint(self._files)
+        for side, progress in zip(self._sides, self._planned, strict=True):
+            if side.disagrees_at is None and not (side.record and progress.end_offset < side.record.end_offset):
+                continue
+            if side is self._queue_side:
+                logics = progress.last_record.store_timestamp if progress.last_record else 0
+                planned = replace(
+                    planned,
+                    logics_msg_timestamp=min(known.logics_msg_timestamp, logics),
+                    physic_msg_timestamp=min(known.physic_msg_timestamp, logics),
+                )
+            else:
+                index = min(known.index_msg_timestamp, progress.state["index_msg_timestamp"])
+                planned = replace(planned, index_msg_timestamp=index)
+        return planned if planned != known else None
+
+    def _is_changed(self, side: OutputSide, planned: SinkProgress) -> bool:
+        changes = side.changes()
+        return side.record != planned or bool(changes.removed or changes.mended)

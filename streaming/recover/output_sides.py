@@ -1,0 +1,216 @@
+"""The two sides of an output that `reput recover` compares with the log: its queues and its index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.files.store_path import index_file
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.recover.index_recovery import IndexCheck, IndexState
+from reput.sinks.recover.queue_recovery import QueueCheck, cut_queues
+from reput.streaming.config.pipeline import PipelineConfig
+
+
+@dataclass(frozen=True)
+class SinkFiles:
+    """Files to remove and to mend, by their paths below the output.
+
+    `entries_dropped` counts queue entries, or keys of the newest index file that is kept.
+    """
+
+    removed: tuple[str, ...]
+    mended: tuple[str, ...]
+    entries_dropped: int
+
+
+@dataclass(frozen=True)
+class QueueReport:
+    """One queue, in numbers of entries: the first whose record the log has, and where the queue ends (exclusive)."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class OutputSide:
+    """One sink's files, compared with `[start, limit)` of the log in batches, in log order."""
+
+    name: str
+    start: int
+    limit: int
+    disagrees_at: int | None = None
+
+    def __init__(self, config: PipelineConfig, files: DurableFiles) -> None:
+        self.config = config
+        self.files = files
+        self.record = ProgressFile(files, self.name).load()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing disagreed so far."""
+        return self.disagrees_at is None
+
+    @property
+    def end(self) -> int:
+        """Where what agrees ends."""
+        return self.limit if self.disagrees_at is None else self.disagrees_at
+
+    @property
+    def trusted_until(self) -> int:
+        """Behind the last record before `start` that has an effect on disk; 0 without any."""
+        raise NotImplementedError
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compare or to forget."""
+        raise NotImplementedError
+
+    def open(self, start: int) -> None:
+        """Look at the files on disk; what was derived from records before `start` is trusted."""
+        raise NotImplementedError
+
+    @property
+    def looks_further(self) -> bool:
+        """Whether batches behind what is compared are asked for, too."""
+        return False
+
+    def compare(self, batch: LogicBatch) -> None:
+        """Go on with the next batch; sets `disagrees_at`."""
+        raise NotImplementedError
+
+    def look_further(self, batch: LogicBatch) -> None:
+        """Go on with a batch behind what is compared."""
+
+    def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
+        """Where the sink goes on from when what disagrees is cut off, and its progress record's state there.
+
+        See ``IndexCheck.cut`` for the arguments.
+        """
+        raise NotImplementedError
+
+    def changes(self) -> SinkFiles:
+        """What `apply` does to the files."""
+        raise NotImplementedError
+
+    def apply(self, planned: SinkProgress) -> None:
+        """Store the record, by which the sink itself drops what lies behind it, and bring the files there."""
+        raise NotImplementedError
+
+
+class QueueSide(OutputSide):
+    """``consumequeue/``."""
+
+    name = ConsumeQueueSink.name
+
+    def open(self, start: int) -> None:
+        """See `OutputSide`."""
+        self.start = start
+        self._check = QueueCheck.load(self.files.root, self.config["mappedFileSizeConsumeQueue"], start)
+
+    @property
+    def trusted_until(self) -> int:
+        """See `OutputSide`."""
+        return self._check.trusted_until
+
+    @property
+    def is_empty(self) -> bool:
+        """See `OutputSide`."""
+        return self.record is None and not self._check.queues
+
+    def compare(self, batch: LogicBatch) -> None:
+        """See `OutputSide`."""
+        self._check.compare(batch)
+        self.disagrees_at = self._check.disagrees_at
+
+    @property
+    def looks_further(self) -> bool:
+        """See `OutputSide`."""
+        return self._check.has_open_heads
+
+    def look_further(self, batch: LogicBatch) -> None:
+        """See `OutputSide`."""
+        self._check.look_at_heads(batch)
+
+    def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
+        """See `OutputSide`."""
+        del last_record, store_timestamp
+        self._check.check_queues()
+        return self.end, {"queue_ends": self._check.entries}
+
+    def changes(self) -> SinkFiles:
+        """See `OutputSide`."""
+        states = self._check.queues.values()
+        removed = ["/".join(state.disk.parts(file)) for state in states for file in state.files_to_remove]
+        mended = ["/".join(state.disk.parts(file)) for state in states for file in state.files_to_mend]
+        return SinkFiles(tuple(sorted(removed)), tuple(mended), sum(state.dropped for state in states))
+
+    def apply(self, planned: SinkProgress) -> None:
+        """See `OutputSide`."""
+        ProgressFile(self.files, self.name).store(planned)
+        cut_queues(self.files, self._check)
+        ConsumeQueueSink(self.files, self.config["mappedFileSizeConsumeQueue"]).recover(self.start)
+
+    def queues(self, min_physic_offset: int) -> tuple[QueueReport, ...]:
+        """Every queue that is left (``DefaultMessageStore#recoverTopicQueueTable``)."""
+        return tuple(
+            QueueReport(
+                state.disk.topic.decode("ascii"),
+                state.disk.queue_id,
+                state.disk.min_offset_in_queue(min_physic_offset, state.end),
+                state.end // CQ_STORE_UNIT_SIZE,
+            )
+            for state in self._check.queues.values()
+            if state.has_entries
+        )
+
+
+class IndexSide(OutputSide):
+    """``index/``."""
+
+    name = IndexSink.name
+    _state: IndexState
+
+    def open(self, start: int) -> None:
+        """See `OutputSide`."""
+        self.start = start
+        self._check = IndexCheck(self.files.root, self.config["maxHashSlotNum"], self.config["maxIndexNum"], start)
+
+    @property
+    def trusted_until(self) -> int:
+        """See `OutputSide`."""
+        return self._check.trusted_until
+
+    @property
+    def is_empty(self) -> bool:
+        """See `OutputSide`."""
+        return self.record is None and not self._check.names
+
+    def compare(self, batch: LogicBatch) -> None:
+        """See `OutputSide`."""
+        self._check.compare(batch.keys)
+        self.disagrees_at = self._check.disagrees_at
+
+    def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
+        """See `OutputSide`."""
+        known = None if self.record is None else self.record.state
+        self._state = self._check.cut(self.end, last_record, store_timestamp, known)
+        return self._state.end, self._state.state
+
+    def changes(self) -> SinkFiles:
+        """See `OutputSide`."""
+        removed = tuple("/".join(index_file(name)) for name in self._state.removed)
+        mended = ("/".join(index_file(self._state.state["file"])),) if self._state.is_mended else ()
+        return SinkFiles(removed, mended, self._state.entries_dropped)
+
+    def apply(self, planned: SinkProgress) -> None:
+        """See `OutputSide`."""
+        ProgressFile(self.files, self.name).store(planned)
+        IndexSink(self.files, self.config["maxHashSlotNum"], self.config["maxIndexNum"]).recover(self.start)

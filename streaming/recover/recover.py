@@ -1,0 +1,245 @@
+"""`reput recover` and `reput expire`: what they do to an output, and what they tell. No Spark is started.
+
+``DefaultMessageStore#recover`` with ``#recoverTopicQueueTable``, and ``DefaultMessageStore.CleanConsumeQueueService``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+from reput.sinks.abort_file import LeftBy, abort_left_by
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
+from reput.sinks.files.store_lock import StoreLock
+from reput.sinks.files.store_path import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    LOCK,
+    REPUT,
+    SPARK_CHECKPOINT,
+)
+from reput.sinks.files.swap import finish_swap
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink, rounded_file_size
+from reput.sinks.queue.queue_on_disk import load_queues_on_disk
+from reput.sinks.recover.retention import Parts, QueueRetention, expire_queue, expired_index_files
+from reput.sinks.store_checkpoint import load_store_checkpoint
+from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.streaming.config.broker import batch_topics
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.hand_over import (
+    HandOver,
+    abort_while_changed,
+    broker_recovers_from,
+    doubt_of_log,
+    hand_over,
+)
+from reput.streaming.output.log_explains import Gap, check_explained, find_unexplained
+from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.recover.output_recovery import OutputRecovery, SinkReport
+from reput.streaming.recover.output_sides import QueueReport, SinkFiles
+
+_EMPTY_LOG = "nothing tells what has expired; 'reput recover --yes' removes what an empty log leaves"
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """What `reput recover` found and did; offsets in the log unless said otherwise.
+
+    Attributes
+    ----------
+    unclean
+        An `abort` file says that a broker stopped uncleanly: it would do its abnormal recovery.
+    rewound
+        A record that was dispatched is no longer at its place.
+    log_start, log_end
+        What the log has: its first segment's begin, and the end of its whole records.
+    broker_recovers_from
+        The segment at which a broker's own recovery would begin.
+    sinks
+        What each sink was brought back to.
+    queues
+        Every queue that is left, with its numbers of entries.
+    spark_checkpoint_removed
+        Spark's checkpoint was ahead of the sinks and is forgotten.
+    is_changed
+        Whether anything is, or in a dry run would be, written; `abort` does not count.
+    abort
+        What becomes of the output's `abort` file, None without one.
+    unexplained
+        Why ``--yes`` is asked for; None where it is not.
+    """
+
+    unclean: bool
+    rewound: bool
+    log_start: int
+    log_end: int
+    broker_recovers_from: int
+    sinks: tuple[SinkReport, ...]
+    queues: tuple[QueueReport, ...]
+    spark_checkpoint_removed: bool
+    is_changed: bool
+    abort: HandOver | None = None
+    unexplained: str | None = None
+
+
+@dataclass(frozen=True)
+class RetentionReport:
+    """What `reput expire` removed, or would: paths below the output; `min_physic_offset` is the log's beginning."""
+
+    min_physic_offset: int
+    queues: tuple[QueueRetention, ...]
+    index_files: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def recover_output(
+    config: PipelineConfig, store: Path, output: Path, *, dry_run: bool = False, yes: bool = False
+) -> RecoveryReport:
+    """Bring the output's queues and index into agreement with the log as it is; the log is only read.
+
+    `dry_run` writes nothing. `yes` lets everything be removed when the log is gone, or is another one.
+
+    Raises
+    ------
+    ReputError
+        The store or the output cannot be read, the output is locked, or the log explains nothing of the output and
+        `yes` is not given.
+    """
+    with _opened(config, output, dry_run=dry_run) as (files, log):
+        segments = log.queue()
+        unclean = LeftBy.BROKER in (abort_left_by(store), abort_left_by(output))
+        # Of a log that was cut something is left that agrees: to go back to it is what the command is for.
+        found = find_unexplained(log, output)
+        unexplained = found.text if found is not None and found.gap in (Gap.GONE, Gap.OTHER) else None
+        if unexplained is not None and not yes and not dry_run:
+            msg = f"{unexplained}; nothing was changed: {GIVE_YES}"
+            raise UnexplainedError(msg)
+        if not segments.files:
+            return replace(_destroy(files, unclean=unclean, dry_run=dry_run), unexplained=unexplained)
+        recovery = OutputRecovery(config, files, log)
+        doubt = doubt_of_log(files, log)
+        report = RecoveryReport(
+            unclean=unclean,
+            rewound=recovery.rewound,
+            log_start=segments.min_offset,
+            log_end=recovery.log_end,
+            broker_recovers_from=broker_recovers_from(segments, load_store_checkpoint(files), unclean=unclean),
+            sinks=recovery.sinks,
+            queues=recovery.queues,
+            spark_checkpoint_removed=recovery.spark_checkpoint_removed,
+            is_changed=recovery.is_changed,
+            unexplained=unexplained,
+        )
+        if not dry_run and recovery.is_changed:
+            with abort_while_changed(files):
+                recovery.apply()
+        return replace(report, abort=_hand_over(config, files, log, report.sinks, doubt, dry_run=dry_run))
+
+
+def _hand_over(
+    config: PipelineConfig,
+    files: DurableFiles,
+    log: LogReader,
+    sinks: Sequence[SinkReport],
+    doubt: str | None,
+    *,
+    dry_run: bool,
+) -> HandOver | None:
+    if abort_left_by(files.root) is LeftBy.NOBODY:
+        return None
+    if batch_topics(config.store) or config["enableConsumeQueueExt"]:
+        names = f"{BATCH_CONSUME_QUEUE}/ and {CONSUME_QUEUE_EXT}/"
+        return HandOver(is_cleared=False, reason=f"{names} are not compared; 'reput rebuild' makes all again")
+    wanted = {ConsumeQueueSink.name: "consumeQueueEnable", IndexSink.name: "messageIndexEnable"}
+    ends = {sink: log.queue().min_offset for sink, setting in wanted.items() if config[setting]}
+    ends.update((sink.name, sink.end_after) for sink in sinks)
+    return hand_over(files, log, list(ends.items()), doubt, dry_run=dry_run)
+
+
+def _destroy(files: DurableFiles, *, unclean: bool, dry_run: bool) -> RecoveryReport:
+    """Remove what was derived from a log that has no segment any more (``DefaultMessageStore#destroyLogics``)."""
+    sinks, removed = [], False
+    for sink, folders in ((ConsumeQueueSink.name, (CONSUME_QUEUE, CONSUME_QUEUE_EXT)), (IndexSink.name, (INDEX,))):
+        record = ProgressFile(files, sink)
+        known = record.load()
+        gone = [folder for folder in folders if (files.root / folder).is_dir()]
+        sinks.append(SinkReport(sink, known.end_offset if known else None, 0, SinkFiles(tuple(gone), (), 0)))
+        removed |= bool(gone) or known is not None
+        if not dry_run:
+            for folder in gone:
+                files.remove_tree(folder)
+            record.remove()
+            files.sync()
+    has_checkpoint = files.root.joinpath(REPUT, SPARK_CHECKPOINT).is_dir()
+    if has_checkpoint and not dry_run:
+        files.remove_tree(REPUT, SPARK_CHECKPOINT)
+    return RecoveryReport(unclean, True, 0, 0, 0, tuple(sinks), (), has_checkpoint, removed or has_checkpoint)
+
+
+def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False, yes: bool = False) -> RetentionReport:
+    """Remove the output's leading files of which the log has no record any more; the log is only read.
+
+    `yes` goes by where the log begins even if the output was made from another one.
+
+    Raises
+    ------
+    ReputError
+        The store or the output cannot be read, the output is locked, the log has no record, or the log does not
+        explain the output and `yes` is not given.
+    """
+    with _opened(config, output, dry_run=dry_run) as (files, log):
+        segments = log.queue()
+        check_explained(log, output, [Gap.GONE], way_out=_EMPTY_LOG)
+        if not yes:
+            check_explained(log, output)
+        size = rounded_file_size(config["mappedFileSizeConsumeQueue"])
+        queues = [expire_queue(disk, segments.min_offset) for disk in load_queues_on_disk(output, size)]
+        index_files = expired_index_files(output, segments.min_offset)
+        removed = [parts for queue in queues for parts in queue.removed] + index_files
+        if not dry_run:
+            _remove(files, [*(queue.removed for queue in queues), index_files])
+        return RetentionReport(
+            segments.min_offset,
+            tuple(queues),
+            tuple("/".join(parts) for parts in index_files),
+            tuple("/".join(parts) for parts in removed),
+        )
+
+
+def _remove(files: DurableFiles, rows: Sequence[Sequence[Parts]]) -> None:
+    """Remove rows of files, the first of each row durably before its second: a stop leaves no hole in a queue."""
+    for step in zip_longest(*rows):
+        for parts in filter(None, step):
+            files.remove(*parts)
+        files.sync()
+
+
+@contextmanager
+def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[tuple[DurableFiles, LogReader]]:
+    """The output, locked, and the log; a dry run makes no lock file where there is none."""
+    check_paths(config.commit_log, TailPaths(output, None, None))
+    if not output.is_dir():
+        msg = f"no output at {output}: the directory does not exist; give the --output of 'reput tail'"
+        raise OutputError(msg)
+    log = LogReader(SourceOptions.parse(config.source_options()))
+    log.queue()  # a store that cannot be read leaves no trace in the output
+    files = DurableFiles(output)
+    lock = output / LOCK
+    held = None if dry_run and not (lock.exists() and lock.stat().st_size) else StoreLock(output)
+    try:
+        if not dry_run:
+            finish_swap(files)
+        yield files, log
+    finally:
+        files.close()
+        if held is not None:
+            held.close()

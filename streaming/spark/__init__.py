@@ -1,0 +1,1 @@
+"""Spark's session, its start, its jobs and its workers."""

@@ -1,0 +1,37 @@
+"""A Spark job of this project: rows of Arrow in, rows of Arrow out, run again where Spark failed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from reput.source.errors import remote_error
+from reput.streaming.process.failures import first_line
+from reput.streaming.process.jvm import has_jvm_died
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+# A machine that is too busy for a Python worker to start in time needs a moment.
+_PAUSES_S = (0.2, 2.0)
+_log = logging.getLogger("reput")
+
+
+def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
+    """Run `task` over the ranges' rows, and collect what it yields, in columns `ddl`.
+
+    A job that fails for a reason of Spark's own is run again: what tasks write has a name of its own each time and
+    counts only when the driver commits it. Met with 4.2.0: two queries that start at once can spoil the serialized
+    form of a task (``OptionalDataException``).
+    """
+    for pause in (*_PAUSES_S, None):
+        try:
+            return ranges.mapInArrow(task, ddl).toArrow()
+        except Exception as error:
+            if pause is None or has_jvm_died(within_s=pause) or remote_error(error) is not None:
+                raise
+            _log.warning("a Spark job failed and is run again in %.1f s: %s", pause, first_line(error))
+            time.sleep(pause)
+    raise AssertionError

@@ -1,0 +1,57 @@
+"""Compile every kernel by using it once, on a record made by hand; the compiled code is cached on disk."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from reput.sinks.dispatch import piece_kernels
+from reput.sinks.dispatch.piece import Piece, PieceNeeds, QueueFilter
+from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.formats.index_file import ENTRY_SIZE, put_entries
+from reput.source.kernels.batch_decoder import decode_records
+from reput.source.kernels.own_place import find_own_place
+from reput.source.record.message_decoder import Verdict
+from reput.source.record.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
+from reput.source.rows import column_kernels
+from reput.source.rows.message_batches import message_batch
+from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.segments.range_reader import Window
+from reput.source.segments.segment_scan import Scan
+
+
+def small_record() -> bytes:
+    """A message of topic `T`, with a key and a unique key and without a body, for physical offset 0."""
+    topic, properties = b"T", b"KEYS\x01k\x02UNIQ_KEY\x01u"
+    size = FIXED_LENGTH + len(topic) + len(properties)
+    record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    record += struct.pack(">b", len(topic)) + topic + struct.pack(">h", len(properties)) + properties
+    return record
+
+
+def compile_kernels(*, with_rows: bool = True) -> None:
+    """Run the pipeline's kernels over one small record, in the types that the real ones have.
+
+    Without those that make Arrow's rows (``message_rows``, ``logic_window``) pandas is not loaded.
+    """
+    record = small_record()
+    size = len(record)
+    data = np.frombuffer(bytearray(record), np.uint8)
+    decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
+    assert len(decoded.columns) == 1
+    find_own_place(data, 0, size, 0, 0)
+    scan = Scan(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
+    piece = Piece(PieceNeeds(consume_queue=True, index=True, index_tags=False, delays_ms=(0,)), 0)
+    piece.add(scan, MappedFile(0, size, ""))
+    piece.grouped(QueueFilter())
+    piece_kernels.fill_table(np.full(2, -1, np.int32), np.zeros((1, piece_kernels.QUEUE), np.int64), 1)
+    slots, hashes, places = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
+    put_entries(
+        *(slots, np.zeros(1, np.bool_), np.empty(1, np.int64), 1, 0, 0),
+        *(hashes, places, places, np.empty((1, ENTRY_SIZE), np.uint8)),
+    )
+    if with_rows:
+        message_batch(decoded.columns)
+        column_kernels.fill_table(np.full(2, -1, np.int32), 1, np.array([0, 1], np.int32), np.zeros(1, np.uint8))
+        encode_window(Window(0, size, decoded.columns), LogicNeeds())

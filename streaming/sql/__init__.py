@@ -1,0 +1,1 @@
+"""`reput sql`: what a statement may be, its run, its rows."""

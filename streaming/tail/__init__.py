@@ -1,0 +1,1 @@
+"""`reput tail`: the streaming queries and their micro-batches."""

@@ -1,0 +1,42 @@
+"""Sinks that are behind Spark's checkpoint, brought up to it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reput.source.data_source import NAME
+from reput.source.errors import CommitLogRewoundError
+from reput.source.log.log_reader import LogReader
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.spark_checkpoint import spark_offset
+from reput.streaming.output.startup import aligned
+from reput.streaming.tail.micro_batch import Dispatch
+
+_log = logging.getLogger("reput")
+
+
+def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, checkpoint: Path, log: LogReader) -> None:
+    """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size."""
+    target = spark_offset(checkpoint)
+    while target is not None and dispatch.end_offset < target:
+        start = aligned(log, dispatch.end_offset)
+        end = log.limit(start, target, config["maxBytesPerTrigger"], None)
+        _log.info("%s: bringing the sinks from %d to %d, where Spark's checkpoint is", dispatch.name, start, end)
+        options = config.source_options(
+            rows="ranges",
+            startingOffset=start,
+            endingOffset=end,
+            maxBytesPerPartition=config["maxBytesPerPartition"],
+        )
+        before = dispatch.end_offset
+        dispatch(spark.read.format(NAME).options(**options).load(), -1)
+        if dispatch.end_offset <= before:
+            msg = (
+                f"Spark's checkpoint {checkpoint} is at offset {target}, and the log has nothing behind {before}: it "
+                "was cut, or the checkpoint is another log's; 'reput recover' brings queues and index back to the log "
+                "and forgets their checkpoint; 'reput rebuild --only table' does so for the table"
+            )
+            raise CommitLogRewoundError(msg)

@@ -1,0 +1,151 @@
+"""What a micro-batch asks of the log before it counts: whether it is the log that the sinks have, and what is gone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from reput.sinks.files.sink_progress import RecordFingerprint
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, TransientError, remote_error
+from reput.source.log.log_reader import LogReader, rewound
+
+_log = logging.getLogger("reput")
+Job = Callable[[DataFrame], pa.Table]
+# A record that is being written looks like a bad one for a moment.
+_STANDS_S = 5.0
+
+
+class LogContinuity:
+    """Asks for one query; the log has a reader of its own, since queries run side by side."""
+
+    def __init__(self, name: str, log: LogReader, *, fail_on_data_loss: bool) -> None:
+        """`name` is the query's. `fail_on_data_loss` as the option says: whether records may be passed over."""
+        self._name = name
+        self._log = LogReader(log.options)
+        self._fail_on_data_loss = fail_on_data_loss
+
+    def check(self, records: Iterable[RecordFingerprint | None]) -> None:
+        """Raise CommitLogRewoundError unless the log has each of the `records`, the last ones of the sinks.
+
+        It is asked when a batch was read and nothing of it was written: a broker that cuts its log writes over them
+        before it writes anything behind them.
+
+        Raises
+        ------
+        TransientError
+            The log has no segment at all.
+        """
+        for known in {record for record in records if record is not None}:
+            found = self._log.find_record(known)
+            if found != known:
+                raise CommitLogRewoundError(f"{self._name}: {rewound(known, found)}")
+
+    def results(self, ranges: DataFrame, job: Job, records: Iterable[RecordFingerprint | None]) -> pa.Table:
+        """What `job` gives for the batch's ranges, or with ``failOnDataLoss=false`` for those that did not expire.
+
+        `records` are the sinks' last ones: a failure may say only that the log was cut.
+        """
+        records = list(records)
+        while True:
+            try:
+                return job(ranges)
+            except Exception as error:
+                self.check(records)
+                self._check_reached(ranges, error)
+                left = self._left_of(ranges, error)
+                if left is None:
+                    raise
+                ranges = left
+
+    def _check_reached(self, ranges: DataFrame, error: Exception) -> None:
+        """A place was a record when the batch was planned: one that is none any more may be a cut, and no damage."""
+        remote = remote_error(error)
+        if remote is not None and remote[0] == CorruptRecordError.__name__:
+            rows = ranges.collect()
+            self.check_reaches(min(row["start"] for row in rows), max(row["end"] for row in rows))
+
+    def check_reaches(self, start: int, stop: int) -> None:
+        """Look whether the log's records still lead from `start` to `stop`, the end of a batch that was planned.
+
+        Damage in a segment behind which another was begun is no end of the log, and nothing that is told here.
+
+        Raises
+        ------
+        TransientError
+            The log ends before `stop`: it was cut. The next start forgets the batch.
+        """
+        end = LogReader(self._log.options).end(start)
+        if end < stop:
+            msg = (
+                f"{self._name}: the log was cut: it reached {stop} when a batch was planned, and ends at {end} now; "
+                "nothing of the batch was written: start the same command again"
+            )
+            raise TransientError(msg)
+
+    def _left_of(self, ranges: DataFrame, error: Exception) -> DataFrame | None:
+        """The ranges whose segments are there, None where that is no way to go on after `error`."""
+        remote = remote_error(error)
+        if self._fail_on_data_loss or remote is None or remote[0] != DataLossError.__name__:
+            return None
+        self._log.look_anew()
+        rows, queue = ranges.collect(), self._log.queue()
+        left = [row for row in rows if queue.find(row["start"]) is not None]
+        return None if len(left) == len(rows) else ranges.sparkSession.createDataFrame(left, ranges.schema)
+
+    def pieces(self, rows: pa.Table) -> list[pa.Table]:
+        """The rows in log order, cut where the log has nothing between the `end` of one and the `start` of the next."""
+        if self._fail_on_data_loss or not rows.num_rows:
+            return [rows]
+        rows = rows.sort_by("start")
+        starts, ends = rows["start"].to_pylist(), rows["end"].to_pylist()
+        cuts = [
+            at for at in range(1, len(starts)) if ends[at - 1] < starts[at] and self.is_gone(ends[at - 1], starts[at])
+        ]
+        return [rows.slice(begin, end - begin) for begin, end in zip([0, *cuts], [*cuts, len(starts)], strict=True)]
+
+    def next_available(self, end_offset: int) -> int:
+        """Where sinks that end at `end_offset` go on: there, unless what follows is gone and may be passed over."""
+        return end_offset if self._fail_on_data_loss else self._log.next_available(end_offset)
+
+    def is_gone(self, end_offset: int, start: int) -> bool:
+        """Whether the log has nothing of `[end_offset, start)` any more, and that may be passed over."""
+        return end_offset < start <= self.next_available(end_offset)
+
+    def tell(self, end_offset: int, start: int) -> None:
+        """Say that the query passes over `[end_offset, start)`."""
+        _log.warning(
+            "%s ends at %d and the log goes on at %d: %d bytes between expired unread; going on without them",
+            self._name,
+            end_offset,
+            start,
+            start - end_offset,
+        )
+
+
+class BadEndWatch:
+    """Says once a place that a query stands before something that is no record, and what can be done."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._clock = clock
+        self._since: dict[str, tuple[int, str | None, float]] = {}
+
+    def note(self, query: str, offset: int, verdict: str | None) -> None:
+        """The query last saw the log's end at `offset`, and there a bad record with this verdict, None without one."""
+        now = self._clock()
+        known = self._since.get(query)
+        if known is None or known[:2] != (offset, verdict):
+            self._since[query] = offset, verdict, now
+        elif verdict is not None and known[2] + _STANDS_S <= now:
+            self._since[query] = offset, verdict, float("inf")
+            _log.warning(
+                "%s: waiting at offset %d: what stands there is no record (%s); if the log goes on behind it, that "
+                "record is damaged, and onDamage=quarantine goes on",
+                query,
+                offset,
+                verdict,
+            )

@@ -1,0 +1,306 @@
+"""The continuous queries: `logic` for queues and index, `table` for the message table, in one process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from reput.sinks.dispatch.arrival import ArrivalListener
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_lock import StoreLock
+from reput.sinks.files.store_path import REPUT
+from reput.sinks.files.swap import finish_swap
+from reput.sinks.quarantine import Quarantine, expired_range
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.message_table import MessageTable
+from reput.source.data_source import NAME, CommitLogDataSource
+from reput.source.errors import OptionError
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.source.segments.damage import STOP
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.hand_over import abort_while_written, check_taken_over
+from reput.streaming.output.log_end import LogEndWatch
+from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
+from reput.streaming.output.spark_checkpoint import forget_planned_batch
+from reput.streaming.output.startup import aligned, recover_sinks
+from reput.streaming.process.failures import failure_of, first_line, is_passing
+from reput.streaming.process.jvm import has_jvm_died
+from reput.streaming.tail.catch_up import catch_up
+from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
+from reput.streaming.tail.micro_batch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+
+_POLL_SECONDS = 0.2
+_SPARK_LOG = "spark.log"
+# How long a stopped query may take to note that its last batch is done.
+_STOP_SECONDS = 10.0
+# Between two questions for an idle log's end, Spark is at rest for its `pollingDelay` only: not to be missed.
+_STOP_POLL_SECONDS = 0.003
+# How often it is looked whether the output is still the one that was locked, and what a query stands before.
+_LOOKED_AT_S = 1.0
+# Before a query is started again that Spark ended for a reason that may pass; then the run ends.
+_PAUSES_S = (1.0, 5.0, 15.0)
+_log = logging.getLogger("reput")
+
+
+@dataclass
+class RunningQuery:
+    """One query: what it does, and how often it was started again since its dispatch got further."""
+
+    dispatch: Dispatch
+    gate: BatchGate
+    query: StreamingQuery
+    restarts: int = 0
+    restarted_at: int = -1
+
+
+class Tail:
+    """One run: take the output and recover (on entering), run the queries, give the output back (on leaving)."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        paths: TailPaths,
+        reporter: ProgressReporter,
+        on_arrival: ArrivalListener | None = None,
+    ) -> None:
+        """`on_arrival` is told after each micro-batch of `logic` which queues got messages; see ``arrival``."""
+        self._config = config
+        self._paths = paths
+        self._reporter = reporter
+        self._on_arrival = on_arrival
+        start = {name: config[name] for name in ("startingOffset", "startingTimestamp")}
+        options = SourceOptions.parse(config.source_options(**start))
+        self._log = LogReader(options)
+        self._log_end = LogEndWatch(LogReader(options))
+        self._lock: StoreLock | None = None
+        self._files = DurableFiles(paths.output)
+        self._bad_end = BadEndWatch()
+        self._stop = threading.Event()
+        self._cleanup = ExitStack()
+        self._logic = LogicSinks.open(config, self._files)
+        policy = config["onDamage"]
+        self._quarantine = None if policy == STOP else Quarantine(self._files, config["broker"], policy)
+
+    def __enter__(self) -> Tail:
+        """Check the paths and the store, lock the output, recover its files; all before Spark is needed.
+
+        Raises
+        ------
+        ReputError
+            With a message for the user.
+        """
+        if not (self._config["consumeQueueEnable"] or self._config["messageIndexEnable"] or self._paths.table):
+            msg = "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
+            raise OptionError(msg)
+        check_paths(self._config.log_directories, self._paths)
+        self._log.initial_offset()  # a store that cannot be read leaves no trace in the output
+        with self._cleanup:
+            self._lock = self._cleanup.enter_context(StoreLock(self._paths.output))
+            self._cleanup.callback(self._files.close)
+            finish_swap(self._files)
+            fail_on_data_loss = self._config["failOnDataLoss"]
+            names = [sink.name for sink in self._logic.sinks]
+            check_taken_over(self._paths.output, names, self._log, fail_on_data_loss=fail_on_data_loss)
+            self._cleanup.enter_context(abort_while_written(self._files, self._logic.sinks, self._log))
+            recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=fail_on_data_loss)
+            ends = [sink.end_offset for sink in self._logic.sinks]
+            start = min(ends, default=self._log.initial_offset())
+            if self._quarantine is not None:
+                # Of a table alone, how far it is is known only with Spark.
+                self._recover_quarantine(self._quarantine, start, max(ends, default=self._log.queue().end_of_files))
+            self._log.end(aligned(self._log, start))  # a hole is told before Spark starts
+            self._cleanup = self._cleanup.pop_all()
+        return self
+
+    def _recover_quarantine(self, quarantine: Quarantine, least_end: int, most_end: int) -> None:
+        quarantine.recover(least_end, most_end)
+        # The sinks passed over it (or there is none, and the log's beginning is where all begins).
+        least = self._log.queue().min_offset
+        if not self._config["failOnDataLoss"]:
+            least = self._log.next_available(quarantine.end_offset)
+        if quarantine.end_offset < least:
+            quarantine.write(least, [expired_range(quarantine.end_offset, least)])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lock and the files; ``abort_while_written`` is told of a failure."""
+        self._cleanup.__exit__(kind, error, trace)
+
+    @property
+    def spark_log(self) -> Path:
+        """Where Spark's own messages go."""
+        return self._files.make_directory(REPUT) / _SPARK_LOG
+
+    def stop(self) -> None:
+        """Ask for a stop between batches; may be called from a signal handler."""
+        self._stop.set()
+
+    def run(self, spark: SparkSession, *, available_now: bool) -> None:
+        """Run until the end of the log (`available_now`) or until `stop`.
+
+        Raises
+        ------
+        ReputError
+            With a message for the user; a query's own exception otherwise.
+        """
+        spark.dataSource.register(CommitLogDataSource)
+        self._run_queries(spark, self._dispatches(spark), available_now=available_now)
+
+    def _dispatches(self, spark: SparkSession) -> list[Dispatch]:
+        decode, report = self._log.decode_options, self._reporter.on_batch
+        dispatches: list[Dispatch] = []
+        if self._logic.sinks or self._quarantine is not None:
+            quarantine = None if self._quarantine is None else self._quarantine_step(spark, self._quarantine)
+            continuity = self._continuity(LogicDispatch.name)
+            dispatches.append(
+                LogicDispatch(self._logic, self._files, decode, continuity, report, self._on_arrival, quarantine)
+            )
+        if self._paths.table is not None:
+            fails = self._config["failOnDataLoss"]
+            begin = self._log.queue().min_offset
+            table = MessageTable(
+                spark, self._paths.table, self._config["broker"], self._files, log_begin=begin, accepts_loss=not fails
+            )
+            recover_sinks([table], self._log, fail_on_data_loss=fails)
+            continuity = self._continuity(TableDispatch.name)
+            dispatches.append(TableDispatch(table, self._config["broker"], decode, continuity, report))
+        return dispatches
+
+    def _continuity(self, query: str) -> LogContinuity:
+        return LogContinuity(query, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+
+    def _quarantine_step(self, spark: SparkSession, quarantine: Quarantine) -> QuarantineStep:
+        table = None
+        if self._paths.table is not None:
+            broker, output = self._config["broker"], self._paths.output
+            table = open_quarantine_table(spark, self._paths.table, broker, quarantine, output)
+        queues = [sink for sink in self._logic.sinks if isinstance(sink, ConsumeQueueSink)]
+        return QuarantineStep(quarantine, self._log, queues[0] if queues else None, table)
+
+    def _run_queries(self, spark: SparkSession, dispatches: Sequence[Dispatch], *, available_now: bool) -> None:
+        self._reporter.start(self._log_end.look)
+        running: list[RunningQuery] = []
+        try:
+            for dispatch in dispatches:
+                checkpoint = self._paths.checkpoint_of(dispatch.name)
+                forget_planned_batch(checkpoint, self._log)
+                catch_up(spark, self._config, dispatch, checkpoint, self._log)
+                gate = BatchGate(dispatch)
+                query = self._start(spark, dispatch, gate, available_now=available_now)
+                running.append(RunningQuery(dispatch, gate, query))
+            self._wait(spark, running, available_now=available_now)
+        except Exception as error:
+            # An output that went away, and a JVM that died, make everything fail; what happened is told.
+            self._check_output()
+            is_whole = all(each.gate.failure is None for each in running)
+            # Whoever asked for the stop may have ended Spark's processes, too.
+            if not (self._stop.is_set() and (has_jvm_died() or (is_whole and is_passing(error)))):
+                raise
+        finally:
+            for each in running:
+                stop_between_batches(each.query, each.gate)
+            self._reporter.stop()
+
+    def _start(
+        self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, *, available_now: bool
+    ) -> StreamingQuery:
+        is_table = isinstance(dispatch, TableDispatch)
+        prefix = "tableMax" if is_table else "max"
+        options = self._config.source_options(
+            rows="ranges",
+            # Only a first batch asks for it: Spark's checkpoint does not hold where batch 0 begins, the sinks do.
+            startingOffset=aligned(self._log, dispatch.end_offset),
+            maxBytesPerTrigger=self._config[f"{prefix}BytesPerTrigger"],
+            maxMessagesPerTrigger=self._config["maxMessagesPerTrigger"],
+            maxBytesPerPartition=self._config[f"{prefix}BytesPerPartition"],
+        )
+        # Registered anew for each query: the queries would else share one Java map of the workers' environment, which
+        # two that start at once spoil for good (OptionalDataException when a task is read, Spark 4.2.0).
+        spark.dataSource.register(CommitLogDataSource)
+        stream = spark.readStream.format(NAME).options(**options).load()
+        writer = stream.writeStream.queryName(dispatch.name).foreachBatch(gate)
+        writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(dispatch.name)))
+        if available_now:
+            return writer.trigger(availableNow=True).start()
+        period = self._config["tableTriggerMs" if is_table else "logicTriggerMs"]
+        return writer.trigger(processingTime=f"{period} milliseconds").start()
+
+    def _wait(self, spark: SparkSession, running: Sequence[RunningQuery], *, available_now: bool) -> None:
+        looked_at = time.monotonic()
+        while not self._stop.is_set():
+            if has_jvm_died():
+                raise failure_of(RuntimeError())
+            for each in running:
+                if (error := each.query.exception()) is not None:
+                    self._start_again(spark, each, error, available_now=available_now)
+            if not any(each.query.isActive for each in running):
+                break
+            if time.monotonic() - looked_at >= _LOOKED_AT_S:
+                looked_at = time.monotonic()
+                self._check_output()
+                for each in running:
+                    self._note_bad_end(each.query)
+            self._reporter.refresh()
+            self._stop.wait(_POLL_SECONDS)
+        for each in running:
+            if (error := each.query.exception()) is not None:
+                raise error
+
+    def _start_again(self, spark: SparkSession, each: RunningQuery, error: Exception, *, available_now: bool) -> None:
+        """Start a query again that ended between two batches, for a reason that may pass; else raise `error`."""
+        end = each.dispatch.end_offset
+        if end > each.restarted_at:
+            each.restarts, each.restarted_at = 0, end
+        if each.gate.failure is not None or each.restarts >= len(_PAUSES_S) or not is_passing(error):
+            raise each.gate.failure or error
+        pause = _PAUSES_S[each.restarts]
+        each.restarts += 1
+        _log.warning("%s stopped and is started again in %.0f s: %s", each.dispatch.name, pause, first_line(error))
+        if not self._stop.wait(pause):
+            each.query = self._start(spark, each.dispatch, each.gate, available_now=available_now)
+
+    def _check_output(self) -> None:
+        """Raise OutputError when the output was removed or replaced meanwhile."""
+        if self._lock is not None:
+            self._lock.check_in_place()
+
+    def _note_bad_end(self, query: StreamingQuery) -> None:
+        """Have it said where the query stands before something that is no record."""
+        progress: Any = query.lastProgress
+        for source in progress["sources"] if progress else ():
+            latest = json.loads(source["latestOffset"] or "null")  # null until the log was looked at
+            if latest is not None:
+                self._bad_end.note(query.name, int(latest["physicOffset"]), latest.get("badEnd"))
+
+
+def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:
+    """Stop a query after the batch under way, giving Spark the time to note that it is done.
+
+    Where Spark's JVM has died there is nothing to stop.
+    """
+    gate.close()
+    waited = threading.Event()
+    deadline = time.monotonic() + _STOP_SECONDS
+    try:
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            waited.wait(_STOP_POLL_SECONDS)
+        query.stop()
+    except Exception:
+        if not has_jvm_died():
+            raise

@@ -1,0 +1,133 @@
+"""Running pieces of work side by side in processes of this machine: no JVM to start, no job to schedule."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from types import TracebackType
+
+from pyspark import cloudpickle
+
+from reput.source.errors import TransientError
+from reput.source.worker_process import end_with_parent, keep_freed_memory, load_without_threads
+from reput.streaming.tasks.tasks import Results, Tasks, result_of
+
+_PRELOADED = "reput.streaming.spark.warm_up"
+_THREADS = Path("/proc/self/task")
+_PARENT_LOOKED_FOR_S = 1.0
+
+
+class ProcessTasks(Tasks):
+    """In processes that end with this one.
+
+    They are forks of it, with its modules and kernels, as long as it has a single thread: to be made before others are,
+    and before Spark is started. A process with more threads cannot be forked without danger. There they are forks of
+    a server that has loaded the modules.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self._parallelism = processes
+        # What is loaded before the fork would else be copied by the first collection in each process. Not collected
+        # first: of what was only loaded little is garbage, and looking for it takes 0.2 s.
+        gc.freeze()
+        self._others = multiprocessing.active_children()
+        self._pool = ProcessPoolExecutor(processes, _context(), _begin)
+        for started in [self._pool.submit(os.getpid) for _ in range(processes)]:  # begins all of them
+            result_of(started)
+
+    def __enter__(self) -> ProcessTasks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            # Neither Ctrl-C nor an error waits for pieces under way; and where one process died, the others may wait
+            # for ever for a lock that it held.
+            for process in multiprocessing.active_children():
+                if process not in self._others:
+                    process.kill()
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def parallelism(self) -> int:
+        """See `Tasks`."""
+        return self._parallelism
+
+    def start(self, work: Callable[[int], str], count: int) -> Results:
+        """See `Tasks`; `work` is pickled.
+
+        Raises
+        ------
+        TransientError
+            One of the processes died: now, or when the results are asked for.
+        """
+        pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+        with _told_of_deaths():
+            pieces = [self._pool.submit(_call, pickled, number) for number in range(count)]
+        return partial(_results, pieces)
+
+
+def _results(pieces: list[Future[str]]) -> list[str]:
+    try:
+        with _told_of_deaths():
+            return [result_of(piece) for piece in pieces]
+    finally:
+        for piece in pieces:
+            piece.cancel()
+
+
+@contextmanager
+def _told_of_deaths() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        msg = (
+            "a process of reput died: it was killed, or the machine ran out of memory (less is needed with smaller "
+            "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
+            "sparkMaster=local[N]); run the same command again, a rebuild goes on where it was"
+        )
+        raise TransientError(msg) from error
+
+
+def _call(pickled: bytes, number: int) -> str:
+    work: Callable[[int], str] = cloudpickle.loads(pickled)
+    return work(number)
+
+
+def _context() -> BaseContext:
+    if len(list(_THREADS.iterdir())) == 1:
+        return multiprocessing.get_context("fork")
+    load_without_threads()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_PRELOADED])
+    return context
+
+
+def _begin() -> None:
+    """Leave signals to the parent, and end when it is gone: a fork of a killed process would wait for ever."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    parent = os.getppid()
+    end_with_parent()
+    keep_freed_memory()
+
+    def watch() -> None:
+        # The system tells of the death of the thread that forked; and that one may have died before it was asked to.
+        driver = multiprocessing.parent_process()
+        while os.getppid() == parent and (driver is None or driver.is_alive()):
+            time.sleep(_PARENT_LOOKED_FOR_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

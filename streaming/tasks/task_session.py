@@ -1,0 +1,81 @@
+"""What `rebuild` and `verify` run on: processes of this machine, or a Spark cluster; and Spark for the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reput.source.resource_limits import SPARK, check_limits
+from reput.streaming.config.master import processes_of
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.spark.session import TAIL_SETTINGS, end_session, prepare_kernels, start_session
+from reput.streaming.tasks.process_tasks import ProcessTasks
+from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks
+
+
+@dataclass(frozen=True)
+class TaskSession:
+    """Where pieces of work run; `spark` is None unless they run there or a table is touched."""
+
+    tasks: Tasks
+    spark: SparkSession | None
+
+
+@contextmanager
+def task_session(
+    config: PipelineConfig,
+    name: str,
+    *,
+    table_master: str | None,
+    spark_log: Path | None,
+    alone: bool = False,
+    with_rows: bool = True,
+) -> Iterator[TaskSession]:
+    """Start what ``sparkMaster`` says: processes of this machine for ``local[N]``, else tasks of that cluster.
+
+    Parameters
+    ----------
+    table_master
+        The master of the Spark for the table, where reput's own processes do the rest; None if no table is touched.
+    spark_log
+        Where Spark's own messages go; None for the terminal.
+    alone
+        Do without further processes of this machine; a cluster is used all the same.
+    with_rows
+        Whether pieces of work make Arrow's rows; see ``compile_kernels``.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        Java is missing or too old, Spark does not start, or a limit of this process is below what it needs.
+    """
+    processes = processes_of(config["sparkMaster"])
+    with ExitStack() as cleanup:
+        tasks: Tasks | None = None
+        if processes is not None and alone:
+            tasks = SerialTasks()
+        elif processes is not None:
+            prepare_kernels(with_rows=with_rows)
+            tasks = cleanup.enter_context(ProcessTasks(processes))
+        spark = None
+        master = config["sparkMaster"] if tasks is None else table_master
+        if master is not None:
+            check_limits(SPARK)
+            spark = start_session(
+                name,
+                master=master,
+                driver_memory=config["sparkDriverMemory"],
+                log_file=spark_log,
+                settings=TAIL_SETTINGS,
+                with_delta=table_master is not None,
+            )
+            cleanup.callback(end_session, spark)
+        if tasks is None:
+            assert spark is not None
+            tasks = SparkTasks(spark)
+            tasks.start_workers()
+        yield TaskSession(tasks, spark)

@@ -1,0 +1,112 @@
+"""Running pieces of work side by side: here one after the other, or as Spark's tasks; see also ``process_tasks``."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from reput.streaming.spark.job import run_job
+
+_DDL = "number bigint, result string"
+_SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.string())])
+# Each piece carries all of the work's description, so hundreds of thousands of things must not be as many pieces.
+_PIECES = 64
+_PIECES_A_CORE = 4
+_SIGNALS_SEEN_WITHIN_S = 1.0
+# Jobs at once: waves that are read, and queues that are written meanwhile.
+_JOBS = 4
+
+Thing = TypeVar("Thing")
+Results = Callable[[], list[str]]
+
+
+class Tasks(ABC):
+    """Whatever runs pieces of work, each told its number, anywhere."""
+
+    @property
+    @abstractmethod
+    def parallelism(self) -> int:
+        """How many pieces run at once."""
+
+    @abstractmethod
+    def start(self, work: Callable[[int], str], count: int) -> Results:
+        """Begin with `work(0)` to `work(count - 1)`, behind what was begun before; a piece may run more than once.
+
+        What is returned waits for them and gives their results, or raises what one of them raised.
+        """
+
+    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+        """The results of `work(0)` to `work(count - 1)`."""
+        return self.start(work, count)()
+
+
+def run_over(tasks: Tasks, work: Callable[[Thing], Any], things: Sequence[Thing]) -> list[Any]:
+    """What `work` gives for each of the things, in their order: plain values, as JSON leaves them."""
+    if not things:
+        return []
+    count = min(len(things), max(_PIECES, _PIECES_A_CORE * tasks.parallelism))
+    pieces = tasks.run(lambda number: json.dumps([work(thing) for thing in things[number::count]]), count)
+    results: list[Any] = [None] * len(things)
+    for number, piece in enumerate(pieces):
+        results[number::count] = json.loads(piece)
+    return results
+
+
+def result_of(future: Future[Thing]) -> Thing:
+    """What a future gives; a Ctrl-C that comes just before the wait begins would else be seen only at its end."""
+    while not future.done():
+        wait([future], timeout=_SIGNALS_SEEN_WITHIN_S)
+    return future.result()
+
+
+class SerialTasks(Tasks):
+    """In this process, one after the other, when they are waited for: where processes or Spark would not pay."""
+
+    @property
+    def parallelism(self) -> int:
+        """See `Tasks`."""
+        return 1
+
+    def start(self, work: Callable[[int], str], count: int) -> Results:
+        """See `Tasks`."""
+        return lambda: [work(number) for number in range(count)]
+
+
+class SparkTasks(Tasks):
+    """A Spark job for all pieces, a task for each."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._pool = ThreadPoolExecutor(_JOBS, "spark-job")
+
+    @property
+    def parallelism(self) -> int:
+        """The cores of the executors that have come by now: on a cluster none has when Spark is ready, at least 2."""
+        return int(self._spark.sparkContext.defaultParallelism)
+
+    def start(self, work: Callable[[int], str], count: int) -> Results:
+        """See `Tasks`; `work` is pickled."""
+        return partial(result_of, self._pool.submit(self._run, work, count))
+
+    def _run(self, work: Callable[[int], str], count: int) -> list[str]:
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield pa.RecordBatch.from_pylist([{"number": number, "result": work(number)}], _SCHEMA)
+
+        rows: list[dict[str, Any]] = run_job(self._spark.range(0, count, 1, count), task, _DDL).to_pylist()
+        return [str(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
+
+    def start_workers(self) -> None:
+        """Let every core start its Python worker, which takes seconds; executors that come later start theirs then."""
+        started = 0
+        while started < self.parallelism:
+            started = self.parallelism
+            self.run(str, started)

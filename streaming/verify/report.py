@@ -1,0 +1,76 @@
+"""What `reput verify` tells: a line for each part, then the first differences; or all of it as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.markup import escape
+
+from reput.sinks.verify.findings import Difference
+from reput.source.printable import printable
+from reput.streaming.verify.store_verification import Part, VerifyReport
+
+_SHOWN = 5
+
+
+def as_json(report: VerifyReport) -> str:
+    """One JSON object; its fields are stable."""
+    return json.dumps(
+        {
+            "store": str(report.store),
+            "output": str(report.output),
+            "log": {"start": report.log_start, "compared_until": report.limit, "end": report.log_end},
+            "messages": report.messages,
+            "differences": report.differences,
+            "parts": {
+                part.name: {
+                    "compared": part.compared,
+                    "differences": part.findings.differences,
+                    "by_kind": dict(part.findings.counts),
+                    "first": part.findings.as_dict()["differences"],
+                    "notes": dict(part.findings.notes),
+                    **({"advice": part.advice} if part.advice else {}),
+                }
+                for part in report.parts
+            },
+            "sha256": dict(report.digests),
+        },
+        indent=1,
+    )
+
+
+def print_report(report: VerifyReport, console: Console) -> None:
+    """For people."""
+    console.print(f"log [{report.log_start}, {report.limit}): {report.messages} messages", markup=False)
+    for part in report.parts:
+        console.print(_line(part), soft_wrap=True, highlight=False)
+        for difference in part.findings.first[:_SHOWN]:
+            console.print(f"  {_said(difference)}", markup=False, highlight=False, soft_wrap=True)
+        more = part.findings.differences - min(len(part.findings.first), _SHOWN)
+        if more > 0:
+            console.print(f"  and {more} more (--json tells 20 of each part)", markup=False, highlight=False)
+        if part.advice:
+            console.print(f"  {part.advice}", markup=False, highlight=False, soft_wrap=True)
+    verdict = "nothing differs" if not report.differences else f"{report.differences} differences"
+    console.print(verdict, style="bold green" if not report.differences else "bold red", highlight=False)
+
+
+def _line(part: Part) -> str:
+    compared = ", ".join(f"{count} {what}" for what, count in part.compared.items())
+    found = part.findings.differences
+    verdict = f"[red]{_counts(part.findings.counts.items())}[/red]" if found else "[green]agrees[/green]"
+    notes = _counts(part.findings.notes.items())
+    return f"{part.name:<11}{escape(compared) + ': ' if compared else ''}{verdict}{f' ({notes})' if notes else ''}"
+
+
+def _counts(counts: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts)
+
+
+def _said(difference: Difference) -> str:
+    where = difference.file or ""
+    if difference.byte_offset is not None:
+        where += f", byte {difference.byte_offset}"
+    return printable(f"{where}: {difference.text}" if where else difference.text)

@@ -1,0 +1,272 @@
+"""`reput verify`: that log, queues, index and table agree. Nothing is written, and no lock is taken.
+
+A difference is what a record of the log and a file of the store contradict each other in. These are *notes* instead,
+counted by cause, because a broker in order leaves them:
+
+* ``expired_entries``, ``expired_keys``, ``expired_rows``: of records whose segments have expired;
+* ``entries_behind_the_end``, ``keys_behind_the_end``, ``rows_behind_the_end``: of records at the log's end or later,
+  which a recovery cut off, or which came since the check began. A unit behind a queue's end that names a place *inside*
+  the log is a difference: the next recovery of a broker takes it for an entry;
+* ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind where an unclean store or a sink's progress ends;
+* ``key_indexed_twice``: a record's keys put again by a recovery; every entry of them is right;
+* ``entries_not_counted_yet``: in the newest index file, by a put that is under way or whose broker died;
+* ``slots_counted_as_until_4.7.0``: hashSlotCount counts keys;
+* ``queues_walked``, ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart``: queue offsets do not
+  run on, and the entries are where the broker's own rules put them (docs/anomalies.md);
+* ``next_file_made_early``: an empty file behind a full one;
+* ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: what the moment of dispatch put in ConsumeQueueExt;
+* ``no_checkpoint``: the store has none, which a broker reads as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from reput.sinks.abort_file import LeftBy, abort_left_by
+from reput.sinks.dispatch.window import encode_window
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.files.store_path import STORE_CHECKPOINT
+from reput.sinks.index.index_reader import IndexRow
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_files import queue_directories
+from reput.sinks.verify.checkpoint import check_checkpoint
+from reput.sinks.verify.findings import Findings
+from reput.sinks.verify.index_keys import IndexRun, runs_join
+from reput.sinks.verify.index_walk import IndexWalk
+from reput.sinks.verify.queue_entries import KINDS, QueueRun, QueueSettings, QueueTallies
+from reput.sinks.verify.queue_files import LogLimits
+from reput.sinks.verify.queue_walk import QueueWalk
+from reput.source.errors import CorruptRecordError, OutputError
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.source.segments.range_reader import read_windows
+from reput.streaming.config.broker import logic_needs
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.tasks.tasks import Tasks
+from reput.streaming.verify.tasks import RangeResult, VerifySettings, read_batch, verify_items, verify_ranges
+
+_ONE_RECORD_BYTES = 64 * 1024
+
+
+@dataclass
+class Part:
+    """One part of a store: what was compared, by name, what was found, and what to do about it, if that is known."""
+
+    name: str
+    compared: dict[str, int] = field(default_factory=dict)
+    findings: Findings = field(default_factory=Findings)
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """`log_start`, `limit` and `log_end` are places: records of `[log_start, limit)` were compared."""
+
+    store: Path
+    output: Path
+    log_start: int
+    limit: int
+    log_end: int
+    messages: int
+    parts: tuple[Part, ...]
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def differences(self) -> int:
+        """How many differences there are in all parts."""
+        return sum(part.findings.differences for part in self.parts)
+
+
+class StoreVerification:
+    """One check of an output against its log; see `run`."""
+
+    def __init__(self, config: PipelineConfig, output: Path, *, sums: bool = False) -> None:
+        """Find the log's end, and how much of it the output claims to have; `sums` for a table.
+
+        Raises
+        ------
+        ReputError
+            The log cannot be read, or there is no output.
+        """
+        if not output.is_dir():
+            msg = f"no output at {output}: the directory does not exist; give what holds consumequeue/ and index/"
+            raise OutputError(msg)
+        options = config.source_options(maxBytesPerPartition=config["maxBytesPerPartition"])
+        self.log = LogReader(SourceOptions.parse(options))
+        self.output = output
+        self._config = config
+        self._checkpoint = _read(output / STORE_CHECKPOINT)
+        progress = [self._progress(sink) for sink in (ConsumeQueueSink, BatchConsumeQueueSink, IndexSink)]
+        records = [record for record in progress if record is not None]
+        self.unclean = LeftBy.BROKER in (abort_left_by(config.store), abort_left_by(output))
+        segments = self._segments = self.log.queue()
+        self.log_start = segments.min_offset
+        self.log_end = self.log.settled_end(self.log_start)
+        needs = logic_needs(config.values, config.store)
+        ext_size = config["mappedFileSizeConsumeQueueExt"] if needs.ext else None
+        sizes = config["mappedFileSizeConsumeQueue"], config["mapperFileSizeBatchConsumeQueue"]
+        self._queues = QueueSettings(output, *sizes, ext_size)
+        self.limit = self._limit(records, consume_queue=needs.consume_queue)
+        start = self._start(records)
+        index = None
+        if needs.index:
+            sizes = config["maxHashSlotNum"], config["maxIndexNum"]
+            index = IndexRow(output, *sizes, may_follow_expired=self.log_start > 0)
+        limits = LogLimits(start, max(start, self.limit), segments.mapped_file_size)
+        self.settings = VerifySettings(self._queues, index, needs, self.log.decode_options, limits, sums)
+        self.results: list[RangeResult] = []
+
+    def run(self, tasks: Tasks) -> list[Part]:
+        """Compare, and check the files; the parts are ``log``, ``queues``, ``index``, ``checkpoint``."""
+        limits = self.settings.log
+        self.results = verify_ranges(tasks, self.settings, list(self.log.split(limits.least, limits.limit)))
+        log = Part("log", {"messages": sum(result.messages for result in self.results)})
+        log.findings.note("not_dispatched_yet", self.log_end - self.limit)
+        queues, index = Part("queues"), Part("index")
+        tallies = QueueTallies()
+        for result in self.results:
+            tallies.take(QueueRun(*run) for run in result.queue_runs)
+        row = self.settings.index
+        index_runs = [IndexRun(*result.index_run) for result in self.results if result.index_run is not None]
+        joins = row is None or runs_join(row, index_runs, index.findings)
+        made_early = self._walk(tallies, None if joins else row, queues.findings, index.findings)
+        if not tallies.out_of_order:
+            self._take_notes(queues.findings)
+        elif not queues.findings.differences:
+            queues.findings.note("queues_walked", len(tallies.out_of_order))
+        self._check_files(tasks, tallies, made_early, (queues, index))
+        queues.compared = {
+            "queues": len(tallies.queues),
+            "entries": sum(tally.entries for tally in tallies.queues.values()),
+        }
+        index.compared = {
+            "files": len(row.names) if row is not None else 0,
+            "keys": sum(run.keys for run in index_runs),
+        }
+        checkpoint = Part("checkpoint")
+        latest = max((result.store_timestamp_max for result in self.results), default=0)
+        check_checkpoint(self._checkpoint, latest, self.log_end, row, checkpoint.findings)
+        return [log, queues, index, checkpoint]
+
+    # --- how much of the log --------------------------------------------------------------------------------
+
+    def _progress(self, sink: type[Any]) -> SinkProgress | None:
+        return ProgressFile(DurableFiles(self.output), sink.name).load()
+
+    def _limit(self, records: list[SinkProgress], *, consume_queue: bool) -> int:
+        """Where the records end whose effects must be there, by reput's own record or a dead broker's queues."""
+        ends = [record.end_offset for record in records]
+        if not ends and self.unclean and consume_queue:
+            ends = [max((self._queues.units(*key).end_of_last() for key in self._on_disk()), default=0)]
+        limit = max(self.log_start, min([self.log_end, *ends]))
+        return self.log.align_down(self.log_start, limit) if limit < self.log_end else limit
+
+    def _start(self, records: list[SinkProgress]) -> int:
+        """Where they begin: at the log's beginning, unless reput began later with nothing there."""
+        start = max((record.start_offset for record in records), default=0)
+        if start <= self.log_start:
+            return self.log_start
+        for key in self._on_disk():
+            units = self._queues.units(*key)
+            first = units.read(units.files[0] // units.unit_size, 1)["physical_offset"][0] if units.files else start
+            if self.log_start <= first < start:
+                return self.log_start
+        return min(self.log.align_down(self.log_start, min(start, self.log_end)), self.log_end)
+
+    def _on_disk(self) -> Iterator[tuple[str, bytes, int]]:
+        for top in KINDS:
+            for topic, queue_id in queue_directories(self.output / top):
+                yield top, topic, queue_id
+
+    # --- what whole ranges did not settle -------------------------------------------------------------------
+
+    def _take_notes(self, findings: Findings) -> None:
+        for result in self.results:
+            findings.add(Findings.from_dict(result.queue_findings))
+
+    def _walk(
+        self, tallies: QueueTallies, row: IndexRow | None, queues: Findings, index: Findings
+    ) -> dict[tuple[str, bytes, int], int]:
+        """Walk the queues that are out of order, and the index if `row` is given; the log is read once more.
+
+        Returns the files that a broker made for a repeated record, by queue.
+        """
+        limits = self.settings.log
+        walks = {
+            (tally.top, tally.topic, tally.queue_id): QueueWalk(self._queues, tally, limits.least, queues)
+            for tally in tallies.out_of_order
+        }
+        index_walk = None
+        if row is not None:
+            first = row.search(limits.least)
+            index.note("expired_keys", first)
+            index_walk = IndexWalk(row, first, self._hashes_at, index, may_lag=self.unclean)
+        if not walks and index_walk is None:
+            return {}
+        for span in self.log.split(limits.least, limits.limit):
+            batch, _, _ = read_batch(span, replace(self.settings, sums=False))
+            for top, incoming in zip(KINDS, (batch.queues, batch.batch_queues), strict=True):
+                for entries in incoming:
+                    walk = walks.get((top, entries.topic, entries.queue_id))
+                    if walk is not None:
+                        walk.take(entries)
+            if index_walk is not None:
+                index_walk.take(batch.keys)
+        for walk in walks.values():
+            walk.close()
+        if index_walk is not None:
+            index_walk.close(limits.limit)
+        return {key: walk.made_early for key, walk in walks.items() if walk.made_early is not None}
+
+    def _hashes_at(self, place: int) -> frozenset[int]:
+        """The hashes of the keys of the record at a place of the log; none where no record is."""
+        file = self._segments.find(place)
+        if file is None or place >= self.limit:
+            return frozenset()
+        try:
+            begin, end = place - file.frame, min(file.end, self.log_end)
+            for window in read_windows(file, begin, end, self.settings.decode, _ONE_RECORD_BYTES):
+                row = encode_window(window, replace(self.settings.needs, consume_queue=False)).to_pylist()[0]
+                hashes, offsets = _numbers(row["key_hashes"], 4), _numbers(row["key_offsets"], 8)
+                return frozenset(value for value, at in zip(hashes, offsets, strict=True) if at == place)
+        except CorruptRecordError:
+            pass
+        return frozenset()
+
+    # --- files ----------------------------------------------------------------------------------------------
+
+    def _check_files(
+        self,
+        tasks: Tasks,
+        tallies: QueueTallies,
+        made_early: Mapping[tuple[str, bytes, int], int],
+        parts: tuple[Part, Part],
+    ) -> None:
+        items: list[list[Any]] = []
+        row = self.settings.index
+        if row is not None:
+            items += [["index", file] for file in range(len(row.names))]
+        if self.settings.needs.consume_queue:
+            for key in dict.fromkeys([*tallies.queues, *self._on_disk()]):
+                tally = tallies.queues.get(key)
+                first, end = (tally.first, tally.end) if tally is not None else (None, 0)
+                top, topic, queue_id = key
+                name = topic.decode("utf-8", "surrogateescape")
+                items.append(["queue", top, name, queue_id, first, end, made_early.get(key)])
+        queues, index = parts
+        for item, result in zip(items, verify_items(tasks, self.settings, items), strict=True):
+            (index if item[0] == "index" else queues).findings.add(Findings.from_dict(result))
+
+
+def _numbers(data: bytes, size: int) -> Iterable[int]:
+    return (int.from_bytes(data[at : at + size], "little", signed=True) for at in range(0, len(data), size))
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None

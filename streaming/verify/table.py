@@ -1,0 +1,131 @@
+"""The message table compared with the log: sums over stretches by Spark, and rows one by one where they differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
+from reput.sinks.table.delta_files import bad_files, reading_what_is_there
+from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.message_file import TABLE_SCHEMA
+from reput.sinks.table.message_table import MessageTable
+from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, table_fields
+from reput.sinks.verify.findings import Difference, Findings
+from reput.sinks.verify.table_rows import compare_rows
+from reput.source.arrays import Int64s
+from reput.source.errors import OutputError
+from reput.source.rows.message_schema import spark_schema
+from reput.streaming.output.table_rows import compared_rows, row_sums
+from reput.streaming.spark.job import run_job
+from reput.streaming.verify.store_verification import Part, StoreVerification
+from reput.streaming.verify.tasks import fields_of_range
+
+# Stretches that are looked at row by row; of others only how many they are is told.
+_STRETCHES_MAX = 16
+
+
+def verify_table(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> Part:
+    """Compare the rows of `broker` with the records that `verification` read, whose sums it must have.
+
+    Raises
+    ------
+    OutputError
+        There is no Delta table at `path`, or it has other columns.
+    """
+    if not (path / "_delta_log").is_dir():
+        msg = f"{path} is no Delta table: give the directory that 'reput tail --table' made"
+        raise OutputError(msg)
+    part = Part("table")
+    for file in bad_files(spark, path):
+        if file.bounds.may_hold(broker):
+            part.findings.differ(Difference("file_missing", f"{file.path} {file.said}", str(file.path)))
+    with reading_what_is_there(spark):
+        _compare(spark, path, broker, verification, part)
+    return part
+
+
+def _compare(spark: SparkSession, path: Path, broker: str, verification: StoreVerification, part: Part) -> None:
+    least, limit = _limits(spark, path, broker, verification)
+    rows = compared_rows(spark, path, broker)
+    found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
+    expected = StretchSums()
+    for result in verification.results:
+        for stretch, count, digest in result.sums:
+            expected.add(stretch, count, digest)
+    edges = {least // STRETCH_BYTES, limit // STRETCH_BYTES}
+    inside = [
+        stretch
+        for stretch in expected.differing(found)
+        if stretch in edges or (least < (stretch + 1) * STRETCH_BYTES and stretch * STRETCH_BYTES < limit)
+    ]
+    outside = set(found.sums) - set(range(least // STRETCH_BYTES, limit // STRETCH_BYTES + 1))
+    part.findings.note("expired_rows", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES < least))
+    part.findings.note("rows_behind_the_end", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES >= limit))
+    for stretch in inside[:_STRETCHES_MAX]:
+        _compare_stretch(rows, stretch, (least, limit), verification, part.findings)
+    if len(inside) > _STRETCHES_MAX:
+        more = len(inside) - _STRETCHES_MAX
+        text = f"{more} more stretches of {STRETCH_BYTES} bytes of the log differ from the table, the first at "
+        text += str(inside[_STRETCHES_MAX] * STRETCH_BYTES)
+        part.findings.differ(Difference("stretch_differs", text), more)
+    part.findings.note("not_dispatched_yet", verification.settings.log.limit - limit)
+    part.compared = {"rows": sum(count for count, _ in found.sums.values())}
+    if part.findings.differences:
+        part.advice = _advice(inside, verification, least, limit)
+
+
+def _advice(stretches: list[int], verification: StoreVerification, least: int, limit: int) -> str:
+    """The command that makes the table whole again; all that differs when it is one place, else the log as a whole."""
+    command = "reput rebuild --only table"
+    if stretches and stretches[-1] - stretches[0] < len(stretches):
+        low, high = max(least, stretches[0] * STRETCH_BYTES), min(limit, (stretches[-1] + 1) * STRETCH_BYTES)
+        log = verification.log
+        begin, before = log.align_down(least, low), log.align_down(least, high)
+        end = high if high in (before, limit) else log.limit(before, limit, 1, None)
+        command += f" --from {begin} --to {end}"
+    return f"'{command}' with the same --store, --output and --table makes the rows as the log has them, in one commit"
+
+
+def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int]:
+    """The part of the log whose records the table must have, by its own transactions and the sink's record."""
+    table = MessageTable.app_id(broker)
+    version = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA)).last_transaction_version(table)
+    record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()
+    log = verification.settings.log
+    start = record.start_offset if record is not None else 0
+    return max(log.least, start), log.limit if version is None else min(log.limit, version)
+
+
+def _compare_stretch(
+    rows: DataFrame, stretch: int, limits: tuple[int, int], verification: StoreVerification, findings: Findings
+) -> None:
+    """Compare one stretch row by row: the records that begin in it, and the rows that say so."""
+    begin, end = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
+    low, high = max(begin, limits[0]), min(end, limits[1])
+    batch: Any = rows.where(f"physical_offset >= {begin} and physical_offset < {end}").toArrow().combine_chunks()
+    there = [np.concatenate(column) for column in zip(*(table_fields(b) for b in batch.to_batches()), strict=True)]
+    there = there or [np.empty(0, np.int64) for _ in COMPARED]
+    inside = (there[0] >= low) & (there[0] < high)
+    findings.note("expired_rows", int(np.count_nonzero(there[0] < low)))
+    findings.note("rows_behind_the_end", int(np.count_nonzero(there[0] >= high)))
+    compare_rows(records_between(verification, limits, low, high), [column[inside] for column in there], findings)
+
+
+def records_between(verification: StoreVerification, limits: tuple[int, int], low: int, high: int) -> list[Int64s]:
+    """The compared columns of the records whose own places are in `[low, high)`, any bytes inside of `limits`."""
+    log, here = verification.log, []
+    if low < high:
+        start = log.align_down(limits[0], low)
+        stop = log.align_down(start, high)
+        if stop < high:  # the last record begins here and ends behind
+            stop = log.limit(stop, limits[1], 1, None)
+        for span in log.split(start, stop):
+            for fields in fields_of_range(verification.settings, span):
+                keep = (fields[0] >= low) & (fields[0] < high)
+                here.append([column[keep] for column in fields])
+    return [np.concatenate(column) for column in zip(*here, strict=True)] or [np.empty(0, np.int64)] * len(COMPARED)

@@ -1,0 +1,151 @@
+"""The whole of `reput verify`: the store itself, its table, another store beside it, a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.verify.manifest import (
+    FileDigest,
+    StoreFile,
+    compare_manifest,
+    load_manifest,
+    manifest_text,
+    store_files,
+)
+from reput.sinks.verify.store_comparison import compare_pair, pair_files
+from reput.source.errors import OptionError
+from reput.source.segments.store_layout import COMMIT_LOG, with_dledger
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.spark.session import temporary_log_file
+from reput.streaming.tasks.task_session import TaskSession, task_session
+from reput.streaming.tasks.tasks import Tasks
+from reput.streaming.verify.store_verification import Part, StoreVerification, VerifyReport
+from reput.streaming.verify.tasks import verify_items
+
+# Processes take half a second to start: of a smaller log one core has checked as much by then as they would save.
+_PROCESSES_FROM_BYTES = 1 << 29
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """What to compare; see ``cli_verify``. `digests` asks for the SHA-256 of every file."""
+
+    output: Path
+    table: Path | None = None
+    against: Path | None = None
+    manifest: Path | None = None
+    write_manifest: Path | None = None
+    digests: bool = False
+
+    @property
+    def needs_digests(self) -> bool:
+        """Whether every file is to be hashed."""
+        return self.digests or self.manifest is not None or self.write_manifest is not None
+
+
+def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
+    """Do what `request` asks for; nothing is written but the manifest that it names.
+
+    Raises
+    ------
+    ReputError
+        The store, the table or the manifest cannot be read.
+    """
+    if request.manifest is not None and request.write_manifest is not None:
+        msg = "--manifest and --write-manifest: one of them wanted, a manifest is checked or written"
+        raise OptionError(msg)
+    known = load_manifest(request.manifest) if request.manifest is not None else None
+    _check_manifest_path(config, request.write_manifest)
+    verification = StoreVerification(config, request.output, sums=request.table is not None)
+    log_bytes = verification.log_end - verification.log_start
+    with _session(config, request, log_bytes) as session:
+        parts = verification.run(session.tasks)
+        if request.table is not None:
+            from reput.streaming.verify.table import verify_table  # noqa: PLC0415  Delta's modules
+
+            assert session.spark is not None
+            parts.append(verify_table(session.spark, request.table, config["broker"], verification))
+        files = store_files(request.output, config.commit_log)
+        if request.against is not None:
+            parts.append(_compare_stores(config, files, request.against))
+        digests = _digests(session.tasks, verification, config, files) if request.needs_digests else []
+    if known is not None:
+        part = Part("manifest", {"files": len(known)})
+        compare_manifest(known, files, digests, part.findings)
+        parts.append(part)
+    if request.write_manifest is not None:
+        target = request.write_manifest
+        DurableFiles(target.parent).replace(target.name, data=manifest_text(digests).encode())
+    return VerifyReport(
+        config.store,
+        request.output,
+        verification.log_start,
+        verification.limit,
+        verification.log_end,
+        parts[0].compared["messages"],
+        tuple(parts),
+        {digest.name: digest.sha256 for digest in digests},
+    )
+
+
+def _check_manifest_path(config: PipelineConfig, target: Path | None) -> None:
+    if target is None:
+        return
+    check_paths(config.log_directories, TailPaths(target.parent, None, None))
+    if not target.parent.is_dir():
+        msg = f"--write-manifest {target}: there is no directory {target.parent}"
+        raise OptionError(msg)
+
+
+def _digests(
+    tasks: Tasks, verification: StoreVerification, config: PipelineConfig, files: list[StoreFile]
+) -> list[FileDigest]:
+    sizes = config["maxHashSlotNum"], config["maxIndexNum"]
+    items: list[list[Any]] = [["digest", file.name, str(file.path), *sizes] for file in files]
+    return [FileDigest(**values) for values in verify_items(tasks, verification.settings, items)]
+
+
+def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Path) -> Part:
+    """Compare file by file with another store, whose settings are taken to be the same."""
+    part = Part("against")
+    if not against.is_dir():
+        msg = f"--against {against}: the directory does not exist"
+        raise OptionError(msg)
+    directories = _log_directories(config, against)
+    mine = [file for file in files if directories or not file.name.startswith(f"{COMMIT_LOG}/")]
+    pairs = pair_files(mine, store_files(against, directories))
+    for pair in pairs:
+        compare_pair(pair, config["maxHashSlotNum"], part.findings)
+    part.compared = {"files": len(pairs)}
+    return part
+
+
+def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:
+    """Where the other store keeps its log; an output has none, and then the log is not compared."""
+    if config["enableDLegerCommitLog"]:
+        return [*with_dledger((against / COMMIT_LOG,), against, {})] if list(against.glob("dledger-*")) else []
+    return [path for path in (against / COMMIT_LOG,) if path.is_dir()]
+
+
+@contextmanager
+def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> Iterator[TaskSession]:
+    """Spark's messages go to a file that is gone afterwards: nothing is written into the output."""
+    table_master = config["sparkMaster"] if request.table is not None else None
+    log_file = temporary_log_file()
+    try:
+        with task_session(
+            config,
+            "reput verify",
+            table_master=table_master,
+            spark_log=log_file,
+            alone=log_bytes < _PROCESSES_FROM_BYTES,
+        ) as session:
+            yield session
+    finally:
+        log_file.unlink(missing_ok=True)
