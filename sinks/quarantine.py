@@ -24,7 +24,7 @@ from reput.source.errors import OutputError, SinkError
 from reput.source.segments.damage import DamagedRange
 
 #: Why a range is missing that the log does not have any more; other causes are names of ``Verdict`` and those of
-#: ``queue_admission``.
+#: ``queue.admission``.
 EXPIRED = "EXPIRED"
 
 
@@ -36,7 +36,7 @@ class QuarantinedRange:
     ----------
     cause
         A name of ``Verdict``; EXPIRED; or, of a sound record that is in no queue but in the index and the table, a
-        cause of ``queue_admission``.
+        cause of ``queue.admission``.
     file, position
         The segment and the byte of it where the range begins; empty and -1 when the log does not have it any more.
     head

@@ -76,7 +76,7 @@ class CommitLogDataSource(DataSource):
         return SourceOptions.parse(self.options)
 
     def schema(self) -> StructType:
-        """Columns of ``dispatch_request``: messages (with the body on request) or ranges."""
+        """Columns of ``message_schema``: messages (with the body on request) or ranges."""
         options = self._options()
         if options.rows == "ranges":
             return spark_schema(RANGE_SCHEMA)

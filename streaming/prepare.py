@@ -31,7 +31,7 @@ _log = logging.getLogger("reput")
 
 
 def prepare() -> SparkClasses:
-    """Make what lets Spark start sooner, anew; see ``spark_classes``.
+    """Make what lets Spark start sooner, anew; see ``class_archive``.
 
     Raises
     ------

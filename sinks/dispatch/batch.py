@@ -1,4 +1,4 @@
-"""What a micro-batch does to queues and index: the tasks' windows (``logic_window``) put together, in log order."""
+"""What a micro-batch does to queues and index: the tasks' windows (``window``) put together, in log order."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class LogicBatch:
 
     @classmethod
     def without_effects(cls, results: Sequence[Mapping[str, Any]]) -> LogicBatch:
-        """What tasks tell of the log itself (``range_entries.PieceRow``), put together; no queue has an entry.
+        """What tasks tell of the log itself (``piece.PieceRow``), put together; no queue has an entry.
 
         Raises
         ------

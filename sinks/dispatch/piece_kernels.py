@@ -59,7 +59,7 @@ def add_records(
     key_offsets: Any,
     key_timestamps: Any,
 ) -> tuple[int, int]:
-    """Add the records `parts[first:]` of `data` to what is collected; the other arrays are ``range_entries.Piece``'s.
+    """Add the records `parts[first:]` of `data` to what is collected; the other arrays are ``piece.Piece``'s.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The pieces of one wave of `reput rebuild` (``range_entries``), as the driver and the writing tasks see them."""
+"""The pieces of one wave of `reput rebuild` (``piece``), as the driver and the writing tasks see them."""
 
 from __future__ import annotations
 

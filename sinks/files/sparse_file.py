@@ -19,3 +19,10 @@ def data_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
             raise
         start = os.lseek(descriptor, begin, os.SEEK_HOLE)
         yield begin, start
+
+
+def filled_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """`[begin, end)` of the file's parts from byte `start` on that are neither holes nor all zero."""
+    for begin, end in list(data_extents(descriptor, start)):
+        if os.pread(descriptor, end - begin, begin).strip(b"\0"):
+            yield begin, end

@@ -1,9 +1,11 @@
-"""The row of index files as one list of keys, in the order they were put; read only."""
+"""The index files of an output as they are on disk: one file, or the row of them; nothing is written."""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.sinks.files.directory import names_in
+from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import INDEX, index_file, is_index_file_name
 from reput.sinks.formats.index_file import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader
 from reput.source.arrays import Int64s
@@ -19,9 +21,70 @@ from reput.source.segments.mapped_file_queue import open_for_reading
 
 Entries = np.ndarray[Any, Any]
 
+_SLOT = np.dtype(">i4")
+assert _SLOT.itemsize == SLOT_SIZE
+
+
+def index_file_names(root: Path) -> list[str]:
+    """The names of the index files below `root`, oldest first; as by the broker, other files are passed over."""
+    directory = root / INDEX
+    if not directory.is_dir():
+        return []
+    with os.scandir(directory) as entries:
+        return sorted(e.name for e in entries if is_index_file_name(e.name) and e.is_file(follow_symlinks=False))
+
 
 @dataclass(frozen=True)
-class IndexRow:
+class OpenIndexFile:
+    """One index file, open for reading. What a short file lacks reads as zeros. Entries are numbered from 0."""
+
+    descriptor: int
+    max_hash_slot_num: int
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return os.fstat(self.descriptor).st_size
+
+    def header(self) -> IndexHeader:
+        """The header as it is now."""
+        return IndexHeader.decode(self._read(0, HEADER_SIZE))
+
+    def slot(self, slot: int) -> int:
+        """The number that one hash slot holds."""
+        return int.from_bytes(self._read(HEADER_SIZE + SLOT_SIZE * slot, SLOT_SIZE), "big", signed=True)
+
+    def slots(self) -> Entries:
+        """All hash slots, big-endian int32."""
+        return np.frombuffer(self._read(HEADER_SIZE, SLOT_SIZE * self.max_hash_slot_num), _SLOT)
+
+    def entries(self, number: int, count: int) -> Entries:
+        """`count` entries from `number` on."""
+        return np.frombuffer(self._read(entry_at(number, self.max_hash_slot_num), count * ENTRY_SIZE), ENTRY)
+
+    def filled_behind(self, number: int) -> Iterator[tuple[int, bytes]]:
+        """What lies behind the entries before `number` and is no hole, each part with the byte at which it begins."""
+        for begin, end in list(data_extents(self.descriptor, entry_at(number, self.max_hash_slot_num))):
+            yield begin, os.pread(self.descriptor, end - begin, begin)
+
+    def _read(self, at: int, size: int) -> bytes:
+        return os.pread(self.descriptor, size, at).ljust(size, b"\0")
+
+
+@contextmanager
+def open_index_file(path: Path, max_hash_slot_num: int = 0) -> Iterator[OpenIndexFile]:
+    """One index file; see ``open_for_reading`` for what is raised. The header is there without knowing the slots."""
+    with open_for_reading(str(path)) as descriptor:
+        yield OpenIndexFile(descriptor, max_hash_slot_num)
+
+
+def entry_at(number: int, max_hash_slot_num: int) -> int:
+    """The byte of a file at which entry `number` stands."""
+    return HEADER_SIZE + SLOT_SIZE * max_hash_slot_num + ENTRY_SIZE * number
+
+
+@dataclass(frozen=True)
+class IndexReader:
     """The index below `root`; numbers of keys count through all files from 0, numbers of entries in a file from 1.
 
     `may_follow_expired` says that there may have been files before the first one.
@@ -35,12 +98,16 @@ class IndexRow:
     @cached_property
     def names(self) -> list[str]:
         """The files' names, oldest first."""
-        return sorted(name for name in names_in(self.root / INDEX) if is_index_file_name(name))
+        return index_file_names(self.root)
 
     @cached_property
     def headers(self) -> list[IndexHeader]:
         """Each file's header; what a short file lacks reads as zeros."""
-        return [IndexHeader.decode(self._read(name, 0, HEADER_SIZE)) for name in self.names]
+        headers = []
+        for name in self.names:
+            with self.open(name) as file:
+                headers.append(file.header())
+        return headers
 
     @cached_property
     def starts(self) -> list[int]:
@@ -67,7 +134,17 @@ class IndexRow:
 
     def entry_at(self, number: int) -> int:
         """The byte of a file at which entry `number` stands."""
-        return HEADER_SIZE + SLOT_SIZE * self.max_hash_slot_num + ENTRY_SIZE * number
+        return entry_at(number, self.max_hash_slot_num)
+
+    def path(self, name: str) -> Path:
+        """Where a file lies."""
+        return self.root.joinpath(*index_file(name))
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[OpenIndexFile]:
+        """One of the files."""
+        with open_index_file(self.path(name), self.max_hash_slot_num) as file:
+            yield file
 
     def entries(self, first: int, count: int) -> Entries:
         """Up to `count` entries from key `first` on, across files."""
@@ -81,12 +158,13 @@ class IndexRow:
 
     def entries_of(self, name: str, number: int, count: int) -> Entries:
         """`count` entries of one file from entry `number` on; what a short file lacks reads as zeros."""
-        data = self._read(name, self.entry_at(number), count * ENTRY_SIZE)
-        return np.frombuffer(data, ENTRY)
+        with self.open(name) as file:
+            return file.entries(number, count)
 
     def slots_of(self, name: str) -> Entries:
         """One file's hash slots, as they are on disk."""
-        return np.frombuffer(self._read(name, HEADER_SIZE, SLOT_SIZE * self.max_hash_slot_num), ">i4")
+        with self.open(name) as file:
+            return file.slots()
 
     def search(self, place: int) -> int:
         """The number of the first key of a record at `place` or later, where the keys are in log order."""
@@ -115,7 +193,3 @@ class IndexRow:
                 bases[done] = max(0, self.headers[file - 1].end_timestamp) if file else -self.may_follow_expired
             done += some
         return bases
-
-    def _read(self, name: str, at: int, size: int) -> bytes:
-        with open_for_reading(str(self.root.joinpath(*index_file(name)))) as descriptor:
-            return os.pread(descriptor, size, at).ljust(size, b"\0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
@@ -13,9 +12,10 @@ from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.batch import KeyEntries, LogicBatch
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
-from reput.sinks.files.store_path import INDEX, index_file, is_index_file_name
-from reput.sinks.formats.index_file import HEADER_SIZE, IndexHeader
+from reput.sinks.files.store_path import INDEX, index_file
+from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_file import IndexFile
+from reput.sinks.index.index_reader import index_file_names, open_index_file
 from reput.sinks.sink import part_to_write
 from reput.source.errors import SinkError
 
@@ -90,7 +90,7 @@ class IndexSink:
     def recover(self, start_offset: int) -> SinkProgress:
         """See ``Sink.recover``: files and keys after the progress record's are dropped."""
         record = self._record.load()
-        names = self._names()
+        names = index_file_names(self._files.root)
         if record is not None and record.state["file"] is not None and record.state["file"] not in names:
             if names:
                 msg = (
@@ -201,14 +201,6 @@ class IndexSink:
     def _open(self, name: str, header: IndexHeader) -> IndexFile:
         return IndexFile(self._files, name, self._max_hash_slot_num, self._max_index_num, header)
 
-    def _names(self) -> list[str]:
-        directory = self._files.root / INDEX
-        if not directory.is_dir():
-            return []
-        with os.scandir(directory) as entries:
-            files = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
-            return sorted(name for name in files if is_index_file_name(name))  # as the broker, which passes others over
-
     def _adopt(self, names: list[str], start_offset: int) -> SinkProgress:
         """Go on behind a broker's files, or begin at `start_offset` without any."""
         headers = [self._header(name) for name in names]
@@ -223,8 +215,8 @@ class IndexSink:
         return SinkProgress(start, start, None, state)
 
     def _header(self, name: str) -> IndexHeader:
-        with self._files.root.joinpath(*index_file(name)).open("rb") as file:
-            return IndexHeader.decode(file.read(HEADER_SIZE))
+        with open_index_file(self._files.root.joinpath(*index_file(name))) as file:
+            return file.header()
 
     def _state(self) -> dict[str, object]:
         return {

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.sinks.files.store_path import INDEX, index_file
-from reput.sinks.formats.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, index_file_size
+from reput.sinks.formats.index_file import IndexHeader, index_file_size
+from reput.sinks.index.index_reader import OpenIndexFile, index_file_names, open_index_file
 from reput.source.errors import SinkError
 from reput.source.record.java_string import hash_code
-from reput.source.segments.mapped_file_queue import open_for_reading
-
-_ENTRY = struct.Struct(">iqii")
-assert _ENTRY.size == ENTRY_SIZE
-_SLOT = struct.Struct(">i")
-assert _SLOT.size == SLOT_SIZE
 
 
 def index_key_hash(key: str) -> int:
@@ -68,16 +61,14 @@ class IndexLookup:
         for name in reversed(self.file_names()):
             path = self.root.joinpath(*index_file(name))
             try:
-                with open_for_reading(str(path)) as descriptor:
-                    self._check_size(descriptor, path)
-                    header = _header(descriptor)
+                with open_index_file(path, self.max_hash_slot_num) as opened:
+                    self._check_size(opened.size, path)
+                    header = opened.header()
                     if _is_time_matched(header, begin, end):
-                        file = _IndexFile(descriptor, path, self.max_hash_slot_num, self.max_index_num)
+                        file = _IndexFile(opened, path, self.max_index_num)
                         file.select_phy_offset(result, key_hash, max_num, begin, end)
             except FileNotFoundError:  # expired since it was listed, and with it all older ones
                 break
-            except OSError as error:
-                raise SinkError(f"cannot read the index file {path}: {error.strerror}") from error
             if header.begin_timestamp < begin or len(result.phy_offsets) >= max_num:
                 break
         return result
@@ -91,26 +82,20 @@ class IndexLookup:
             There is no directory of them.
         """
         directory = self.root / INDEX
-        try:
-            names = [path.name for path in directory.iterdir()]
-        except OSError as error:
+        if not directory.is_dir():
             raise SinkError(
-                f"no index at {directory}: {error.strerror}; give the directory that holds index/ (--output), "
-                "or derive it with 'reput tail'"
-            ) from error
-        return sorted(name for name in names if len(name) == 17 and name.isascii() and name.isdecimal())
+                f"no index at {directory}; give the directory that holds index/ (--output), or derive it with "
+                "'reput tail'"
+            )
+        return index_file_names(self.root)
 
-    def _check_size(self, descriptor: int, path: Path) -> None:
-        size, wanted = os.fstat(descriptor).st_size, index_file_size(self.max_hash_slot_num, self.max_index_num)
+    def _check_size(self, size: int, path: Path) -> None:
+        wanted = index_file_size(self.max_hash_slot_num, self.max_index_num)
         if size != wanted:
             raise SinkError(
                 f"{path} has {size} bytes where maxHashSlotNum={self.max_hash_slot_num} and "
                 f"maxIndexNum={self.max_index_num} make {wanted}; give the broker's settings (--broker-conf)"
             )
-
-
-def _header(descriptor: int) -> IndexHeader:
-    return IndexHeader.decode(os.pread(descriptor, HEADER_SIZE, 0))
 
 
 def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
@@ -123,9 +108,8 @@ def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
 class _IndexFile:
     """One open file; its size was checked."""
 
-    descriptor: int
+    file: OpenIndexFile
     path: Path
-    max_hash_slot_num: int
     max_index_num: int
 
     def select_phy_offset(self, result: QueryOffsetResult, key_hash: int, max_num: int, begin: int, end: int) -> None:
@@ -135,10 +119,10 @@ class _IndexFile:
         down is where it stops. One to itself is what a crash between slot and header leaves; the broker stops there
         too, and follows any other for ever.
         """
-        slot = key_hash % self.max_hash_slot_num
+        slot = key_hash % self.file.max_hash_slot_num
         # A broker that is writing sets the slot and then counts: read in that order, the count is never behind by two.
-        (number,) = _SLOT.unpack(os.pread(self.descriptor, SLOT_SIZE, HEADER_SIZE + SLOT_SIZE * slot))
-        header = _header(self.descriptor)
+        number = self.file.slot(slot)
+        header = self.file.header()
         count = header.next_entry
         if count > self.max_index_num:
             result.damages.append(
@@ -153,7 +137,7 @@ class _IndexFile:
             return
         # After a crash a slot may point to the entry behind the counted ones; there is no entry maxIndexNum.
         while 0 < number < self.max_index_num and count > 1 and len(result.phy_offsets) < max_num:
-            entry_hash, phy_offset, time_diff, previous = self._entry(number)
+            entry_hash, phy_offset, time_diff, previous = self.file.entries(number, 1)[0].item()
             if time_diff < 0:
                 result.damages.append(f"{self.path}: entry {number} has the time difference {time_diff}")
                 return
@@ -169,8 +153,3 @@ class _IndexFile:
                 )
                 return
             number = previous
-
-    def _entry(self, number: int) -> tuple[int, int, int, int]:
-        at = HEADER_SIZE + SLOT_SIZE * self.max_hash_slot_num + ENTRY_SIZE * number
-        entry_hash, phy_offset, time_diff, previous = _ENTRY.unpack(os.pread(self.descriptor, ENTRY_SIZE, at))
-        return entry_hash, phy_offset, time_diff, previous

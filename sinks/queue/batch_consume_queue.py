@@ -10,7 +10,7 @@ from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queue_directory
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
-from reput.sinks.queue.queue_files import QueueKind, Units
+from reput.sinks.queue.queue_reader import QueueKind, Units
 from reput.sinks.queue.queue_sink import Placement, Queue, QueueSink
 from reput.source.errors import OptionError
 

@@ -1,7 +1,7 @@
 """One queue's ConsumeQueue files, and the sink that keeps all of them.
 
 ``ConsumeQueue#putMessagePositionInfo`` and ``#recover`` of 4.9.3. The rules marked (A), (C), (D), (E) are the broker's:
-already built, a queue that begins in the middle, repeated, a gap; ``queue_order`` has those that take a look at each
+already built, a queue that begins in the middle, repeated, a gap; ``runs`` has those that take a look at each
 record.
 """
 
@@ -18,12 +18,18 @@ from reput.sinks.dispatch.batch import ExtUnits, LogicBatch, QueueEntries
 from reput.sinks.dispatch.runs import RowByRow, Run, run_of
 from reput.sinks.dispatch.wave import WaveEntries
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, consume_queue_directory
+from reput.sinks.files.store_path import (
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    consume_queue_directory,
+    consume_queue_ext_directory,
+)
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_pre_blank
 from reput.sinks.formats.consume_queue_ext import MAX_ADDR
 from reput.sinks.queue.admission import QueueAdmission
 from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
-from reput.sinks.queue.queue_files import QueueFiles, QueueKind, Units, queue_directories
+from reput.sinks.queue.queue_files import QueueFiles
+from reput.sinks.queue.queue_reader import QueueKind, Units, queue_directories
 from reput.sinks.queue.queue_sink import Placement, Queue, QueueSink, no_queue
 from reput.source.arrays import Bytes
 from reput.source.errors import SinkError
@@ -282,7 +288,7 @@ class ConsumeQueueSink(QueueSink):
         if self._ext_file_size is None:
             return
         self._exts.clear()
-        for key in queue_directories(self._durable.root / CONSUME_QUEUE_EXT):
+        for key in queue_directories(self._durable.root, CONSUME_QUEUE_EXT, consume_queue_ext_directory):
             if left_out(*key):
                 continue
             ext = self._exts[key] = ConsumeQueueExt(self._durable, *key, self._ext_file_size)
@@ -297,8 +303,9 @@ class ConsumeQueueSink(QueueSink):
     def _last_address(self, topic: bytes, queue_id: int) -> int | None:
         """The address in the queue's last entry that has one."""
         queue = self._queues.get((topic, queue_id))
+        reader = self._files.reader(topic, queue_id)
         for file in reversed(queue.files if queue else []):
-            codes = self._files.written(topic, queue_id, file)["tags_code"]
+            codes = reader.units(file)["tags_code"]
             found = np.flatnonzero(codes <= MAX_ADDR)
             if len(found):
                 return int(codes[found[-1]])

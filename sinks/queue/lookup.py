@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from reput.sinks.files.store_path import consume_queue_directory
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_pre_blank
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, PRE_BLANK, is_written
 from reput.sinks.formats.consume_queue_ext import is_ext_addr
+from reput.sinks.queue.consume_queue import KIND
+from reput.sinks.queue.queue_reader import QueueReader
+from reput.source.arrays import leading
 from reput.source.errors import SinkError
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
+from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 # ``ConsumeQueue#recover`` looks for the end in the last three files and trusts those before them.
 _FILES_RECOVERED = 3
 _LMQ_PREFIX = "%LMQ%"
-
-Entries = np.ndarray[Any, np.dtype[np.void]]
 
 
 class ConsumeQueueEntry(NamedTuple):
@@ -52,7 +50,7 @@ class ConsumeQueueLookup:
 
     topic: str
     queue_id: int
-    files: tuple[MappedFile, ...]
+    reader: QueueReader
     min_offset: int
     max_offset: int
 
@@ -68,20 +66,22 @@ class ConsumeQueueLookup:
         SegmentError
             The sizes of the files differ, or do not go with their names.
         """
-        directory = root.joinpath(*consume_queue_directory(topic.encode(errors="surrogateescape"), queue_id))
+        name = topic.encode(errors="surrogateescape")
+        directory = root.joinpath(*consume_queue_directory(name, queue_id))
         if not directory.is_dir():
             raise SinkError(
                 f"no {_name(topic, queue_id)} at {directory}; give the directory that holds consumequeue/ (--output), "
                 "or derive it with 'reput tail'"
             )
-        files = MappedFileQueue.load([directory]).files
-        if files and files[0].size % CQ_STORE_UNIT_SIZE:
+        size = MappedFileQueue.load([directory]).mapped_file_size
+        if size % CQ_STORE_UNIT_SIZE:
             raise SinkError(
-                f"{files[0].path} has {files[0].size} bytes, which is no multiple of {CQ_STORE_UNIT_SIZE}: "
-                "it is no ConsumeQueue file"
+                f"{directory} has files of {size} bytes, which is no multiple of {CQ_STORE_UNIT_SIZE}: "
+                "they are no ConsumeQueue files"
             )
-        max_offset = _max_offset(files)
-        return cls(topic, queue_id, files, _min_offset(files, min_phy_offset, max_offset), max_offset)
+        reader = QueueReader(root, KIND, size or CQ_STORE_UNIT_SIZE, name, queue_id)
+        max_offset = _max_offset(reader)
+        return cls(topic, queue_id, reader, reader.min_offset(min_phy_offset, max_offset), max_offset)
 
     @property
     def name(self) -> str:
@@ -99,13 +99,16 @@ class ConsumeQueueLookup:
         Raises
         ------
         SinkError
-            No file holds it, as when one was removed from the row, or the file cannot be read.
+            No file holds it, as when one was removed from the row, or was cut meanwhile.
         """
-        place = queue_offset * CQ_STORE_UNIT_SIZE
-        file = next((file for file in self.files if file.file_from_offset <= place < file.end), None)
-        if file is None:
-            raise SinkError(f"no file of {self.name} holds entry {queue_offset}: the file is missing from the row")
-        return ConsumeQueueEntry(queue_offset, *_read(file, place - file.file_from_offset, 1)[0].item())
+        found = self.reader.read_written(queue_offset, 1)
+        if not len(found):
+            path, at = self.reader.where(queue_offset)
+            raise SinkError(
+                f"{path} has no entry {queue_offset} of {self.name} at byte {at}: the file is missing from the row, or "
+                "was cut while it was read"
+            )
+        return ConsumeQueueEntry(queue_offset, *found[0].item())
 
     def offset_in_queue_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> int:
         """The first entry stored at `timestamp` (milliseconds) or later, `max_offset` without one.
@@ -140,9 +143,9 @@ class ConsumeQueueLookup:
     def _file_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> tuple[int, int]:
         """First and last entry of the first file that ends at `timestamp` or later, of the last file without one."""
         bounds = []
-        for file in self.files:
-            first = max(file.file_from_offset // CQ_STORE_UNIT_SIZE, self.min_offset)
-            last = min(file.end // CQ_STORE_UNIT_SIZE, self.max_offset) - 1
+        for file in self.reader.files:
+            first = max(file // CQ_STORE_UNIT_SIZE, self.min_offset)
+            last = min((file + self.reader.file_size) // CQ_STORE_UNIT_SIZE, self.max_offset) - 1
             if first <= last:
                 bounds.append((first, last))
         for first, last in bounds[:-1]:
@@ -155,39 +158,10 @@ def _name(topic: str, queue_id: int) -> str:
     return f"queue {queue_id} of topic {topic!r}"
 
 
-def _read(file: MappedFile, at: int, count: int) -> Entries:
-    size = count * CQ_STORE_UNIT_SIZE
-    try:
-        with open_for_reading(file.path) as descriptor:
-            data = os.pread(descriptor, size, at)
-    except OSError as error:
-        raise SinkError(f"cannot read {file.path}: {error.strerror}") from error
-    if len(data) < size:
-        raise SinkError(f"{file.path} is shorter than its {file.size} bytes: it was cut while it was read")
-    return np.frombuffer(data, ENTRY)
-
-
-def _read_all(file: MappedFile) -> Entries:
-    return _read(file, 0, file.size // CQ_STORE_UNIT_SIZE)
-
-
-def _max_offset(files: tuple[MappedFile, ...]) -> int:
-    """The place behind the last valid entry, as ``ConsumeQueue#recover`` finds it."""
-    for file in files[-_FILES_RECOVERED:]:
-        entries = _read_all(file)
-        valid = (entries["physical_offset"] >= 0) & (entries["msg_size"] > 0)
-        if not valid.all():
-            return file.file_from_offset // CQ_STORE_UNIT_SIZE + int(valid.argmin())
-    return files[-1].end // CQ_STORE_UNIT_SIZE if files else 0
-
-
-def _min_offset(files: tuple[MappedFile, ...], min_phy_offset: int, max_offset: int) -> int:
-    for file in files:
-        last_offset, _, _ = _read(file, file.size - CQ_STORE_UNIT_SIZE, 1)[0].item()
-        if last_offset < min_phy_offset and file is not files[-1]:
-            continue
-        entries = _read_all(file)
-        alive = (entries["physical_offset"] >= min_phy_offset) & ~is_pre_blank(entries)
-        if alive.any():
-            return min(file.file_from_offset // CQ_STORE_UNIT_SIZE + int(alive.argmax()), max_offset)
-    return max_offset
+def _max_offset(reader: QueueReader) -> int:
+    """The number behind the last valid entry, as ``ConsumeQueue#recover`` finds it."""
+    for file in reader.files[-_FILES_RECOVERED:]:
+        count = leading(is_written(reader.units(file)))
+        if count * CQ_STORE_UNIT_SIZE < reader.file_size:
+            return file // CQ_STORE_UNIT_SIZE + count
+    return (reader.files[-1] + reader.file_size) // CQ_STORE_UNIT_SIZE if reader.files else 0

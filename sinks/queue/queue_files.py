@@ -2,42 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterator
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.sparse_file import data_extents
-from reput.source.errors import SinkError
-from reput.source.segments.mapped_file_name import file_name, is_file_name
-
-Units = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class QueueKind:
-    """What tells the kinds of queues apart.
-
-    Attributes
-    ----------
-    top
-        The directory below the store's root.
-    directory
-        The parts of one queue's directory, from a topic's bytes and a queue id; refuses hostile names.
-    unit
-        The dtype of one entry; its first fields are ``physical_offset`` and ``msg_size``.
-    setting
-        The broker's setting for the size of a file.
-    """
-
-    top: str
-    directory: Callable[[bytes, int], tuple[str, str, str]]
-    unit: np.dtype[Any]
-    setting: str
+from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
+from reput.source.segments.mapped_file_name import file_name
 
 
 class QueueFiles:
@@ -49,32 +18,12 @@ class QueueFiles:
         self.file_size = file_size
 
     def queues(self) -> Iterator[tuple[bytes, int]]:
-        """The topic and queue id of every directory that is a queue's."""
-        return queue_directories(self._files.root / self._kind.top)
+        """The topic and queue id of every queue; see ``QueueKind.queues``."""
+        return self._kind.queues(self._files.root)
 
-    def list(self, topic: bytes, queue_id: int) -> list[int]:
-        """Where each file of a queue begins, in order.
-
-        Raises
-        ------
-        SinkError
-            A file has another size than the setting says.
-        """
-        found = []
-        with os.scandir(self._files.root.joinpath(*self._kind.directory(topic, queue_id))) as entries:
-            for entry in entries:
-                if not is_file_name(entry.name):
-                    continue
-                size = entry.stat(follow_symlinks=False).st_size
-                # A crash may leave a file without its size: it has no entry, which makes it one to drop.
-                if size not in (0, self.file_size):
-                    msg = (
-                        f"{entry.path} has {size} bytes where {self._kind.setting} is {self.file_size}; give the "
-                        "broker's setting (--broker-conf), or remove the queue to derive it again"
-                    )
-                    raise SinkError(msg)
-                found.append(int(entry.name))
-        return sorted(found)
+    def reader(self, topic: bytes, queue_id: int) -> QueueReader:
+        """A queue as it is on disk now."""
+        return QueueReader(self._files.root, self._kind, self.file_size, topic, queue_id)
 
     def create(self, topic: bytes, queue_id: int, file: int) -> None:
         """Make the file that begins at byte `file`, or give one that a crash left its size."""
@@ -98,16 +47,6 @@ class QueueFiles:
         """Where each file begins that holds some of the bytes `[begin, end)` of a queue."""
         return range(begin - begin % self.file_size, end, self.file_size) if end > begin else range(0)
 
-    def written(self, topic: bytes, queue_id: int, file: int) -> Units:
-        """The units of a file, without the hole at its end."""
-        unit = self._kind.unit
-        with self._files.root.joinpath(*self._parts(topic, queue_id, file)).open("rb") as source:
-            end = max((end for _, end in data_extents(source.fileno())), default=0)
-            size = os.fstat(source.fileno()).st_size
-            source.seek(0)  # looking for extents moved the place
-            data = source.read(min(size, -(-end // unit.itemsize) * unit.itemsize))
-        return np.frombuffer(data, unit, len(data) // unit.itemsize)
-
     def clear(self, topic: bytes, queue_id: int, file: int, first: int, stale: Units) -> None:
         """Zero the units `stale` of a file, which begin with number `first`."""
         if stale.tobytes().strip(b"\0"):
@@ -116,14 +55,3 @@ class QueueFiles:
 
     def _parts(self, topic: bytes, queue_id: int, file: int) -> tuple[str, str, str, str]:
         return (*self._kind.directory(topic, queue_id), file_name(file))
-
-
-def queue_directories(top: Path) -> Iterator[tuple[bytes, int]]:
-    """The topic and queue id of every directory below `top` that is a queue's."""
-    if not top.is_dir():
-        return
-    for topic in sorted(top.iterdir()):
-        if topic.is_dir() and not topic.is_symlink():
-            for queue in sorted(topic.iterdir()):
-                if queue.name.isdecimal() and queue.is_dir() and not queue.is_symlink():
-                    yield os.fsencode(topic.name), int(queue.name)

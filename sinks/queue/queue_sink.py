@@ -14,7 +14,8 @@ from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, O
 from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
-from reput.sinks.queue.queue_files import QueueFiles, QueueKind, Units
+from reput.sinks.queue.queue_files import QueueFiles
+from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.sinks.sink import part_to_write
 from reput.source.arrays import Bytes
 from reput.source.errors import SinkError
@@ -187,18 +188,20 @@ class QueueSink(ABC):
             if left_out(topic, queue_id):
                 continue
             queue = self._new_queue(topic, queue_id)
-            queue.files = self._files.list(topic, queue_id)
-            self._find_end(queue, end_offset)
+            reader = self._files.reader(topic, queue_id)
+            reader.check_sizes()
+            queue.files = reader.files
+            self._find_end(queue, reader, end_offset)
             if queue.files:
                 self._queues[topic, queue_id] = queue
         self._durable.sync()
 
-    def _find_end(self, queue: Queue, end_offset: int | None) -> None:
+    def _find_end(self, queue: Queue, reader: QueueReader, end_offset: int | None) -> None:
         """Find the queue's end, dropping entries of records from `end_offset` on (None keeps all)."""
         key = (queue.topic, queue.queue_id)
         dropped: list[int] = []
         while queue.files:
-            units = self._files.written(*key, queue.files[-1])
+            units = reader.units(queue.files[-1])
             count = good_units(units, end_offset)
             if queue.adopt(units[:count]):
                 queue.end = queue.files[-1] + count * self._unit_size

@@ -16,18 +16,13 @@ from typing import Any
 import numpy as np
 
 from reput.sinks.dispatch.batch import KeyEntries
-from reput.sinks.files.sparse_file import data_extents
-from reput.sinks.files.store_path import INDEX, index_file, is_index_file_name
 from reput.sinks.formats.index_file import (
-    ENTRY,
-    ENTRY_SIZE,
-    HEADER_SIZE,
-    SLOT_SIZE,
     IndexHeader,
     chain_entries,
     index_file_size,
     time_diffs,
 )
+from reput.sinks.index.index_reader import IndexReader
 from reput.source.arrays import Int32s, leading
 from reput.source.errors import SinkError
 
@@ -76,11 +71,11 @@ class IndexCheck:
         SinkError
             No file has the size that `max_hash_slot_num` and `max_index_num` make.
         """
-        self._root = root
+        self._reader = IndexReader(root, max_hash_slot_num, max_index_num)
         self._slots = max_hash_slot_num
         self._max_index_num = max_index_num
         self._start = start
-        self.names = _names(root / INDEX)
+        self.names = self._reader.names
         self._check_sizes()
         # The file being compared, the number of its next entry, its begin, and the end (ms) that it inherited.
         self._at, self._file, self._next = 0, self._load(0), 1
@@ -227,21 +222,18 @@ class IndexCheck:
     def _end_timestamp_before(self, at: int, known: Mapping[str, Any] | None) -> int:
         """The end (ms) of the file before: what the store checkpoint calls ``indexMsgTimestamp``."""
         if at > 0:
-            return _read_header(self._path(self.names[at - 1])).end_timestamp
+            return self._reader.headers[at - 1].end_timestamp
         # The file before may have expired; a sink remembers.
         return int(known["index_msg_timestamp"]) if known and known["file"] == self.names[0] else 0
 
-    def _path(self, name: str) -> Path:
-        return self._root.joinpath(*index_file(name))
-
     def _check_sizes(self) -> None:
         size = index_file_size(self._slots, self._max_index_num)
-        sizes = {name: self._path(name).stat().st_size for name in self.names}
+        sizes = {name: self._reader.path(name).stat().st_size for name in self.names}
         if any(sizes.values()) and size not in sizes.values():
             name = max(sizes, key=lambda known: sizes[known])
             msg = (
-                f"{self._path(name)} has {sizes[name]} bytes where maxHashSlotNum and maxIndexNum make {size}; give "
-                "the broker's settings (--broker-conf), or remove the index to derive it again"
+                f"{self._reader.path(name)} has {sizes[name]} bytes where maxHashSlotNum and maxIndexNum make {size}; "
+                "give the broker's settings (--broker-conf), or remove the index to derive it again"
             )
             raise SinkError(msg)
 
@@ -253,13 +245,13 @@ class IndexCheck:
         """
         if not 0 <= at < len(self.names):
             return None
-        path = self._path(self.names[at])
-        if path.stat().st_size != index_file_size(self._slots, self._max_index_num):
-            return None
-        header = _read_header(path)
-        count = min(header.next_entry, self._max_index_num)
-        entries_at = HEADER_SIZE + SLOT_SIZE * self._slots
-        entries = np.fromfile(path, ENTRY, count, offset=entries_at)
+        with self._reader.open(self.names[at]) as file:
+            if file.size != index_file_size(self._slots, self._max_index_num):
+                return None
+            header = file.header()
+            count = min(header.next_entry, self._max_index_num)
+            entries, slots_on_disk = file.entries(0, count), file.slots()
+            is_clean = not any(data.strip(b"\0") for _, data in file.filled_behind(count))
         slots: Int32s = np.zeros(self._slots, np.int32)
         hashes = entries["key_hash"][1:].astype(np.int32)
         if len(hashes) and int(hashes.min()) < 0:
@@ -270,34 +262,13 @@ class IndexCheck:
             return None
         # Up to 4.7.0 a broker counted every key, not every slot in use.
         is_counted = header.index_count <= count and header.hash_slot_count in (used, count - 1)
-        is_clean = bool((np.fromfile(path, ">i4", self._slots, offset=HEADER_SIZE) == slots).all())
-        if at + 1 < len(self.names) and count >= self._max_index_num and not (is_clean and is_counted):
+        has_its_slots = bool((slots_on_disk == slots).all())
+        if at + 1 < len(self.names) and count >= self._max_index_num and not (has_its_slots and is_counted):
             return None
-        is_clean &= not _has_data(path, entries_at + ENTRY_SIZE * count)
+        is_clean &= has_its_slots
         return _File(self.names[at], header, entries, is_counted, is_clean)
-
-
-def _names(directory: Path) -> list[str]:
-    if not directory.is_dir():
-        return []
-    found = (path for path in directory.iterdir() if path.is_file() and not path.is_symlink())
-    return sorted(path.name for path in found if is_index_file_name(path.name))
-
-
-def _read_header(path: Path) -> IndexHeader:
-    with path.open("rb") as file:
-        return IndexHeader.decode(file.read(HEADER_SIZE))
 
 
 def _unused_count(header: IndexHeader) -> int:
     """What stands for the count in a file without a key: 0 as 4.9.3 leaves it, 1 as a flush leaves it."""
     return header.index_count if header.index_count in (0, 1) else 0
-
-
-def _has_data(path: Path, begin: int) -> bool:
-    with path.open("rb") as file:
-        for start, end in list(data_extents(file.fileno(), begin)):
-            file.seek(start)
-            if file.read(end - start).strip(b"\0"):
-                return True
-    return False

@@ -19,8 +19,8 @@ from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank, is_written
 from reput.sinks.formats.consume_queue_ext import MAX_ADDR
-from reput.sinks.queue.consume_queue import rounded_file_size
-from reput.sinks.queue.queue_on_disk import QueueOnDisk, load_queues_on_disk
+from reput.sinks.queue.consume_queue import KIND, rounded_file_size
+from reput.sinks.queue.queue_reader import QueueReader, load_queues
 from reput.source.arrays import Entries, Int64s, leading
 from reput.source.errors import SinkError
 
@@ -36,7 +36,7 @@ class QueueState:
     the end of the last record whose entry was not compared.
     """
 
-    disk: QueueOnDisk
+    disk: QueueReader
     begin: int
     end: int
     has_entries: bool = False
@@ -70,7 +70,7 @@ class QueueState:
             file
             for file in kept
             if self.disk.sizes[file] != self.disk.file_size
-            or (file + self.disk.file_size > self.end and self.disk.has_data(file, max(0, self.end - file)))
+            or (file + self.disk.file_size > self.end and any(self.disk.extents(file, max(0, self.end - file))))
         ]
 
     @property
@@ -99,9 +99,7 @@ class QueueCheck:
         SinkError
             A directory or file is not one that a broker makes with ``mappedFileSizeConsumeQueue`` = `mapped_file_size`.
         """
-        states = (
-            _after_expired(disk, start) for disk in load_queues_on_disk(root, rounded_file_size(mapped_file_size))
-        )
+        states = (_after_expired(disk, start) for disk in load_queues(root, KIND, rounded_file_size(mapped_file_size)))
         return cls({(state.disk.topic, state.disk.queue_id): state for state in states})
 
     def compare(self, batch: LogicBatch) -> None:
@@ -125,14 +123,18 @@ class QueueCheck:
             state = self.queues.get((incoming.topic, incoming.queue_id))
             if state is not None and not state.was_derived:
                 state.was_derived = True
-                state.check_head(int(incoming.queue_offsets[0]), state.disk.read(state.end, 1), incoming)
+                state.check_head(
+                    int(incoming.queue_offsets[0]),
+                    state.disk.read_written(state.end // CQ_STORE_UNIT_SIZE, 1),
+                    incoming,
+                )
 
     def check_queues(self) -> None:
         """Raise SinkError when there are queues that the log's records do not ask for with the settings at hand."""
         for (topic, queue_id), state in self.queues.items():
             if topic.startswith(_LMQ_PREFIX) and state.disk.files and not state.was_derived:
                 msg = (
-                    f"{state.disk.path(0).parent} is a queue of multi dispatch, which the settings at hand do not "
+                    f"{state.disk.directory} is a queue of multi dispatch, which the settings at hand do not "
                     f"derive: {topic!r}-{queue_id} would be removed; give the broker's settings (--broker-conf), or "
                     "remove the queue"
                 )
@@ -154,7 +156,7 @@ class QueueCheck:
         state = self.queues.get(key)
         if state is None:
             return _Match(None, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
-        found = state.disk.read(state.end, len(derived))
+        found = state.disk.read_written(state.end // CQ_STORE_UNIT_SIZE, len(derived))
         if not state.was_derived:
             state.was_derived = True
             state.check_head(int(incoming.queue_offsets[0]), found, incoming)
@@ -217,7 +219,7 @@ def agree(found: Entries, derived: Entries) -> np.ndarray[tuple[int], np.dtype[n
     return same
 
 
-def _after_expired(disk: QueueOnDisk, start: int) -> QueueState:
+def _after_expired(disk: QueueReader, start: int) -> QueueState:
     """The state behind the pre-blank units and the entries of records before `start`, which must rise."""
     first = disk.files[0] if disk.files else 0
     state = QueueState(disk, first, first)

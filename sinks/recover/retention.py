@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.directory import names_in
-from reput.sinks.files.store_path import INDEX, consume_queue_ext_file, index_file, is_index_file_name
+from reput.sinks.files.store_path import consume_queue_ext_file, index_file
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, is_pre_blank, is_written
 from reput.sinks.formats.consume_queue_ext import is_ext_addr, un_decorate
-from reput.sinks.formats.index_file import HEADER_SIZE, IndexHeader
-from reput.sinks.queue.queue_on_disk import QueueOnDisk
+from reput.sinks.index.index_reader import index_file_names, open_index_file
+from reput.sinks.queue.queue_reader import QueueReader
 from reput.source.arrays import leading
 from reput.source.segments.mapped_file_name import is_file_name
 
@@ -32,7 +32,7 @@ class QueueRetention:
     removed: tuple[Parts, ...]
 
 
-def expire_queue(disk: QueueOnDisk, min_physic_offset: int) -> QueueRetention:
+def expire_queue(disk: QueueReader, min_physic_offset: int) -> QueueRetention:
     """Decide for one queue; `min_physic_offset` is the first place that the log still has."""
     last = _last_file_with_entries(disk)
     expired = []
@@ -41,7 +41,7 @@ def expire_queue(disk: QueueOnDisk, min_physic_offset: int) -> QueueRetention:
             break
         expired.append(file)
     end = _end(disk, last)
-    min_offset = disk.min_offset_in_queue(min_physic_offset, end)
+    min_offset = disk.min_offset(min_physic_offset, end // CQ_STORE_UNIT_SIZE)
     removed = [disk.parts(file) for file in expired] + _expired_ext_files(disk, min_offset, end)
     topic = disk.topic.decode("ascii")
     return QueueRetention(topic, disk.queue_id, min_offset, end // CQ_STORE_UNIT_SIZE, tuple(removed))
@@ -49,19 +49,16 @@ def expire_queue(disk: QueueOnDisk, min_physic_offset: int) -> QueueRetention:
 
 def expired_index_files(root: Path, min_physic_offset: int) -> list[Parts]:
     """The leading index files whose last key's record has expired, never the last file."""
-    directory = root / INDEX
-    names = sorted(filter(is_index_file_name, names_in(directory)))
-    expired = []
-    for name in names[:-1]:
-        with root.joinpath(*index_file(name)).open("rb") as file:
-            header = IndexHeader.decode(file.read(HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
-        if header.end_phy_offset >= min_physic_offset:
-            break
+    expired: list[Parts] = []
+    for name in index_file_names(root)[:-1]:
+        with open_index_file(root.joinpath(*index_file(name))) as file:
+            if file.header().end_phy_offset >= min_physic_offset:
+                break
         expired.append(index_file(name))
-    return list(expired)
+    return expired
 
 
-def _last_file_with_entries(disk: QueueOnDisk) -> int | None:
+def _last_file_with_entries(disk: QueueReader) -> int | None:
     """The last file with an entry. The broker removes it too when an empty one follows; its entries tell the end."""
     for file in disk.files[::-1]:
         units = disk.units(file)
@@ -70,23 +67,23 @@ def _last_file_with_entries(disk: QueueOnDisk) -> int | None:
     return None
 
 
-def _is_expired(disk: QueueOnDisk, file: int, min_physic_offset: int) -> bool:
+def _is_expired(disk: QueueReader, file: int, min_physic_offset: int) -> bool:
     """Whether the file's last unit is an entry of an expired record; a file that is not full is not judged."""
-    last = disk.units(file, disk.file_size - CQ_STORE_UNIT_SIZE)
-    return len(last) == 1 and bool(is_written(last)[0]) and int(last["physical_offset"][0]) < min_physic_offset
+    last = disk.read_written((file + disk.file_size) // CQ_STORE_UNIT_SIZE - 1, 1)
+    return len(last) == 1 and int(last["physical_offset"][0]) < min_physic_offset
 
 
-def _end(disk: QueueOnDisk, last: int | None) -> int:
+def _end(disk: QueueReader, last: int | None) -> int:
     if last is None:
         return disk.files[0] if disk.files else 0
     return last + leading(is_written(disk.units(last))) * CQ_STORE_UNIT_SIZE
 
 
-def _expired_ext_files(disk: QueueOnDisk, min_offset: int, end: int) -> list[Parts]:
+def _expired_ext_files(disk: QueueReader, min_offset: int, end: int) -> list[Parts]:
     """Ext files that end before what the first entry whose record the log has points to."""
     if min_offset * CQ_STORE_UNIT_SIZE >= end:
         return []
-    address = int(disk.read(min_offset * CQ_STORE_UNIT_SIZE, 1)["tags_code"][0])
+    address = int(disk.read(min_offset, 1)["tags_code"][0])
     if not is_ext_addr(address):
         return []
     directory = disk.root.joinpath(*consume_queue_ext_file(disk.topic, disk.queue_id, 0)).parent

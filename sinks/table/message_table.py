@@ -2,7 +2,7 @@
 
 Tasks write its files (``message_file``), the driver commits them. The transaction's version is the end offset in the
 log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row. That rows which
-were committed are still there is looked at whenever somebody else has committed (``table_watch``).
+were committed are still there is looked at whenever somebody else has committed (``watch``).
 """
 
 from __future__ import annotations

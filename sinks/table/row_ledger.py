@@ -30,7 +30,7 @@ class RowLedger:
     version
         The table's version.
     commit
-        ``table_history.commit_digest`` of it: another table, or a copy that went on, has another one.
+        ``history.commit_digest`` of it: another table, or a copy that went on, has another one.
     marks
         Places of the log where records begin, ascending, each with the number of rows before it.
     """

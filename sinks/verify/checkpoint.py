@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from reput.sinks.files.store_path import STORE_CHECKPOINT
-from reput.sinks.index.index_reader import IndexRow
+from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from reput.sinks.verify.findings import Difference, Findings
 
@@ -14,7 +14,7 @@ _OFFSETS = ((32, "confirmPhyOffset"), (40, "logicsPhysicalOffset"))
 
 
 def check_checkpoint(
-    data: bytes | None, store_timestamp_max: int, log_end: int, row: IndexRow | None, findings: Findings
+    data: bytes | None, store_timestamp_max: int, log_end: int, row: IndexReader | None, findings: Findings
 ) -> None:
     """Compare the file's bytes with the latest store time in the log (ms), the log's end and the index.
 
@@ -48,7 +48,7 @@ def _check(at: int, name: str, found: int, greatest: int, what: str, findings: F
         )
 
 
-def _last_full_end(row: IndexRow) -> int:
+def _last_full_end(row: IndexReader) -> int:
     """The end time of the last file that is full, 0 without one."""
     ends = [header.end_timestamp for header in row.headers if header.index_count >= row.max_index_num]
     return ends[-1] if ends else 0

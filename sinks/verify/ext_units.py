@@ -17,7 +17,7 @@ from reput.sinks.files.directory import names_in
 from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import consume_queue_ext_directory
 from reput.sinks.formats.consume_queue_ext import CqExtUnit, is_ext_addr, skip_units, un_decorate
-from reput.sinks.queue.queue_files import Units
+from reput.sinks.queue.queue_reader import Units
 from reput.sinks.verify.findings import Difference, Findings
 from reput.source.segments.mapped_file_name import file_name, is_file_name
 from reput.source.segments.mapped_file_queue import open_for_reading

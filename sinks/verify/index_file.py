@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reput.sinks.files.sparse_file import data_extents
-from reput.sinks.files.store_path import INDEX, index_file
+from reput.sinks.files.store_path import INDEX
 from reput.sinks.formats.index_file import HEADER_SIZE, SLOT_SIZE, IndexHeader, chain_entries, index_file_size
-from reput.sinks.index.index_reader import Entries, IndexRow
+from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Difference, Findings
-from reput.source.segments.mapped_file_queue import open_for_reading
 
 _BLOCK = 1 << 20
 
@@ -26,7 +24,7 @@ _BLOCK = 1 << 20
 class IndexFileCheck:
     """Checks the file at place `file` of the row; memory: 8 bytes a slot, and a million entries."""
 
-    row: IndexRow
+    row: IndexReader
     file: int
     findings: Findings
     _end: int = 0  # behind the last entry, counted or put since
@@ -43,7 +41,7 @@ class IndexFileCheck:
 
     def run(self) -> None:
         """Check all of it."""
-        size = self.row.root.joinpath(*index_file(self.row.names[self.file])).stat().st_size
+        size = self.row.path(self.row.names[self.file]).stat().st_size
         wanted = index_file_size(self.row.max_hash_slot_num, self.row.max_index_num)
         if size != wanted:
             text = (
@@ -177,13 +175,9 @@ class IndexFileCheck:
         """Entry 0 is never used, and nothing lies behind the last entry."""
         name = self.row.names[self.file]
         self._check_zeros(self.row.entry_at(0), self.row.entries_of(name, 0, 1).tobytes())
-        begin = self.row.entry_at(self._end)
-        with open_for_reading(str(self.row.root.joinpath(*index_file(name)))) as descriptor:
-            extents = list(data_extents(descriptor, begin))
-        with self.row.root.joinpath(*index_file(name)).open("rb") as file:
-            for start, end in extents:
-                file.seek(start)
-                self._check_zeros(start, file.read(end - start))
+        with self.row.open(name) as file:
+            for begin, data in file.filled_behind(self._end):
+                self._check_zeros(begin, data)
 
     def _check_zeros(self, begin: int, data: bytes) -> None:
         if data.strip(b"\0"):

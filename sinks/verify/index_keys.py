@@ -13,7 +13,7 @@ import numpy as np
 
 from reput.sinks.dispatch.batch import KeyEntries
 from reput.sinks.formats.index_file import TIME_DIFF_MAX
-from reput.sinks.index.index_reader import Entries, IndexRow
+from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Findings
 from reput.source.arrays import Int64s
 
@@ -32,7 +32,7 @@ class IndexRun:
         return list(astuple(self))
 
 
-def compare_index(row: IndexRow, keys: KeyEntries, start: int, end: int) -> IndexRun:
+def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> IndexRun:
     """Compare the keys of `[start, end)` of the log with the entries that name records there."""
     first, behind = row.search(start), row.search(end)
     if behind - first != len(keys.hashes):
@@ -51,14 +51,14 @@ def same_keys(found: Entries, keys: KeyEntries) -> np.ndarray[tuple[int], np.dty
 
 
 def same_times(
-    row: IndexRow, found: Entries, keys: KeyEntries, first: int
+    row: IndexReader, found: Entries, keys: KeyEntries, first: int
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which entries, from key `first` on, have the time difference that their record's store time makes (bool[n])."""
     same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["time_diff"] == expected_diffs(row, found, keys, first)
     return same
 
 
-def expected_diffs(row: IndexRow, found: Entries, keys: KeyEntries, first: int) -> Int64s:
+def expected_diffs(row: IndexReader, found: Entries, keys: KeyEntries, first: int) -> Int64s:
     """The time differences, in seconds, of entries from key `first` on."""
     bases = row.time_bases(first, len(found))
     diffs = np.where(bases > 0, np.clip((keys.timestamps - bases) // 1000, 0, TIME_DIFF_MAX), 0)
@@ -67,7 +67,7 @@ def expected_diffs(row: IndexRow, found: Entries, keys: KeyEntries, first: int) 
     return diffs
 
 
-def _edges_agree(row: IndexRow, keys: KeyEntries, first: int) -> bool:
+def _edges_agree(row: IndexReader, keys: KeyEntries, first: int) -> bool:
     """Whether the headers' begin and end times are those of the files' first and last keys, where they are here."""
     for file, header in enumerate(row.headers):
         begin, end = row.starts[file] - first, row.starts[file + 1] - 1 - first
@@ -80,7 +80,7 @@ def _edges_agree(row: IndexRow, keys: KeyEntries, first: int) -> bool:
     return True
 
 
-def runs_join(row: IndexRow, runs: Iterable[IndexRun], findings: Findings) -> bool:
+def runs_join(row: IndexReader, runs: Iterable[IndexRun], findings: Findings) -> bool:
     """Whether the ranges' keys, in log order, are all of the index but those of records outside of the ranges.
 
     Keys before the first are counted as ``expired_keys``, those behind the last as ``keys_behind_the_end``.

@@ -9,7 +9,7 @@ import numpy as np
 from reput.sinks.dispatch.batch import KeyEntries
 from reput.sinks.files.store_path import INDEX
 from reput.sinks.formats.index_file import time_diffs
-from reput.sinks.index.index_reader import Entries, IndexRow
+from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.index_keys import same_keys
 from reput.source.arrays import leading
@@ -25,7 +25,7 @@ class IndexWalk:
 
     def __init__(
         self,
-        row: IndexRow,
+        row: IndexReader,
         first: int,
         hashes_at: Callable[[int], frozenset[int]],
         findings: Findings,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
-from reput.sinks.formats.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, index_file_size
+from reput.sinks.formats.index_file import index_file_size
+from reput.sinks.index.index_reader import entry_at, open_index_file
 from reput.sinks.verify.findings import Difference, Findings
 from reput.source.errors import OptionError
 from reput.source.segments.mapped_file_queue import open_for_reading
@@ -84,10 +85,9 @@ def _stable(file: StoreFile, size: int, max_hash_slot_num: int, max_index_num: i
     if file.name == STORE_CHECKPOINT:
         return 0, 0
     if file.name.startswith(f"{INDEX}/") and size == index_file_size(max_hash_slot_num, max_index_num):
-        with open_for_reading(str(file.path)) as descriptor:
-            header = IndexHeader.decode(_read(descriptor, 0, HEADER_SIZE))
-        begin = HEADER_SIZE + SLOT_SIZE * max_hash_slot_num
-        return begin, begin + ENTRY_SIZE * min(header.next_entry, max_index_num)
+        with open_index_file(file.path) as opened:
+            count = min(opened.header().next_entry, max_index_num)
+        return entry_at(0, max_hash_slot_num), entry_at(count, max_hash_slot_num)
     with open_for_reading(str(file.path)) as descriptor:
         for start, end in reversed(list(data_extents(descriptor))):
             for high in range(end, start, -_READ_BYTES):

@@ -17,8 +17,7 @@ from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
 from reput.sinks.dispatch.runs import run_of
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
-from reput.sinks.queue.queue_files import QueueKind, Units
-from reput.sinks.queue.queue_units import QueueUnits
+from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.sinks.verify.ext_units import ExtFiles, codes_agree, note_ext_units
 from reput.sinks.verify.findings import Findings
 
@@ -34,10 +33,10 @@ class QueueSettings:
     batch_file_size: int
     ext_file_size: int | None = None
 
-    def units(self, top: str, topic: bytes, queue_id: int) -> QueueUnits:
+    def units(self, top: str, topic: bytes, queue_id: int) -> QueueReader:
         """The queue's units; `top` is the directory of its kind."""
         size = rounded_file_size(self.mapped_file_size) if KINDS[top] is KIND else self.batch_file_size
-        return QueueUnits(self.root, KINDS[top], size, topic, queue_id)
+        return QueueReader(self.root, KINDS[top], size, topic, queue_id)
 
     def ext(self, top: str, topic: bytes, queue_id: int) -> ExtFiles | None:
         """The queue's ext units, None where the settings say that there are none."""

@@ -8,8 +8,7 @@ import numpy as np
 
 from reput.sinks.formats.consume_queue import PRE_BLANK, is_pre_blank
 from reput.sinks.queue.consume_queue import KIND
-from reput.sinks.queue.queue_files import Units
-from reput.sinks.queue.queue_units import QueueUnits
+from reput.sinks.queue.queue_reader import QueueReader, Units
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.queue_entries import QueueTally
 from reput.source.segments.mapped_file_name import is_file_name
@@ -25,7 +24,7 @@ class LogLimits:
 
 
 def check_queue_files(
-    units: QueueUnits, tally: QueueTally, log: LogLimits, findings: Findings, made_early: int | None = None
+    units: QueueReader, tally: QueueTally, log: LogLimits, findings: Findings, made_early: int | None = None
 ) -> None:
     """Check all of a queue but its entries of `[tally.first, tally.end)`, which are proved.
 
@@ -40,7 +39,7 @@ def check_queue_files(
     _check_tail(units, tally.end if first is not None else end, log, findings)
 
 
-def _check_names(units: QueueUnits, tally: QueueTally, findings: Findings, made_early: int | None) -> None:
+def _check_names(units: QueueReader, tally: QueueTally, findings: Findings, made_early: int | None) -> None:
     top = "/".join(units.directory.parts[-3:])
     for name in units.names:
         path = units.directory / name
@@ -66,11 +65,11 @@ def _check_names(units: QueueUnits, tally: QueueTally, findings: Findings, made_
             )
         )
     behind = [file for file in units.files if file >= tally.end * units.unit_size and file != made_early]
-    if tally.first is not None and behind and next(units.written(tally.end), None) is None:
+    if tally.first is not None and behind and next(units.filled(tally.end), None) is None:
         findings.note("next_file_made_early", len(behind))
 
 
-def _check_front(units: QueueUnits, first: int | None, log: LogLimits, findings: Findings) -> int:
+def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings: Findings) -> int:
     """Check the units before number `first` (None: as far as they reach); returns where they end."""
     begin = number = units.files[0] // units.unit_size
     stop = first if first is not None else (units.files[-1] + units.file_size) // units.unit_size
@@ -113,8 +112,8 @@ def _is_expired(block: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype
     return expired
 
 
-def _check_tail(units: QueueUnits, end: int, log: LogLimits, findings: Findings) -> None:
-    for at, block in units.written(end):
+def _check_tail(units: QueueReader, end: int, log: LogLimits, findings: Findings) -> None:
+    for at, block in units.filled(end):
         filled = np.flatnonzero(block.view(np.uint8).reshape(len(block), -1).any(axis=1))
         later = (block["physical_offset"] >= log.limit) & (block["msg_size"] > 0)
         findings.note("entries_behind_the_end", int(np.count_nonzero(later)))
@@ -128,7 +127,7 @@ def _check_tail(units: QueueUnits, end: int, log: LogLimits, findings: Findings)
             _differ(units, at + row, unit, kind, text, findings)
 
 
-def _differ(units: QueueUnits, number: int, unit: Units, kind: str, text: str, findings: Findings) -> None:
+def _differ(units: QueueReader, number: int, unit: Units, kind: str, text: str, findings: Findings) -> None:
     file, at = units.where(number)
     place = int(unit["physical_offset"][0])
     found = f"physical offset {place}, size {unit['msg_size'][0]}, tags code {unit['tags_code'][0]}"

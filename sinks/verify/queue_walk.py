@@ -13,9 +13,8 @@ from reput.sinks.dispatch.batch import ExtUnits, QueueEntries
 from reput.sinks.formats.consume_queue import is_pre_blank
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue
-from reput.sinks.queue.queue_files import Units
+from reput.sinks.queue.queue_reader import QueueReader, Units
 from reput.sinks.queue.queue_sink import Placement, Queue
-from reput.sinks.queue.queue_units import QueueUnits
 from reput.sinks.verify.ext_units import ext_problem, note_ext_units
 from reput.sinks.verify.findings import FIRST_MAX, Difference, Findings
 from reput.sinks.verify.queue_entries import QueueSettings, QueueTally, units_agree
@@ -144,7 +143,7 @@ class QueueWalk:
         return f" (the entry of queue offset {int(incoming.queue_offsets[same[0]])})" if len(same) else ""
 
 
-def expired_front(units: QueueUnits, least: int) -> tuple[int, int]:
+def expired_front(units: QueueReader, least: int) -> tuple[int, int]:
     """The number behind the leading units that are of no record of the log, and where the last expired record ended.
 
     Leading are units that only fill the front, and then entries of records before `least`. Both 0 without such

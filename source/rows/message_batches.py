@@ -29,7 +29,7 @@ def read_messages(span: OffsetRange, options: SourceOptions) -> Iterator[pa.Reco
 
 
 def message_batch(columns: RecordColumns) -> pa.RecordBatch:
-    """The records as rows of ``dispatch_request.MESSAGE_SCHEMA``; copies what it needs of the buffer."""
+    """The records as rows of ``message_schema.MESSAGE_SCHEMA``; copies what it needs of the buffer."""
     rows = MessageRows()
     rows.add(columns)
     batch = rows.batch()

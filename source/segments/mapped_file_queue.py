@@ -50,12 +50,25 @@ class MappedFile:
 
 @contextmanager
 def open_for_reading(path: str) -> Iterator[int]:
-    """A read-only descriptor that leaves no trace, not even an access time where the system allows that."""
-    descriptor = _open(path)
+    """A read-only descriptor that leaves no trace, not even an access time where the system allows that.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    StoreError, TransientError
+        It cannot be opened, or not be read inside the ``with``; see ``read_error``.
+    """
     try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        descriptor = _open(path)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if (known := read_error(path, error)) is None:
+            raise
+        raise known from error
 
 
 def _open(path: str) -> int:
@@ -80,13 +93,11 @@ def open_segment(file: MappedFile, doing: str = "it was looked at") -> Iterator[
     try:
         with open_for_reading(file.path) as descriptor:
             yield descriptor
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and error.filename == file.path:
-            msg = f"{file.path} is gone: the log expired while {doing}"
-            raise DataLossError(msg) from None
-        if (known := read_error(file.path, error)) is None:
+    except FileNotFoundError as error:
+        if error.filename != file.path:
             raise
-        raise known from error
+        msg = f"{file.path} is gone: the log expired while {doing}"
+        raise DataLossError(msg) from None
 
 
 def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:

@@ -15,7 +15,7 @@ ONLY = ("consumequeue", "index", "table")
 
 @dataclass(frozen=True)
 class RebuildRequest:
-    """The command's options; see ``cli_rebuild``.
+    """The command's options; see ``cli.rebuild``.
 
     `start` (inclusive) and `end` (exclusive) are places of the log, None for all it has. `yes` replaces what stands in
     the output even if the log does not explain it.

@@ -59,7 +59,7 @@ class RangeTask:
     needs
         What queues and index need of it; None for neither.
     by_window
-        Hand over the windows as `tail` does (``scratch``), instead of whole pieces (``range_entries``).
+        Hand over the windows as `tail` does (``scratch``), instead of whole pieces (``piece``).
     part_writer
         Writes the range's file of the table; None for no table.
     """

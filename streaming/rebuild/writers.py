@@ -54,7 +54,7 @@ class WaveWriter(Protocol):
 
     @property
     def sinks(self) -> Sequence[Any]:
-        """What is recovered before the first wave (``recovery.Recoverable``)."""
+        """What is recovered before the first wave (``startup.Recoverable``)."""
 
     def write(self, effects: WaveEffects) -> AnomalyCounts:
         """Add a wave's effects, durably, once; see ``Sink.write``."""

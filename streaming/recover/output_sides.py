@@ -164,7 +164,7 @@ class QueueSide(OutputSide):
             QueueReport(
                 state.disk.topic.decode("ascii"),
                 state.disk.queue_id,
-                state.disk.min_offset_in_queue(min_physic_offset, state.end),
+                state.disk.min_offset(min_physic_offset, state.end // CQ_STORE_UNIT_SIZE),
                 state.end // CQ_STORE_UNIT_SIZE,
             )
             for state in self._check.queues.values()

@@ -26,8 +26,8 @@ from reput.sinks.files.store_path import (
 )
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.queue.consume_queue import ConsumeQueueSink, rounded_file_size
-from reput.sinks.queue.queue_on_disk import load_queues_on_disk
+from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink, rounded_file_size
+from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.recover.retention import Parts, QueueRetention, expire_queue, expired_index_files
 from reput.sinks.store_checkpoint import load_store_checkpoint
 from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
@@ -202,7 +202,7 @@ def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False
         if not yes:
             check_explained(log, output)
         size = rounded_file_size(config["mappedFileSizeConsumeQueue"])
-        queues = [expire_queue(disk, segments.min_offset) for disk in load_queues_on_disk(output, size)]
+        queues = [expire_queue(disk, segments.min_offset) for disk in load_queues(output, KIND, size)]
         index_files = expired_index_files(output, segments.min_offset)
         removed = [parts for queue in queues for parts in queue.removed] + index_files
         if not dry_run:

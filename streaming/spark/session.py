@@ -79,7 +79,7 @@ def start_session(
 ) -> SparkSession:
     """Start Spark, with Delta unless that is not needed; its own messages go to `log_file` (None: the terminal).
 
-    On this machine it starts with what ``spark_classes`` has, if that is there. A start that fails for a reason that
+    On this machine it starts with what ``class_archive`` has, if that is there. A start that fails for a reason that
     may pass is tried again, twice at the most. ``end_session`` ends what is started here.
 
     Raises

@@ -33,7 +33,7 @@ def small_record() -> bytes:
 def compile_kernels(*, with_rows: bool = True) -> None:
     """Run the pipeline's kernels over one small record, in the types that the real ones have.
 
-    Without those that make Arrow's rows (``message_rows``, ``logic_window``) pandas is not loaded.
+    Without those that make Arrow's rows (``message_rows``, ``window``) pandas is not loaded.
     """
     record = small_record()
     size = len(record)

@@ -1,7 +1,7 @@
 """Whether a statement only reads the table `messages`: asked of Spark's own parse of it, before anything is run.
 
 Spark runs a command while it makes its DataFrame, and a write may stand anywhere in a statement. So the parsed plan is
-walked whole, with every field of every node, and each must be of a kind that ``sql_allowed`` names. What is run
+walked whole, with every field of every node, and each must be of a kind that ``allowed`` names. What is run
 afterwards is that very plan, not the text again.
 """
 

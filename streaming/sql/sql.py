@@ -16,7 +16,7 @@ from reput.streaming.sql.failure import spark_failures_told
 
 _LOG = "_delta_log"
 
-# Beside what ``sql_check`` refuses: no file is a table by its path.
+# Beside what ``check`` refuses: no file is a table by its path.
 SETTINGS = {"spark.sql.runSQLOnFiles": "false"}
 
 

@@ -30,11 +30,10 @@ from reput.sinks.dispatch.window import encode_window
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
 from reput.sinks.files.store_path import STORE_CHECKPOINT
-from reput.sinks.index.index_reader import IndexRow
+from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
-from reput.sinks.queue.queue_files import queue_directories
 from reput.sinks.verify.checkpoint import check_checkpoint
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.index_keys import IndexRun, runs_join
@@ -117,7 +116,7 @@ class StoreVerification:
         index = None
         if needs.index:
             sizes = config["maxHashSlotNum"], config["maxIndexNum"]
-            index = IndexRow(output, *sizes, may_follow_expired=self.log_start > 0)
+            index = IndexReader(output, *sizes, may_follow_expired=self.log_start > 0)
         limits = LogLimits(start, max(start, self.limit), segments.mapped_file_size)
         self.settings = VerifySettings(self._queues, index, needs, self.log.decode_options, limits, sums)
         self.results: list[RangeResult] = []
@@ -180,8 +179,8 @@ class StoreVerification:
         return min(self.log.align_down(self.log_start, min(start, self.log_end)), self.log_end)
 
     def _on_disk(self) -> Iterator[tuple[str, bytes, int]]:
-        for top in KINDS:
-            for topic, queue_id in queue_directories(self.output / top):
+        for top, kind in KINDS.items():
+            for topic, queue_id in kind.queues(self.output):
                 yield top, topic, queue_id
 
     # --- what whole ranges did not settle -------------------------------------------------------------------
@@ -191,7 +190,7 @@ class StoreVerification:
             findings.add(Findings.from_dict(result.queue_findings))
 
     def _walk(
-        self, tallies: QueueTallies, row: IndexRow | None, queues: Findings, index: Findings
+        self, tallies: QueueTallies, row: IndexReader | None, queues: Findings, index: Findings
     ) -> dict[tuple[str, bytes, int], int]:
         """Walk the queues that are out of order, and the index if `row` is given; the log is read once more.
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.window import LogicNeeds, encode_window
-from reput.sinks.index.index_reader import IndexRow
+from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.table.record_digest import StretchSums, compared_fields
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.index_file import IndexFileCheck
@@ -35,7 +35,7 @@ class VerifySettings:
     """What tasks must know; `index` is None when none is wanted, `sums` asks for what a table is compared with."""
 
     queues: QueueSettings
-    index: IndexRow | None
+    index: IndexReader | None
     needs: LogicNeeds
     decode: DecodeOptions
     log: LogLimits

@@ -34,7 +34,7 @@ _PROCESSES_FROM_BYTES = 1 << 29
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What to compare; see ``cli_verify``. `digests` asks for the SHA-256 of every file."""
+    """What to compare; see ``cli.verify``. `digests` asks for the SHA-256 of every file."""
 
     output: Path
     table: Path | None = None

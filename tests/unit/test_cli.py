@@ -14,7 +14,7 @@ from record_writer import CommitLogWriter, Message
 from typer.testing import CliRunner, Result
 
 import reput
-from reput.streaming.cli.main import main as cli
+from reput.streaming.cli import main as cli
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.cli.main import main as cli
+from reput.streaming.cli import main as cli
 from reput.streaming.output.startup import check_fingerprint
 
 CONF = "mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=7\nmaxIndexNum=10\n"

@@ -84,7 +84,7 @@ def test_a_queue_whose_first_files_expired(tmp_path: Path) -> None:
     queue = open_queue(tmp_path, 900)
     assert (queue.min_offset, queue.max_offset) == (9, 14)
     assert queue.entry(9).physical_offset == 900
-    with pytest.raises(SinkError, match="no file of queue 0 of topic 'T' holds entry 7"):
+    with pytest.raises(SinkError, match="00000000000000000080 has no entry 7 of queue 0 of topic 'T' at byte 60"):
         queue.entry(7)
 
 
@@ -103,7 +103,7 @@ def test_a_missing_file_in_the_row(tmp_path: Path) -> None:
     (directory / f"{80:020d}").unlink()
     queue = open_queue(tmp_path)
     assert [queue.entry(i).physical_offset for i in (3, 8)] == [300, 800]
-    with pytest.raises(SinkError, match="holds entry 5: the file is missing from the row"):
+    with pytest.raises(SinkError, match=r"has no entry 5 of .*: the file is missing from the row"):
         queue.entry(5)
 
 
@@ -112,16 +112,16 @@ def test_files_that_are_no_queue(tmp_path: Path) -> None:
     directory = write_queue(tmp_path, units(8))
     queue = open_queue(tmp_path)
     (directory / f"{80:020d}").write_bytes(bytes(60))
-    with pytest.raises(SinkError, match=f"{80:020d} is shorter than its 80 bytes"):
+    with pytest.raises(SinkError, match=f"{80:020d} has no entry 7 of .* at byte 60: .*was cut while it was read"):
         queue.entry(7)
     with pytest.raises(SegmentError, match=f"{80:020d} has 60 bytes"):
         open_queue(tmp_path)
     for path in directory.iterdir():
         path.unlink()
-    with pytest.raises(SinkError, match=r"cannot read .*: No such file"):
+    with pytest.raises(SinkError, match=r"has no entry 0 of .*: the file is missing from the row"):
         queue.entry(0)
     (directory / f"{0:020d}").write_bytes(bytes(90))
-    with pytest.raises(SinkError, match="has 90 bytes, which is no multiple of 20"):
+    with pytest.raises(SinkError, match="has files of 90 bytes, which is no multiple of 20"):
         open_queue(tmp_path)
 
 

@@ -15,20 +15,21 @@ from record_writer import CommitLogWriter, Message
 from sink_runner import MEMORY, LogBatches, SinkRun, expected_queue_files, files_below, index_contents, no_fsync, places
 from unit.outputs import Output, config_of
 
-from reput.sinks.queue.queue_on_disk import QueueOnDisk, load_queues_on_disk
+from reput.sinks.queue.consume_queue import KIND
+from reput.sinks.queue.queue_reader import QueueReader, load_queues
 from reput.sinks.recover.retention import expire_queue, expired_index_files
 from reput.source.errors import SinkError, StoreLockedError, UnexplainedError
 from reput.streaming.recover.recover import expire_output, recover_output
 
 
-def write_queue(root: Path, units: list[tuple[int, int, int]], file_size: int, first: int = 0) -> QueueOnDisk:
+def write_queue(root: Path, units: list[tuple[int, int, int]], file_size: int, first: int = 0) -> QueueReader:
     """Files of a queue A-0 that begin at byte `first` and hold `units`."""
     directory = root / "consumequeue" / "A" / "0"
     directory.mkdir(parents=True)
     data = b"".join(struct.pack(">qiq", *unit) for unit in units)
     for at in range(0, max(1, len(data)), file_size):
         (directory / f"{first + at:020d}").write_bytes(data[at : at + file_size].ljust(file_size, b"\0"))
-    (disk,) = load_queues_on_disk(root, file_size)
+    (disk,) = load_queues(root, KIND, file_size)
     return disk
 
 

@@ -140,8 +140,8 @@ def test_text_of_strangers_stays_on_its_line(capsys: pytest.CaptureFixture[str])
 
 def test_a_defect_anywhere_in_a_command_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in what a command does before it begins its work."""
-    from reput.streaming.cli.main import app as cli_app
-    from reput.streaming.cli.main import main as cli
+    from reput.streaming.cli import app as cli_app
+    from reput.streaming.cli import main as cli
 
     def broken() -> None:
         raise LookupError("nobody thought of it")
@@ -159,7 +159,7 @@ def test_a_command_that_is_interrupted(number: signal.Signals, tmp_path: Path) -
     """One line, and the code of a shell; from the first moment on, and the second signal changes nothing."""
     code = (
         "import os, signal, sys, time\n"
-        "from reput.streaming import cli\n"
+        "from reput.streaming.cli import main as cli\n"
         "from reput.streaming.cli.app import run_or_fail\n"
         "def act():\n"
         f"    try: os.kill(os.getpid(), {int(number)}); time.sleep(60)\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import struct
 from pathlib import Path
@@ -12,7 +14,7 @@ from record_writer import Message, encode
 from unit.logs import put_bytes
 
 from reput.sinks.index.lookup import IndexLookup, index_key_hash
-from reput.source.errors import SinkError
+from reput.source.errors import SinkError, TransientError
 
 LONG_MAX = 2**63 - 1
 SLOTS, ENTRIES = 5, 4
@@ -255,12 +257,23 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
 
 def test_no_index(tmp_path: Path) -> None:
     """The directory is named, and how to get one."""
-    with pytest.raises(SinkError, match=rf"no index at {tmp_path}/index: .*--output.*reput tail"):
+    with pytest.raises(SinkError, match=rf"no index at {tmp_path}/index; .*--output.*reput tail"):
         offsets(tmp_path)
 
 
-def test_an_index_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A directory in a file's place."""
+def test_an_index_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is named; its disk may answer again."""
+    write_index(tmp_path, GOLDEN)
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", broken)
+    with pytest.raises(TransientError, match=f"cannot read {path_of(tmp_path)}: Input/output error"):
+        offsets(tmp_path)
+
+
+def test_a_directory_in_a_files_place_is_left_alone(tmp_path: Path) -> None:
+    """No broker makes one, and it holds no key."""
     path_of(tmp_path).mkdir(parents=True)
-    with pytest.raises(SinkError, match=f"{path_of(tmp_path)}"):
-        offsets(tmp_path)
+    assert offsets(tmp_path) == []

@@ -24,7 +24,7 @@ from reput.sinks.formats.index_file import IndexHeader
 from reput.source.errors import CommitLogRewoundError, DataLossError, StoreError, TransientError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.cli.main import main as cli
+from reput.streaming.cli import main as cli
 from reput.streaming.output.log_explains import Gap, find_unexplained
 from reput.streaming.output.paths import TailPaths
 from reput.streaming.output.progress import ProgressReporter

@@ -29,7 +29,7 @@ from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.damage import DamagedRange
 from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.streaming.cli.main import main as cli
+from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import TailPaths
 from reput.streaming.output.progress import ProgressReporter

@@ -23,7 +23,7 @@ from reput.source.record.message_decoder import Message as Decoded
 from reput.source.rows.message_batches import message_batch
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.segments.range_reader import DecodeOptions, read_windows
-from reput.streaming.cli.main import main as cli
+from reput.streaming.cli import main as cli
 from reput.streaming.query import output as query_output
 from reput.streaming.query.output import message_row, parse_time, time_text
 from reput.streaming.query.store_lookup import Found

@@ -39,7 +39,7 @@ from reput.source.log.range_cut import cut_ranges
 from reput.source.options import SourceOptions
 from reput.source.segments.damage import DamagedRange
 from reput.source.segments.range_reader import read_windows
-from reput.streaming.cli.main import main as cli
+from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import TailPaths
 from reput.streaming.output.progress import BatchReport, ProgressReporter

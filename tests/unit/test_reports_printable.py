@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.recover.retention import QueueRetention
 from reput.sinks.verify.findings import Difference, Findings
+from reput.streaming.cli import main as cli
 from reput.streaming.cli.app import set_up_logging
-from reput.streaming.cli.main import main as cli
 from reput.streaming.recover import report
 from reput.streaming.recover.recover import RetentionReport
 from reput.streaming.verify import report as verify_report

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 from typer.testing import CliRunner
 
-from reput.streaming.cli.main import main as cli
+from reput.streaming.cli import main as cli
 from reput.streaming.spark.class_archive import SparkClasses
 
 # What is in them beside `module-info.class`.

@@ -18,7 +18,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.cli.main import main as cli
+from reput.streaming.cli import main as cli
 from reput.streaming.sql.output import write_result
 from reput.streaming.sql.sql import check_table
 

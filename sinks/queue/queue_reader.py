@@ -1,0 +1,269 @@
+"""The files of one queue as they are on disk, read at any place; nothing is written, and no file need be whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reput.sinks.files.directory import names_in
+from reput.sinks.files.sparse_file import data_extents, filled_extents
+from reput.sinks.formats.consume_queue import is_pre_blank, is_written
+from reput.source.arrays import leading
+from reput.source.errors import SinkError
+from reput.source.segments.mapped_file_name import file_name, is_file_name
+from reput.source.segments.mapped_file_queue import open_for_reading, read_fully
+
+Units = np.ndarray[Any, Any]
+
+_READ_UNITS = 50_000
+
+
+@dataclass(frozen=True)
+class QueueKind:
+    """What tells the kinds of queues apart.
+
+    Attributes
+    ----------
+    top
+        The directory below the store's root.
+    directory
+        The parts of one queue's directory, from a topic's bytes and a queue id; refuses hostile names.
+    unit
+        The dtype of one entry; its first fields are ``physical_offset`` and ``msg_size``.
+    setting
+        The broker's setting for the size of a file.
+    """
+
+    top: str
+    directory: Callable[[bytes, int], tuple[str, str, str]]
+    unit: np.dtype[Any]
+    setting: str
+
+    def queues(self, root: Path) -> Iterator[tuple[bytes, int]]:
+        """The topic and queue id of every queue below `root`; see ``queue_directories``."""
+        return queue_directories(root, self.top, self.directory)
+
+
+@dataclass
+class QueueReader:
+    """One queue below `root`; `file_size` in bytes, whole units. The files are listed once, when they are first needed.
+
+    Units are numbered from the queue's beginning: number n stands at byte ``n * unit_size`` of the row of files. What
+    is missing, be it a file or a file's end, reads as zeros.
+    """
+
+    root: Path
+    kind: QueueKind
+    file_size: int
+    topic: bytes
+    queue_id: int
+    _parts: tuple[str, str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._parts = self.kind.directory(self.topic, self.queue_id)
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of one unit."""
+        return self.kind.unit.itemsize
+
+    @property
+    def directory(self) -> Path:
+        """Where the files lie."""
+        return self.root.joinpath(*self._parts)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Everything in the directory, in order."""
+        return sorted(names_in(self.directory))
+
+    @cached_property
+    def sizes(self) -> dict[int, int]:
+        """Where each file begins, in bytes of the queue, oldest first, with its size on disk."""
+        return {int(name): (self.directory / name).lstat().st_size for name in self.names if is_file_name(name)}
+
+    @property
+    def files(self) -> list[int]:
+        """Where each file begins, in bytes of the queue, oldest first."""
+        return list(self.sizes)
+
+    def parts(self, file: int) -> tuple[str, str, str, str]:
+        """The parts of the path, below the root, of the file that begins at byte `file` of the queue."""
+        return (*self._parts, file_name(file))
+
+    def path(self, file: int) -> Path:
+        """The file that begins at byte `file` of the queue."""
+        return self.directory / file_name(file)
+
+    def where(self, number: int) -> tuple[str, int]:
+        """The file that holds unit `number`, by its path below the root, and the byte in it."""
+        at = number * self.unit_size
+        file = at - at % self.file_size
+        return "/".join(self.parts(file)), at - file
+
+    def check_sizes(self, *, may_be_cut: bool = False) -> None:
+        """Raise SinkError for a file of another size than `file_size`, or with `may_be_cut` for one that is larger.
+
+        A crash may leave a file without its size: an empty one has no unit, and is no error.
+        """
+        for file, size in self.sizes.items():
+            if size not in (0, self.file_size) and not (may_be_cut and size < self.file_size):
+                msg = (
+                    f"{self.path(file)} has {size} bytes where {self.kind.setting} is {self.file_size}; give the "
+                    "broker's setting (--broker-conf), or remove the queue to derive it again"
+                )
+                raise SinkError(msg)
+
+    def read(self, first: int, count: int) -> Units:
+        """`count` units from number `first` on."""
+        units = np.zeros(count, self.kind.unit)
+        data = units.view(np.uint8).reshape(-1)
+        at, done = first * self.unit_size, 0
+        while done < len(data):
+            file = at - at % self.file_size
+            size = min(len(data) - done, file + self.file_size - at)
+            with suppress(FileNotFoundError), open_for_reading(str(self.path(file))) as descriptor:
+                read_fully(descriptor, data[done:], size, at - file)
+            at, done = at + size, done + size
+        return units
+
+    def read_written(self, first: int, count: int) -> Units:
+        """Up to `count` units from number `first` on, to the first that does not count (``is_written``)."""
+        units = self.read(first, count)
+        return units[: leading(is_written(units))]
+
+    def units(self, file: int, begin: int = 0, count: int | None = None) -> Units:
+        """The whole units of a file from byte `begin` of it on, without the hole at its end; or `count` of them."""
+        with open_for_reading(str(self.path(file))) as descriptor:
+            if count is None:
+                end = max((end for _, end in data_extents(descriptor)), default=0)
+                count = max(0, -(-end // self.unit_size) - begin // self.unit_size)
+            data = os.pread(descriptor, count * self.unit_size, begin)
+        return np.frombuffer(data, self.kind.unit, len(data) // self.unit_size)
+
+    def blocks(self, first: int, end: int) -> Iterator[tuple[int, Units]]:
+        """The units `[first, end)` in pieces of bounded size, each with the number of its first."""
+        while first < end:
+            count = min(_READ_UNITS, end - first)
+            yield first, self.read(first, count)
+            first += count
+
+    def filled(self, first: int) -> Iterator[tuple[int, Units]]:
+        """Pieces from number `first` on, over all files, that are not all zero; holes of files are not read."""
+        for file in self.files:
+            begin = max(0, first * self.unit_size - file)
+            if begin >= self.file_size:
+                continue
+            with open_for_reading(str(self.path(file))) as descriptor:
+                extents = list(data_extents(descriptor, begin))
+            for start, end in extents:
+                low = (file + max(begin, start)) // self.unit_size
+                high = -(-(file + min(end, self.file_size)) // self.unit_size)
+                for number, units in self.blocks(low, high):
+                    if units.tobytes().strip(b"\0"):
+                        yield number, units
+
+    def extents(self, file: int, begin: int) -> Iterator[tuple[int, int]]:
+        """`[begin, end)` of the file's stretches from byte `begin` of it on that are not all zero."""
+        with open_for_reading(str(self.path(file))) as descriptor:
+            yield from filled_extents(descriptor, begin)
+
+    def search(self, place: int) -> int:
+        """The number of the first unit of a record at `place` or later, in a queue whose units are in log order.
+
+        The number behind the last unit when there is none. What is out of order gives some number.
+        """
+        if not self.files:
+            return 0
+        low = self.files[0] // self.unit_size
+        high = (self.files[-1] + self.file_size) // self.unit_size
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.read(middle, 1)[0]
+            if unit["msg_size"] <= 0 or unit["physical_offset"] >= place:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def end_of_last(self) -> int:
+        """Where the last written unit's record ends, 0 without one (``ConsumeQueue#getMaxPhysicOffset``)."""
+        for file in reversed(self.files):
+            units = self.units(file)
+            units = units[: leading(is_written(units))]
+            real = np.flatnonzero(~is_pre_blank(units))
+            if len(real):
+                last = units[int(real[-1])]
+                return int(last["physical_offset"]) + int(last["msg_size"])
+        return 0
+
+    def min_offset(self, min_physic_offset: int, max_offset: int) -> int:
+        """The number of the first entry, before `max_offset`, whose record the log has; `max_offset` without one.
+
+        ``ConsumeQueue#correctMinOffset`` by the rule of 5.x, over all files: 4.9.3 looks at the first file only, and
+        leaves the minimum where it was when no entry is left.
+        """
+        for file in self.files:
+            first = file // self.unit_size
+            if first >= max_offset:
+                break
+            last = self.read_written(first + self.file_size // self.unit_size - 1, 1)
+            if len(last) and last["physical_offset"][0] < min_physic_offset:
+                continue  # so are all before it
+            units = self.units(file)[: max_offset - first]
+            kept = np.flatnonzero((units["physical_offset"] >= min_physic_offset) & ~is_pre_blank(units))
+            if len(kept):
+                return first + int(kept[0])
+        return max_offset
+
+
+def queue_directories(
+    root: Path, top: str, directory: Callable[[bytes, int], tuple[str, str, str]]
+) -> Iterator[tuple[bytes, int]]:
+    """The topic and queue id of every queue below the directory `top` of `root`, in order; see ``QueueKind``.
+
+    Raises
+    ------
+    SinkError
+        A directory stands for a queue, and a broker would not call it so.
+    """
+    for topic in _directories(root / top):
+        for queue in _directories(topic):
+            if queue.name.isdecimal():
+                name, queue_id = os.fsencode(topic.name), int(queue.name)
+                if root.joinpath(*directory(name, queue_id)) != queue:
+                    msg = f"{queue} is no queue's directory: its name is not how a broker writes {queue_id}; remove it"
+                    raise SinkError(msg)
+                yield name, queue_id
+
+
+def load_queues(root: Path, kind: QueueKind, file_size: int) -> list[QueueReader]:
+    """Every queue of a kind below `root`, in order of their directories; `file_size` in bytes, whole units.
+
+    A file may be shorter than `file_size` when another one of the output shows that this is the size: a copy or a crash
+    cut it.
+
+    Raises
+    ------
+    SinkError
+        A directory is not one that a broker makes, or a file has another size.
+    """
+    queues = [QueueReader(root, kind, file_size, *queue) for queue in kind.queues(root)]
+    may_be_cut = any(size == file_size for queue in queues for size in queue.sizes.values())
+    for queue in queues:
+        queue.check_sizes(may_be_cut=may_be_cut)
+    return queues
+
+
+def _directories(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return []
+    with os.scandir(root) as entries:
+        return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
