@@ -70,14 +70,13 @@ class Quarantine:
         self._policy = policy
         self._clock = clock
         self._record = ProgressFile(files, self.name)
-        self._progress = SinkProgress(0, 0)
         # Ranges behind `end_offset` that have their line: a rebuild of one kind of files found them.
         self._known: frozenset[int] = frozenset()
 
     @property
     def end_offset(self) -> int:
         """What was left out before this place is on disk."""
-        return self._progress.end_offset
+        return self._record.progress.end_offset
 
     def recover(self, least_end: int, most_end: int) -> None:
         """Go on where the progress record says; the other sinks end between `least_end` and `most_end`.
@@ -104,8 +103,7 @@ class Quarantine:
             data = b"".join(kept)
             record = replace(record, end_offset=most_end)
         self._files.replace(*quarantine_file(), data=data)
-        self._progress = replace(record, state={"bytes": len(data)})
-        self._record.store(self._progress)
+        self._record.store(replace(record, state={"bytes": len(data)}))
         places = (_parsed(path, line).physical_offset for line in data.splitlines(keepends=True))
         self._known = frozenset(place for place in places if place >= self.end_offset)
 
@@ -116,12 +114,11 @@ class Quarantine:
         new = (each for each in found if each.start >= self.end_offset and each.start not in self._known)
         lines = tuple(self._line(damaged) for damaged in sorted(new, key=lambda damaged: damaged.start))
         data = b"".join(map(_encoded, lines))
-        size = self._progress.state["bytes"]
+        size = self._record.progress.state["bytes"]
         if data:
             self._files.write(*quarantine_file(), offset=size, data=data)
             self._files.sync()
-        self._progress = replace(self._progress, end_offset=end, state={"bytes": size + len(data)})
-        self._record.store(self._progress)
+        self._record.advance(end, None, {"bytes": size + len(data)})
         return lines
 
     def _line(self, damaged: DamagedRange) -> QuarantinedRange:

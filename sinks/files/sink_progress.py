@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,12 @@ class SinkProgress:
 
 
 class ProgressFile:
-    """One sink's progress record below an output."""
+    """One sink's progress record below an output; `progress` is what was stored or kept last."""
 
     def __init__(self, files: DurableFiles, sink: str) -> None:
         self._files = files
         self._parts = progress_file(sink)
+        self.progress = SinkProgress(0, 0)
 
     @property
     def path(self) -> Path:
@@ -74,6 +76,20 @@ class ProgressFile:
         """Put the record in place, whole and durably."""
         text = json.dumps({"version": _VERSION, **asdict(progress)}, indent=1)
         self._files.replace(*self._parts, data=text.encode() + b"\n")
+        self.progress = progress
+
+    def advance(self, end_offset: int, last_record: RecordFingerprint | None, state: Mapping[str, Any]) -> None:
+        """Note, durably, that the sink has the effect of all before `end_offset`.
+
+        `last_record` is the last one of what was added; without one, the last one before stays.
+        """
+        last = last_record or self.progress.last_record
+        self.store(SinkProgress(self.progress.start_offset, end_offset, last, dict(state)))
+
+    def pass_over(self, end_offset: int, state: Mapping[str, Any] | None = None) -> None:
+        """Note, durably, that the sink goes on at `end_offset`, behind records it never got; None keeps `state`."""
+        kept = self.progress.state if state is None else dict(state)
+        self.store(SinkProgress(self.progress.start_offset, end_offset, None, kept))
 
     def remove(self) -> None:
         """Forget the record; the caller syncs."""

@@ -70,17 +70,16 @@ class IndexSink:
         self._record = ProgressFile(files, self.name)
         self._file: IndexFile | None = None
         self._last_full_timestamp = 0
-        self._progress = SinkProgress(0, 0)
 
     @property
     def end_offset(self) -> int:
         """The effect of every record before this place is durable."""
-        return self._progress.end_offset
+        return self._record.progress.end_offset
 
     @property
     def last_record(self) -> RecordFingerprint | None:
         """See ``Sink.last_record``."""
-        return self._progress.last_record
+        return self._record.progress.last_record
 
     @property
     def index_msg_timestamp(self) -> int:
@@ -112,7 +111,6 @@ class IndexSink:
         self._last_full_timestamp = record.state["index_msg_timestamp"]
         self._files.sync()
         self._record.store(record)
-        self._progress = record
         return record
 
     def write(self, batch: LogicBatch) -> AnomalyCounts:
@@ -155,20 +153,11 @@ class IndexSink:
         if last >= self.end_offset and (self._file is None or (self._file.is_full and last > last_key)):
             self._roll()
         self._files.sync()
-        progress = SinkProgress(
-            self._progress.start_offset,
-            batch.end,
-            batch.last_record or self._progress.last_record,
-            self._state(),
-        )
-        self._record.store(progress)
-        self._progress = progress
+        self._record.advance(batch.end, batch.last_record, self._state())
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``."""
-        progress = replace(self._progress, end_offset=end_offset, last_record=None)
-        self._record.store(progress)
-        self._progress = progress
+        self._record.pass_over(end_offset)
 
     def _put(self, keys: KeyEntries, *, slots_later: bool) -> None:
         done = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,6 @@ class QueueSink(ABC):
         self._files = QueueFiles(files, kind, file_size)
         self._record = ProgressFile(files, self.name)
         self._queues: dict[tuple[bytes, int], Queue] = {}
-        self._progress = SinkProgress(0, 0)
 
     @abstractmethod
     def _new_queue(self, topic: bytes, queue_id: int) -> Queue:
@@ -92,12 +91,12 @@ class QueueSink(ABC):
     @property
     def end_offset(self) -> int:
         """The effect of every record before this place is durable."""
-        return self._progress.end_offset
+        return self._record.progress.end_offset
 
     @property
     def last_record(self) -> RecordFingerprint | None:
         """See ``Sink.last_record``."""
-        return self._progress.last_record
+        return self._record.progress.last_record
 
     def recover(self, start_offset: int) -> SinkProgress:
         """See ``Sink.recover``: entries of records from the progress record's end on are dropped."""
@@ -122,7 +121,6 @@ class QueueSink(ABC):
         # Also a record that was found: a process may have died before it made the record's name durable.
         self._durable.sync()
         self._record.store(record)
-        self._progress = record
         return record
 
     def write(self, batch: LogicBatch) -> AnomalyCounts:
@@ -140,20 +138,11 @@ class QueueSink(ABC):
     def _commit(self, batch: LogicBatch) -> None:
         """Make durable what was written, then that it is the effect of every record before the batch's end."""
         self._durable.sync()
-        progress = SinkProgress(
-            self._progress.start_offset,
-            batch.end,
-            batch.last_record or self._progress.last_record,
-            {"queue_ends": self._count_entries()},
-        )
-        self._record.store(progress)
-        self._progress = progress
+        self._record.advance(batch.end, batch.last_record, {"queue_ends": self._count_entries()})
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""
-        progress = replace(self._progress, end_offset=end_offset, last_record=None)
-        self._record.store(progress)
-        self._progress = progress
+        self._record.pass_over(end_offset)
 
     def entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:
         """The number that a progress record has of entries, without those of some queues, which may be damaged.

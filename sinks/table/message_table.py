@@ -95,7 +95,6 @@ class MessageTable:
         )
         self._ledger = RowLedger(-1, None, ())
         self._record = ProgressFile(output, self.name)
-        self._progress = SinkProgress(0, 0)
 
     @staticmethod
     def app_id(broker: str) -> str:
@@ -105,12 +104,12 @@ class MessageTable:
     @property
     def end_offset(self) -> int:
         """Every record before this place is in the table."""
-        return self._progress.end_offset
+        return self._record.progress.end_offset
 
     @property
     def last_record(self) -> RecordFingerprint | None:
         """The last record before `end_offset` that is in the table, None where that is not known."""
-        return self._progress.last_record
+        return self._record.progress.last_record
 
     @property
     def delta(self) -> DeltaTable:
@@ -178,8 +177,7 @@ class MessageTable:
         self._store(SinkProgress(min(start, end), end, self._last_row(end)))
 
     def _store(self, progress: SinkProgress) -> None:
-        self._progress = replace(progress, state=self._ledger.to_state())
-        self._record.store(self._progress)
+        self._record.store(replace(progress, state=self._ledger.to_state()))
 
     @staticmethod
     def _is_first_start(record: SinkProgress | None) -> bool:
@@ -202,13 +200,12 @@ class MessageTable:
             msg = f"the table ends at {self.end_offset}, the batch begins at {batch.start}: records between are missing"
             raise SinkError(msg)
         self._append(batch.files, batch.end, batch.messages)
-        last = batch.last_record or self._progress.last_record
-        self._store(SinkProgress(self._progress.start_offset, batch.end, last))
+        self._record.advance(batch.end, batch.last_record, self._ledger.to_state())
 
     def pass_over(self, end_offset: int) -> None:
         """Go on at `end_offset`: what lay before it has left the log unread."""
         self._append((), end_offset, 0)
-        self._store(SinkProgress(self._progress.start_offset, end_offset))
+        self._record.pass_over(end_offset, self._ledger.to_state())
 
     def _append(self, files: Sequence[DataFile], end: int, rows: int) -> None:
         version = self._delta.append(files, app_id=self._app_id, version=end, check=self._check)

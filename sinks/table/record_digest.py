@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -77,15 +76,18 @@ class StretchSums:
         known = self.sums.get(stretch, (0, 0))
         self.sums[stretch] = (known[0] + count, (known[1] + digest) % 2**64)
 
-    def as_list(self) -> list[list[int]]:
-        """(stretch, rows, digest), as plain values."""
-        return [[stretch, *known] for stretch, known in sorted(self.sums.items())]
+    def add_all(self, other: StretchSums) -> None:
+        """Add what another part has of all its stretches."""
+        for stretch, known in other.sums.items():
+            self.add(stretch, *known)
 
     def to_batch(self) -> pa.RecordBatch:
         """The same as rows of `SUM_SCHEMA`."""
-        columns: list[Any] = [list(column) for column in zip(*self.as_list(), strict=True)] or [[], [], []]
-        columns[2] = [digest - 2**64 if digest >= 2**63 else digest for digest in columns[2]]
-        return pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], schema=SUM_SCHEMA)
+        stretches = sorted(self.sums)
+        counts, digests = ([self.sums[stretch][which] for stretch in stretches] for which in (0, 1))
+        signed = [digest - 2**64 if digest >= 2**63 else digest for digest in digests]
+        columns = [pa.array(each, pa.int64()) for each in (stretches, counts, signed)]
+        return pa.RecordBatch.from_arrays(columns, schema=SUM_SCHEMA)
 
     @classmethod
     def of_rows(cls, rows: Iterable[dict[str, int]]) -> StretchSums:

@@ -77,9 +77,3 @@ class Findings:
             "differences": [asdict(difference) for difference in self.first],
             "notes": dict(self.notes),
         }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Findings:
-        """The reverse of `as_dict`."""
-        first = [Difference(**difference) for difference in values["differences"]]
-        return cls(Counter(values["counts"]), first, Counter(values["notes"]))

@@ -6,8 +6,7 @@ Keys are put in log order, so a range's keys lie together: where they begin is f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,10 +25,6 @@ class IndexRun:
     end: int
     keys: int
     agrees: bool
-
-    def as_list(self) -> list[Any]:
-        """The run as plain values."""
-        return list(astuple(self))
 
 
 def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> IndexRun:

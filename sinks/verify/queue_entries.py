@@ -7,9 +7,8 @@ of records tells. So a range says what it saw, and what does not run on is walke
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -54,16 +53,12 @@ class QueueRun:
     """
 
     top: str
-    topic: str
+    topic: bytes
     queue_id: int
     first: int
     count: int
     start: int
     agrees: bool
-
-    def as_list(self) -> list[Any]:
-        """The run as plain values."""
-        return list(astuple(self))
 
 
 def compare_queues(settings: QueueSettings, batch: LogicBatch, findings: Findings) -> list[QueueRun]:
@@ -90,8 +85,7 @@ def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, f
         agrees = bool(units_agree(found, expected, incoming, ext).all())
         if agrees and ext is not None and incoming.ext is not None:
             note_ext_units(found, incoming.ext, ext, findings)
-    topic = incoming.topic.decode("utf-8", "surrogateescape")
-    return QueueRun(kind.top, topic, incoming.queue_id, first, len(expected), int(places[0]), agrees)
+    return QueueRun(kind.top, incoming.topic, incoming.queue_id, first, len(expected), int(places[0]), agrees)
 
 
 def units_agree(
@@ -135,7 +129,7 @@ class QueueTallies:
     def take(self, runs: Iterable[QueueRun]) -> None:
         """Go on with the runs of the next range, in log order."""
         for run in runs:
-            key = (run.top, run.topic.encode("utf-8", "surrogateescape"), run.queue_id)
+            key = (run.top, run.topic, run.queue_id)
             self.queues.setdefault(key, QueueTally(*key)).take(run)
 
     @property

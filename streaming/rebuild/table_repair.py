@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.delta_files import BadFile, reading_what_is_there
-from reput.sinks.table.message_file import PART_SCHEMA, PartWriter
+from reput.sinks.table.message_file import PartWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, compared_fields, table_fields
 from reput.sinks.table.replace import LogRanges, RowReplacement
@@ -127,8 +127,8 @@ class TableRepair:
         reader = self._reader("tableMaxBytesPerPartition")
         writer = PartWriter(str(self._table.path), self._config["broker"], 0, reader.decode_options)
         spans = [span for begin, end in ranges for span in reader.split(begin, min(end, limit)) if begin < limit]
-        rows = run_over(self._tasks, lambda span: writer.write(span).to_pylist()[0], spans)
-        parts = [TableBatch.merge(pa.Table.from_pylist([row], PART_SCHEMA)) for row in rows]
+        rows = run_over(self._tasks, writer.write, spans)
+        parts = [TableBatch.merge(pa.Table.from_batches([row])) for row in rows]
         files = [file for part in parts for file in part.files]
         replacement = RowReplacement(
             self._spark, self._table.delta, self._config["broker"], LogRanges(ranges), files, bad
@@ -173,8 +173,8 @@ class TableRepair:
         decode = self._log.decode_options
         results = run_over(self._tasks, lambda span: _sums_of(span, decode), list(self._log.split(self._least, limit)))
         sums = StretchSums()
-        for stretch, count, digest in (each for result in results for each in result):
-            sums.add(stretch, count, digest)
+        for result in results:
+            sums.add_all(result)
         return sums
 
     def _have_common(self, rows: Any, stretches: Sequence[int], limit: int) -> bool:
@@ -214,12 +214,12 @@ class TableRepair:
         return LogReader(SourceOptions.parse(options))
 
 
-def _sums_of(span: OffsetRange, decode: DecodeOptions) -> list[list[int]]:
+def _sums_of(span: OffsetRange, decode: DecodeOptions) -> StretchSums:
     sums = StretchSums()
     for window in read_windows(span.file, span.start, span.end, decode):
         if len(window.columns):
             sums.take(compared_fields(window.columns))
-    return sums.as_list()
+    return sums
 
 
 def _as_rows(fields: Sequence[Any]) -> Iterator[tuple[int, ...]]:

@@ -6,10 +6,9 @@ a walk that follows the records and passes over what is damaged, so that they ar
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ class RangeResult:
     """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
 
     `pieces` are each a ``PieceRow`` (only paths if by window), `parts` of ``PART_SCHEMA``; `damaged` are ranges
-    without a record, as ``DamagedRange`` says them, their bytes hexadecimal.
+    without a record.
     """
 
     start: int
@@ -47,7 +46,7 @@ class RangeResult:
     is_whole: bool
     pieces: list[Mapping[str, Any]] = field(default_factory=list)
     parts: list[dict[str, Any]] = field(default_factory=list)
-    damaged: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[DamagedRange] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,7 @@ class RangeTask:
         part = Part(writer, span) if writer and writer.trim_from <= span.start else None
         pieces = list(self._pieces(span, decode, damaged, part)) if span.start < span.end else []
         parts = [part.finish()] if part else writer.write(span).to_pylist() if writer else []
-        told = [{**asdict(each), "head": each.head.hex()} for each in damaged]
-        return RangeResult(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, damaged=told)
+        return RangeResult(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, damaged=damaged)
 
     def _pieces(
         self, span: OffsetRange, decode: DecodeOptions, damaged: list[DamagedRange], part: Part | None
@@ -202,10 +200,8 @@ class WaveRead:
                 raise SinkError(msg)
         pieces = tuple(piece for result in results for piece in result.pieces)
         parts = tuple(part for result in results for part in result.parts)
-        damaged = (
-            DamagedRange(**{**row, "head": bytes.fromhex(row["head"])}) for result in results for row in result.damaged
-        )
-        return Wave(results[0].start, results[-1].end, pieces, parts, tuple(damaged))
+        damaged = tuple(each for result in results for each in result.damaged)
+        return Wave(results[0].start, results[-1].end, pieces, parts, damaged)
 
 
 def _proven(span: OffsetRange) -> RangeCut:
@@ -213,5 +209,4 @@ def _proven(span: OffsetRange) -> RangeCut:
 
 
 def _begin(tasks: Tasks, task: RangeTask, cuts: Sequence[RangeCut]) -> Callable[[], list[RangeResult]]:
-    results = tasks.start(lambda number: json.dumps(asdict(task(cuts[number]))), len(cuts))
-    return lambda: [RangeResult(**json.loads(result)) for result in results()]
+    return tasks.start(lambda number: task(cuts[number]), len(cuts))

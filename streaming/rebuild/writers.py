@@ -153,9 +153,8 @@ class PlacedQueueTasks:
             return
         shares = _shares(placed, entries, self._tasks.parallelism)
 
-        def work(number: int) -> str:
+        def work(number: int) -> None:
             write(WaveEntries(paths), shares[number])
-            return ""
 
         self._tasks.run(work, len(shares))
 

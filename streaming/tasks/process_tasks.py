@@ -16,12 +16,13 @@ from functools import partial
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from pyspark import cloudpickle
 
 from reput.source.errors import TransientError
 from reput.source.worker_process import end_with_parent, keep_freed_memory, load_without_threads
-from reput.streaming.tasks.tasks import Results, Tasks, result_of
+from reput.streaming.tasks.tasks import Result, Results, Tasks, result_of
 
 _PRELOADED = "reput.streaming.spark.warm_up"
 _THREADS = Path("/proc/self/task")
@@ -65,7 +66,7 @@ class ProcessTasks(Tasks):
         """See `Tasks`."""
         return self._parallelism
 
-    def start(self, work: Callable[[int], str], count: int) -> Results:
+    def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
         """See `Tasks`; `work` is pickled.
 
         Raises
@@ -79,7 +80,7 @@ class ProcessTasks(Tasks):
         return partial(_results, pieces)
 
 
-def _results(pieces: list[Future[str]]) -> list[str]:
+def _results(pieces: list[Future[Result]]) -> list[Result]:
     try:
         with _told_of_deaths():
             return [result_of(piece) for piece in pieces]
@@ -101,8 +102,8 @@ def _told_of_deaths() -> Iterator[None]:
         raise TransientError(msg) from error
 
 
-def _call(pickled: bytes, number: int) -> str:
-    work: Callable[[int], str] = cloudpickle.loads(pickled)
+def _call(pickled: bytes, number: int) -> Any:
+    work: Callable[[int], Any] = cloudpickle.loads(pickled)
     return work(number)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from reput.streaming.spark.job import run_job
 
-_DDL = "number bigint, result string"
-_SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.string())])
+_DDL = "number bigint, result binary"
+_SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])
 # Each piece carries all of the work's description, so hundreds of thousands of things must not be as many pieces.
 _PIECES = 64
 _PIECES_A_CORE = 4
@@ -24,7 +24,8 @@ _SIGNALS_SEEN_WITHIN_S = 1.0
 _JOBS = 4
 
 Thing = TypeVar("Thing")
-Results = Callable[[], list[str]]
+Result = TypeVar("Result")
+Results = Callable[[], list[Result]]
 
 
 class Tasks(ABC):
@@ -36,27 +37,25 @@ class Tasks(ABC):
         """How many pieces run at once."""
 
     @abstractmethod
-    def start(self, work: Callable[[int], str], count: int) -> Results:
+    def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
         """Begin with `work(0)` to `work(count - 1)`, behind what was begun before; a piece may run more than once.
 
-        What is returned waits for them and gives their results, or raises what one of them raised.
+        What is returned waits for them and gives their results, which are pickled on the way, or raises what one of
+        them raised.
         """
 
-    def run(self, work: Callable[[int], str], count: int) -> list[str]:
+    def run(self, work: Callable[[int], Result], count: int) -> list[Result]:
         """The results of `work(0)` to `work(count - 1)`."""
         return self.start(work, count)()
 
 
-def run_over(tasks: Tasks, work: Callable[[Thing], Any], things: Sequence[Thing]) -> list[Any]:
-    """What `work` gives for each of the things, in their order: plain values, as JSON leaves them."""
+def run_over(tasks: Tasks, work: Callable[[Thing], Result], things: Sequence[Thing]) -> list[Result]:
+    """What `work` gives for each of the things, in their order."""
     if not things:
         return []
     count = min(len(things), max(_PIECES, _PIECES_A_CORE * tasks.parallelism))
-    pieces = tasks.run(lambda number: json.dumps([work(thing) for thing in things[number::count]]), count)
-    results: list[Any] = [None] * len(things)
-    for number, piece in enumerate(pieces):
-        results[number::count] = json.loads(piece)
-    return results
+    pieces = tasks.run(lambda number: [work(thing) for thing in things[number::count]], count)
+    return [pieces[number % count][number // count] for number in range(len(things))]
 
 
 def result_of(future: Future[Thing]) -> Thing:
@@ -74,7 +73,7 @@ class SerialTasks(Tasks):
         """See `Tasks`."""
         return 1
 
-    def start(self, work: Callable[[int], str], count: int) -> Results:
+    def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
         """See `Tasks`."""
         return lambda: [work(number) for number in range(count)]
 
@@ -91,18 +90,21 @@ class SparkTasks(Tasks):
         """The cores of the executors that have come by now: on a cluster none has when Spark is ready, at least 2."""
         return int(self._spark.sparkContext.defaultParallelism)
 
-    def start(self, work: Callable[[int], str], count: int) -> Results:
+    def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
         """See `Tasks`; `work` is pickled."""
         return partial(result_of, self._pool.submit(self._run, work, count))
 
-    def _run(self, work: Callable[[int], str], count: int) -> list[str]:
+    def _run(self, work: Callable[[int], Result], count: int) -> list[Result]:
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield pa.RecordBatch.from_pylist([{"number": number, "result": work(number)}], _SCHEMA)
+                    yield pa.RecordBatch.from_pylist(
+                        [{"number": number, "result": pickle.dumps(work(number))}], _SCHEMA
+                    )
 
         rows: list[dict[str, Any]] = run_job(self._spark.range(0, count, 1, count), task, _DDL).to_pylist()
-        return [str(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
+        # Written by tasks of this very run.
+        return [pickle.loads(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]  # noqa: S301
 
     def start_workers(self) -> None:
         """Let every core start its Python worker, which takes seconds; executors that come later start theirs then."""

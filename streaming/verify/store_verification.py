@@ -36,9 +36,9 @@ from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.verify.checkpoint import check_checkpoint
 from reput.sinks.verify.findings import Findings
-from reput.sinks.verify.index_keys import IndexRun, runs_join
+from reput.sinks.verify.index_keys import runs_join
 from reput.sinks.verify.index_walk import IndexWalk
-from reput.sinks.verify.queue_entries import KINDS, QueueRun, QueueSettings, QueueTallies
+from reput.sinks.verify.queue_entries import KINDS, QueueSettings, QueueTallies, QueueTally
 from reput.sinks.verify.queue_files import LogLimits
 from reput.sinks.verify.queue_walk import QueueWalk
 from reput.source.errors import CorruptRecordError, OutputError
@@ -48,7 +48,15 @@ from reput.source.segments.range_reader import read_windows
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.tasks.tasks import Tasks
-from reput.streaming.verify.tasks import RangeResult, VerifySettings, read_batch, verify_items, verify_ranges
+from reput.streaming.verify.tasks import (
+    IndexItem,
+    QueueItem,
+    VerifiedRange,
+    VerifySettings,
+    read_batch,
+    verify_items,
+    verify_ranges,
+)
 
 _ONE_RECORD_BYTES = 64 * 1024
 
@@ -119,7 +127,7 @@ class StoreVerification:
             index = IndexReader(output, *sizes, may_follow_expired=self.log_start > 0)
         limits = LogLimits(start, max(start, self.limit), segments.mapped_file_size)
         self.settings = VerifySettings(self._queues, index, needs, self.log.decode_options, limits, sums)
-        self.results: list[RangeResult] = []
+        self.results: list[VerifiedRange] = []
 
     def run(self, tasks: Tasks) -> list[Part]:
         """Compare, and check the files; the parts are ``log``, ``queues``, ``index``, ``checkpoint``."""
@@ -130,9 +138,9 @@ class StoreVerification:
         queues, index = Part("queues"), Part("index")
         tallies = QueueTallies()
         for result in self.results:
-            tallies.take(QueueRun(*run) for run in result.queue_runs)
+            tallies.take(result.queue_runs)
         row = self.settings.index
-        index_runs = [IndexRun(*result.index_run) for result in self.results if result.index_run is not None]
+        index_runs = [result.index_run for result in self.results if result.index_run is not None]
         joins = row is None or runs_join(row, index_runs, index.findings)
         made_early = self._walk(tallies, None if joins else row, queues.findings, index.findings)
         if not tallies.out_of_order:
@@ -187,7 +195,7 @@ class StoreVerification:
 
     def _take_notes(self, findings: Findings) -> None:
         for result in self.results:
-            findings.add(Findings.from_dict(result.queue_findings))
+            findings.add(result.queue_findings)
 
     def _walk(
         self, tallies: QueueTallies, row: IndexReader | None, queues: Findings, index: Findings
@@ -247,20 +255,17 @@ class StoreVerification:
         made_early: Mapping[tuple[str, bytes, int], int],
         parts: tuple[Part, Part],
     ) -> None:
-        items: list[list[Any]] = []
+        items: list[QueueItem | IndexItem] = []
         row = self.settings.index
         if row is not None:
-            items += [["index", file] for file in range(len(row.names))]
+            items += [IndexItem(file) for file in range(len(row.names))]
         if self.settings.needs.consume_queue:
             for key in dict.fromkeys([*tallies.queues, *self._on_disk()]):
-                tally = tallies.queues.get(key)
-                first, end = (tally.first, tally.end) if tally is not None else (None, 0)
-                top, topic, queue_id = key
-                name = topic.decode("utf-8", "surrogateescape")
-                items.append(["queue", top, name, queue_id, first, end, made_early.get(key)])
+                tally = tallies.queues.get(key) or QueueTally(*key)
+                items.append(QueueItem(tally, made_early.get(key)))
         queues, index = parts
         for item, result in zip(items, verify_items(tasks, self.settings, items), strict=True):
-            (index if item[0] == "index" else queues).findings.add(Findings.from_dict(result))
+            (index if isinstance(item, IndexItem) else queues).findings.add(result)
 
 
 def _numbers(data: bytes, size: int) -> Iterable[int]:

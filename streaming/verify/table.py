@@ -55,8 +55,7 @@ def _compare(spark: SparkSession, path: Path, broker: str, verification: StoreVe
     found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
     expected = StretchSums()
     for result in verification.results:
-        for stretch, count, digest in result.sums:
-            expected.add(stretch, count, digest)
+        expected.add_all(result.sums)
     edges = {least // STRETCH_BYTES, limit // STRETCH_BYTES}
     inside = [
         stretch

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -16,9 +14,9 @@ from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.table.record_digest import StretchSums, compared_fields
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.index_file import IndexFileCheck
-from reput.sinks.verify.index_keys import compare_index
-from reput.sinks.verify.manifest import StoreFile, digest_file
-from reput.sinks.verify.queue_entries import QueueSettings, QueueTally, compare_queues
+from reput.sinks.verify.index_keys import IndexRun, compare_index
+from reput.sinks.verify.manifest import FileDigest, StoreFile, digest_file
+from reput.sinks.verify.queue_entries import QueueRun, QueueSettings, QueueTally, compare_queues
 from reput.sinks.verify.queue_files import LogLimits, check_queue_files
 from reput.source.arrays import Int64s
 from reput.source.errors import DataLossError
@@ -43,15 +41,30 @@ class VerifySettings:
 
 
 @dataclass(frozen=True)
-class RangeResult:
-    """What one range found: runs as in `QueueRun` and `IndexRun`, sums by stretch, the latest store time (ms)."""
+class VerifiedRange:
+    """What was found of one range; `store_timestamp_max` is the latest store time in ms."""
 
     messages: int
-    queue_runs: list[list[Any]]
-    index_run: list[Any] | None
-    sums: list[list[int]]
+    queue_runs: list[QueueRun]
+    index_run: IndexRun | None
+    sums: StretchSums
     store_timestamp_max: int
-    queue_findings: dict[str, Any]
+    queue_findings: Findings
+
+
+@dataclass(frozen=True)
+class QueueItem:
+    """A queue whose files are checked; `made_early` as in ``check_queue_files``."""
+
+    tally: QueueTally
+    made_early: int | None
+
+
+@dataclass(frozen=True)
+class IndexItem:
+    """An index file that is checked, by its place in the row."""
+
+    file: int
 
 
 def read_batch(span: OffsetRange, settings: VerifySettings) -> tuple[LogicBatch, StretchSums, int]:
@@ -66,7 +79,7 @@ def read_batch(span: OffsetRange, settings: VerifySettings) -> tuple[LogicBatch,
     return LogicBatch.merge(pa.Table.from_batches(rows)), sums, latest
 
 
-def verify_range(settings: VerifySettings, span: OffsetRange) -> RangeResult:
+def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     """Compare one range with queues and index. Memory: the range's entries (28 bytes) and keys (20 bytes), a window.
 
     Raises
@@ -78,20 +91,20 @@ def verify_range(settings: VerifySettings, span: OffsetRange) -> RangeResult:
         return _verify_range(settings, span)
 
 
-def _verify_range(settings: VerifySettings, span: OffsetRange) -> RangeResult:
+def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     batch, sums, latest = read_batch(span, settings)
     findings = Findings()
     runs = compare_queues(settings.queues, batch, findings)
     index_run = None
     if settings.index is not None:
         index_run = compare_index(replace(settings.index), batch.keys, span.start, span.end)  # headers as they are now
-    return RangeResult(
+    return VerifiedRange(
         batch.messages,
-        [run.as_list() for run in runs],
-        None if index_run is None else index_run.as_list(),
-        sums.as_list(),
+        runs,
+        index_run,
+        sums,
         latest,
-        findings.as_dict(),
+        findings,
     )
 
 
@@ -101,32 +114,36 @@ def fields_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[lis
         yield compared_fields(window.columns)
 
 
-def verify_item(settings: VerifySettings, item: Sequence[Any]) -> dict[str, Any]:
-    """Check what one item names: a queue's files, one index file, or a file's digest; see `verify_range` for errors."""
+def verify_item(settings: VerifySettings, item: QueueItem | IndexItem) -> Findings:
+    """Check a queue's files, or an index file; see `verify_range` for errors."""
     with _expiry_told():
-        return _verify_item(settings, item)
+        return _verify_queue(settings, item) if isinstance(item, QueueItem) else _verify_index(settings, item)
 
 
-def _verify_item(settings: VerifySettings, item: Sequence[Any]) -> dict[str, Any]:
+def _verify_queue(settings: VerifySettings, item: QueueItem) -> Findings:
+    findings, tally = Findings(), item.tally
+    units = settings.queues.units(tally.top, tally.topic, tally.queue_id)
+    check_queue_files(units, tally, settings.log, findings, item.made_early)
+    ext = settings.queues.ext(tally.top, tally.topic, tally.queue_id)
+    if ext is not None:
+        ext.check_files(findings)
+    return findings
+
+
+def _verify_index(settings: VerifySettings, item: IndexItem) -> Findings:
+    assert settings.index is not None
     findings = Findings()
-    if item[0] == "queue":
-        top, topic, queue_id, first, end, made_early = item[1:]
-        tally = QueueTally(top, topic.encode("utf-8", "surrogateescape"), queue_id, first, end)
-        units = settings.queues.units(top, tally.topic, queue_id)
-        check_queue_files(units, tally, settings.log, findings, made_early)
-        ext = settings.queues.ext(top, tally.topic, queue_id)
-        if ext is not None:
-            ext.check_files(findings)
-    elif item[0] == "index":
-        assert settings.index is not None
-        for _ in range(_LOOKS):
-            findings = Findings()
-            IndexFileCheck(replace(settings.index), item[1], findings).run()
-            if not findings.differences:
-                break
-    else:
-        return asdict(digest_file(StoreFile(item[1], Path(item[2])), item[3], item[4]))
-    return findings.as_dict()
+    for _ in range(_LOOKS):
+        findings = Findings()
+        IndexFileCheck(replace(settings.index), item.file, findings).run()
+        if not findings.differences:
+            break
+    return findings
+
+
+def _digest(file: StoreFile, max_hash_slot_num: int, max_index_num: int) -> FileDigest:
+    with _expiry_told():
+        return digest_file(file, max_hash_slot_num, max_index_num)
 
 
 @contextmanager
@@ -138,12 +155,18 @@ def _expiry_told() -> Iterator[None]:
         raise DataLossError(msg) from error
 
 
-def verify_ranges(tasks: Tasks, settings: VerifySettings, spans: Sequence[OffsetRange]) -> list[RangeResult]:
+def verify_ranges(tasks: Tasks, settings: VerifySettings, spans: Sequence[OffsetRange]) -> list[VerifiedRange]:
     """`verify_range` of each, in their order."""
-    results = run_over(tasks, lambda span: asdict(verify_range(settings, span)), spans)
-    return [RangeResult(**result) for result in results]
+    return run_over(tasks, lambda span: verify_range(settings, span), spans)
 
 
-def verify_items(tasks: Tasks, settings: VerifySettings, items: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+def verify_items(tasks: Tasks, settings: VerifySettings, items: Sequence[QueueItem | IndexItem]) -> list[Findings]:
     """`verify_item` of each, in their order."""
     return run_over(tasks, lambda item: verify_item(settings, item), items)
+
+
+def digest_files(
+    tasks: Tasks, files: Sequence[StoreFile], max_hash_slot_num: int, max_index_num: int
+) -> list[FileDigest]:
+    """``digest_file`` of each, in their order; see `verify_range` for errors."""
+    return run_over(tasks, lambda file: _digest(file, max_hash_slot_num, max_index_num), files)

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.verify.manifest import (
-    FileDigest,
     StoreFile,
     compare_manifest,
     load_manifest,
@@ -24,9 +22,8 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import TailPaths, check_paths
 from reput.streaming.spark.session import temporary_log_file
 from reput.streaming.tasks.task_session import TaskSession, task_session
-from reput.streaming.tasks.tasks import Tasks
 from reput.streaming.verify.store_verification import Part, StoreVerification, VerifyReport
-from reput.streaming.verify.tasks import verify_items
+from reput.streaming.verify.tasks import digest_files
 
 # Processes take half a second to start: of a smaller log one core has checked as much by then as they would save.
 _PROCESSES_FROM_BYTES = 1 << 29
@@ -74,7 +71,11 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
         files = store_files(request.output, config.commit_log)
         if request.against is not None:
             parts.append(_compare_stores(config, files, request.against))
-        digests = _digests(session.tasks, verification, config, files) if request.needs_digests else []
+        digests = (
+            digest_files(session.tasks, files, config["maxHashSlotNum"], config["maxIndexNum"])
+            if request.needs_digests
+            else []
+        )
     if known is not None:
         part = Part("manifest", {"files": len(known)})
         compare_manifest(known, files, digests, part.findings)
@@ -101,14 +102,6 @@ def _check_manifest_path(config: PipelineConfig, target: Path | None) -> None:
     if not target.parent.is_dir():
         msg = f"--write-manifest {target}: there is no directory {target.parent}"
         raise OptionError(msg)
-
-
-def _digests(
-    tasks: Tasks, verification: StoreVerification, config: PipelineConfig, files: list[StoreFile]
-) -> list[FileDigest]:
-    sizes = config["maxHashSlotNum"], config["maxIndexNum"]
-    items: list[list[Any]] = [["digest", file.name, str(file.path), *sizes] for file in files]
-    return [FileDigest(**values) for values in verify_items(tasks, verification.settings, items)]
 
 
 def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Path) -> Part:

@@ -80,10 +80,10 @@ MUTANTS = (
         "progress is told before the index is durable",
         "sinks/index/index_sink.py",
         (
-            ("        self._files.sync()\n        progress = SinkProgress(", "        progress = SinkProgress("),
+            ("        self._files.sync()\n        self._record.advance(", "        self._record.advance("),
             (
-                "        self._progress = progress\n\n    def pass_over",
-                "        self._progress = progress\n        self._files.sync()\n\n    def pass_over",
+                "self._state())\n\n    def pass_over",
+                "self._state())\n        self._files.sync()\n\n    def pass_over",
             ),
         ),
         POWER_LOST,
