@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
@@ -193,32 +190,3 @@ def _parsed(path: Path, line: bytes) -> QuarantinedRange:
 def count_causes(found: Iterable[QuarantinedRange]) -> Counter[str]:
     """How many ranges each cause left out."""
     return Counter(line.cause for line in found)
-
-
-# --- from tasks to the driver ----------------------------------------------------------------------------
-
-_DAMAGED = pa.field(
-    "damaged",
-    pa.struct([("cause", pa.string()), ("file", pa.string()), ("position", pa.int64()), ("head", pa.binary())]),
-)
-
-
-def with_damage_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of a task's rows, and what is damaged where a row is a range without records."""
-    return schema.append(_DAMAGED)
-
-
-def with_damage(row: pa.RecordBatch, damaged: DamagedRange | None) -> pa.RecordBatch:
-    """A task's row about one window, with its damage in a column of its own."""
-    value: dict[str, Any] | None = None
-    if damaged is not None:
-        value = {name: getattr(damaged, name) for name in ("cause", "file", "position", "head")}
-    column = pa.array([value], _DAMAGED.type)
-    return pa.RecordBatch.from_arrays([*row.columns, column], schema=with_damage_schema(row.schema))
-
-
-def damage_of(rows: pa.Table) -> tuple[DamagedRange, ...]:
-    """The damaged ranges that tasks' rows tell, in log order."""
-    some = rows.filter(rows["damaged"].is_valid()).select(["start", "end", "damaged"])
-    found = [DamagedRange(row["start"], row["end"], **row["damaged"]) for row in some.to_pylist()]
-    return tuple(sorted(found, key=lambda damaged: damaged.start))

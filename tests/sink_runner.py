@@ -17,6 +17,8 @@ from record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch.batch import KeyEntries, LogicBatch, QueueEntries
+from reput.sinks.dispatch.runs import find_runs
+from reput.sinks.dispatch.wave import WaveEntries
 from reput.sinks.dispatch.window import LogicNeeds, encode_window
 from reput.sinks.files import durable_file
 from reput.sinks.files.durable_file import DurableFiles
@@ -33,6 +35,8 @@ from reput.source.options import SourceOptions
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.segments.range_reader import DecodeOptions, read_windows
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.logic_step import LogicStep
+from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.output.logic_sinks import LogicSinks
 
 #: Where files are kept in memory: thousands of small ones wait for nothing there. None: the usual place.
@@ -89,15 +93,36 @@ def dispatch_store(config: PipelineConfig, output: Path) -> None:
     files = DurableFiles(output)
     logic = LogicSinks.open(config, files)
     start = log.initial_offset()
-    rows = [
-        encode_window(window, logic.needs)
-        for span in log.split(start, log.settled_end(start))
-        for window in read_windows(span.file, span.start, span.end, log.decode_options)
-    ]
     for sink in logic.sinks:
         sink.recover(start)
-        sink.write(LogicBatch.merge(pa.Table.from_batches(rows)))
+    take_step(LogicStep(logic, files, log.decode_options), log, start, log.settled_end(start))
     files.close()
+
+
+def take_step(step: LogicStep, log: LogReader, start: int, end: int) -> None:
+    """Do without Spark what a micro-batch of `[start, end)` does."""
+    step.write(RangeEffects.join([step.task.read(span) for span in log.split(start, end)]))
+
+
+def as_read(batch: LogicBatch) -> WaveEntries:
+    """The plain entries and the keys of a batch, as a task leaves them that reads nothing else of the log."""
+    queues = batch.queues
+    counts = np.array([len(queue.entries) for queue in queues], np.int64)
+    entries = np.concatenate([np.empty((0, ENTRY.itemsize), np.uint8), *(queue.entries for queue in queues)])
+    queue_offsets = np.concatenate([np.empty(0, np.int64), *(queue.queue_offsets for queue in queues)])
+    piece = {
+        "topics": np.frombuffer(b"".join(queue.topic for queue in queues), np.uint8),
+        "topic_sizes": np.array([len(queue.topic) for queue in queues], np.int64),
+        "queue_ids": np.array([queue.queue_id for queue in queues], np.int32),
+        "counts": counts,
+        "runs": find_runs(entries, queue_offsets, counts),
+        "entries": entries,
+        "queue_offsets": queue_offsets,
+        "key_hashes": batch.keys.hashes,
+        "key_offsets": batch.keys.offsets,
+        "key_timestamps": batch.keys.timestamps,
+    }
+    return WaveEntries([piece])
 
 
 def write_log(directory: Path, messages: Iterable[Message], mapped_file_size: int = 2000) -> list[StoredRecord]:
@@ -171,8 +196,14 @@ class SinkRun:
         before = before if end == batch.start else None
         self._before = batch.end, batch.last_record or before
         self.anomalies += batch.anomalies(before)
+        is_plain = not batch.batch_queues and all(queue.ext is None for queue in batch.queues)
         for sink in self.sinks:
-            self.anomalies += sink.write(batch)
+            if is_plain and isinstance(sink, ConsumeQueueSink):
+                self.anomalies += sink.write_wave(batch, as_read(batch), {})
+            elif is_plain and isinstance(sink, IndexSink):
+                sink.write_wave(batch, as_read(batch))
+            else:
+                self.anomalies += sink.write(batch)
             self.returned[sink.name] = max(batch.end, self.returned.get(sink.name, 0))
         if batch.last_record is not None:
             known = load_store_checkpoint(self.files)

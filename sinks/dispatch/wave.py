@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from reput.sinks.dispatch.batch import KeyEntries, QueueEntries
 from reput.sinks.dispatch.piece import number_queues
-from reput.sinks.dispatch.runs import Run
+from reput.sinks.dispatch.runs import Run, find_runs
 from reput.sinks.files.array_file import read_arrays
+from reput.sinks.formats.consume_queue import ENTRY
 from reput.source.arrays import Bytes, Int64s
 from reput.source.rows.column_builders import numbers as integer_array
 
@@ -23,16 +24,17 @@ class WaveEntries:
     Attributes
     ----------
     paths
-        The pieces' files.
+        The pieces' files; none where these are a part of what they have.
     queues
         Topic and queue id of each queue that has entries.
     counts
         int64[queues], how many each has.
     """
 
-    def __init__(self, pieces: Sequence[Path]) -> None:
-        self.paths = tuple(pieces)
-        self._pieces = [read_arrays(path) for path in pieces]
+    def __init__(self, pieces: Sequence[dict[str, Any]], paths: Sequence[Path] = ()) -> None:
+        """`pieces` are the arrays of ``Piece.write``; `paths` the files that have them, none where no file has."""
+        self.paths = tuple(paths)
+        self._pieces = list(pieces)
         sizes = [len(piece["counts"]) for piece in self._pieces]
         topics = _topics(self._pieces)
         queue_ids = self._joined("queue_ids", np.int32)
@@ -48,6 +50,15 @@ class WaveEntries:
         self._runs = self._joined("runs", self._pieces[0]["runs"].dtype)[order] if self._pieces else None
         self._first_block = np.searchsorted(numbers[order], np.arange(len(firsts) + 1))
         self.counts: Int64s = np.bincount(numbers, counts, len(firsts)).astype(np.int64)
+
+    @classmethod
+    def read(cls, paths: Sequence[Path]) -> WaveEntries:
+        """What tasks left in files."""
+        return cls([read_arrays(path) for path in paths], paths)
+
+    def after(self, offset: int) -> WaveEntries:
+        """The same without the records before `offset`: what a sink that ends there still needs."""
+        return WaveEntries([_after(piece, offset) for piece in self._pieces])
 
     @property
     def first_queue_offsets(self) -> Int64s:
@@ -118,3 +129,25 @@ def _topics(pieces: Sequence[dict[str, Any]]) -> pa.Array:
     data = np.concatenate([np.empty(0, np.uint8), *(piece["topics"] for piece in pieces)])
     ends = np.cumsum(sizes).astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _after(piece: dict[str, Any], offset: int) -> dict[str, Any]:
+    """The arrays of a piece without the records before `offset`."""
+    keep = piece["entries"].view(ENTRY)["physical_offset"][:, 0] >= offset
+    counts, queue_offsets = piece["counts"], piece["queue_offsets"]
+    if not len(queue_offsets):  # every queue runs on
+        queue_offsets = np.repeat(piece["runs"]["first_offset"] - _begins(counts), counts) + np.arange(len(keep))
+    left = np.bincount(np.repeat(np.arange(len(counts)), counts), keep, len(counts)).astype(np.int64)
+    some = left > 0
+    entries, queue_offsets = np.ascontiguousarray(piece["entries"][keep]), queue_offsets[keep]
+    later = piece["key_offsets"] >= offset
+    return {
+        "topics": piece["topics"][np.repeat(some, piece["topic_sizes"])],
+        "topic_sizes": piece["topic_sizes"][some],
+        "queue_ids": piece["queue_ids"][some],
+        "counts": left[some],
+        "runs": find_runs(entries, queue_offsets, left[some]),
+        "entries": entries,
+        "queue_offsets": queue_offsets,
+        **{name: piece[name][later] for name in ("key_hashes", "key_offsets", "key_timestamps")},
+    }

@@ -92,8 +92,8 @@ class LogicNeeds:
 
     @property
     def is_plain(self) -> bool:
-        """Whether queues get ConsumeQueue entries and nothing else, each message to its own queue."""
-        return not (self.ext or self.batch_topics or self.multi_dispatch)
+        """Whether only ConsumeQueue entries and keys are wanted, each message to its own queue."""
+        return not (self.ext or self.batch_topics or self.multi_dispatch or self.arrivals)
 
 
 @dataclass

@@ -14,9 +14,6 @@ import pyarrow as pa
 from reput.sinks.files.durable_file import DurableFiles, write_scratch
 from reput.sinks.files.store_path import REPUT, SCRATCH
 
-SCRATCH_DDL = "path string"
-SCRATCH_SCHEMA = pa.schema([pa.field("path", pa.string(), nullable=False)])
-
 
 class Scratch:
     """The scratch files of one output."""
@@ -36,21 +33,19 @@ class Scratch:
         for path in paths:
             self._files.remove(REPUT, SCRATCH, path.name)
 
-    def take(self, paths: Iterable[str]) -> pa.Table:
-        """The tables that tasks wrote, as one, in this order; the files are removed."""
+    def read(self, paths: Iterable[Path]) -> pa.Table:
+        """The tables that tasks wrote, as one, in this order."""
         tables = []
         for path in paths:
-            with pa.OSFile(path) as file:
+            with pa.OSFile(str(path)) as file:
                 tables.append(pa.ipc.open_stream(file).read_all())
-            self._files.remove(REPUT, SCRATCH, Path(path).name)
         return pa.concat_tables(tables)
 
 
-def hand_over(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Write `batches` to a scratch file and say where, as one row of `SCRATCH_SCHEMA`."""
+def write_table(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Path:
+    """Write `batches` to a new scratch file."""
     buffer = pa.BufferOutputStream()
     with pa.ipc.new_stream(buffer, schema) as stream:
         for batch in batches:
             stream.write_batch(batch)
-    path = write_scratch(directory, memoryview(buffer.getvalue()))
-    return pa.RecordBatch.from_pydict({"path": [str(path)]}, SCRATCH_SCHEMA)
+    return write_scratch(directory, memoryview(buffer.getvalue()))

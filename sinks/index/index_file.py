@@ -93,11 +93,10 @@ class IndexFile:
         """Whether the next message makes a new file."""
         return self.room <= 0
 
-    def put(self, keys: KeyEntries, *, slots_later: bool = False) -> None:
-        """Add `keys`, at least one and at most `room`: entries, then slots, then the header.
+    def put(self, keys: KeyEntries) -> None:
+        """Write the entries of `keys`, at least one and at most `room`; slots and header stay in memory until `flush`.
 
-        The caller syncs; what a crash between leaves is mended by `recover`. With `slots_later` the slots stay in
-        memory until `write_slots`: keys hit slots all over the file, which is a write of all of them.
+        The caller syncs; what a crash between leaves is mended by `recover`.
         """
         count, first = len(keys.hashes), self.header.next_entry
         assert 0 < count <= self.room
@@ -125,12 +124,17 @@ class IndexFile:
             hash_slot_count=header.hash_slot_count + fresh,
             index_count=first + count,
         )
-        if not slots_later:
-            self.write_slots()
+
+    def flush(self, *, slots: bool = True) -> None:
+        """Write the slots that changed, unless they are to wait, and then the header; the caller syncs.
+
+        Keys hit slots all over the file: where many are put, writing these once is much less.
+        """
+        if slots:
+            self._write_slots()
         self._write_header()
 
-    def write_slots(self) -> None:
-        """Write the slots that changed; the caller syncs."""
+    def _write_slots(self) -> None:
         pages: Int64s = np.flatnonzero(self._touched)
         self._touched[:] = False
         if not len(pages):

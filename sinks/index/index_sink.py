@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.batch import KeyEntries, LogicBatch
+from reput.sinks.dispatch.wave import WaveEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
 from reput.sinks.files.store_path import INDEX, index_file
@@ -120,38 +121,33 @@ class IndexSink:
             self._write(batch, [part.keys])
         return NO_ANOMALIES
 
-    def write_wave(self, batch: LogicBatch, keys: Iterable[KeyEntries]) -> None:
-        """See ``Sink.write``; the batch's keys are given in parts, in log order.
+    def write_wave(self, batch: LogicBatch, wave: WaveEntries, *, slots_later: bool = False) -> None:
+        """See ``Sink.write``; the batch's keys are in `wave`.
 
-        Slots of the last file are not written until `finish`; `recover` makes them again where that was not reached.
-
-        Raises
-        ------
-        SinkError
-            The batch does not begin where the sink ends.
+        With `slots_later` the slots of the last file are not written until `finish`; `recover` makes them again where
+        that was not reached.
         """
-        if batch.end <= self.end_offset:
-            return
-        if batch.start != self.end_offset:
-            msg = f"{self.name} ends at {self.end_offset}, a wave begins at {batch.start}: it was cut for another end"
-            raise SinkError(msg)
-        self._write(batch, keys, slots_later=True)
+        if part_to_write(self.name, self.end_offset, batch) is not None:
+            wave = wave.after(self.end_offset) if batch.start < self.end_offset else wave
+            self._write(batch, wave.keys(), slots_later=slots_later)
 
     def finish(self) -> None:
         """Complete what `write_wave` left for later, durably."""
         if self._file is not None:
-            self._file.write_slots()
+            self._file.flush()
             self._files.sync()
 
     def _write(self, batch: LogicBatch, parts: Iterable[KeyEntries], *, slots_later: bool = False) -> None:
         last_key = -1
         for keys in parts:
-            self._put(keys, slots_later=slots_later)
+            self._put(keys)
             last_key = int(keys.offsets[-1]) if len(keys.offsets) else last_key
         # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
         last = batch.last_record.offset if batch.last_record is not None else -1
         if last >= self.end_offset and (self._file is None or (self._file.is_full and last > last_key)):
             self._roll()
+        if self._file is not None and last_key >= 0:
+            self._file.flush(slots=not slots_later)
         self._files.sync()
         self._record.advance(batch.end, batch.last_record, self._state())
 
@@ -159,13 +155,13 @@ class IndexSink:
         """See ``Sink.pass_over``."""
         self._record.pass_over(end_offset)
 
-    def _put(self, keys: KeyEntries, *, slots_later: bool) -> None:
+    def _put(self, keys: KeyEntries) -> None:
         done = 0
         while done < len(keys.hashes):
             file = self._file if self._file is not None and not self._file.is_full else self._roll()
             until = done + min(file.room, len(keys.hashes) - done)
             part = KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until])
-            file.put(part, slots_later=slots_later)
+            file.put(part)
             done = until
 
     def _roll(self) -> IndexFile:
@@ -173,7 +169,7 @@ class IndexSink:
         last = self._file
         header = IndexHeader(index_count=self._count_of_empty)
         if last is not None:
-            last.write_slots()
+            last.flush()
             timestamp, offset = max(0, last.header.end_timestamp), max(0, last.header.end_phy_offset)
             header = replace(
                 header,

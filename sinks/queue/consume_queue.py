@@ -31,6 +31,7 @@ from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, Units, queue_directories
 from reput.sinks.queue.queue_sink import Placement, Queue, QueueSink, no_queue
+from reput.sinks.sink import part_to_write
 from reput.source.arrays import Bytes
 from reput.source.errors import SinkError
 
@@ -170,11 +171,14 @@ def write_placed_queues(
 
     Run again, it leaves the same bytes.
     """
-    queue_files = QueueFiles(files, KIND, rounded_file_size(mapped_file_size))
+    _write_placed(QueueFiles(files, KIND, rounded_file_size(mapped_file_size)), wave, queues)
+    files.sync()
+
+
+def _write_placed(files: QueueFiles, wave: WaveEntries, queues: Iterable[PlacedQueue]) -> None:
     for queue in queues:
         entries = queue.extent.with_blanks(np.concatenate(wave.entries(queue.number)))
-        queue_files.write(queue.topic, queue.queue_id, queue.extent.begin, entries.reshape(-1).data, queue.last_file)
-    files.sync()
+        files.write(queue.topic, queue.queue_id, queue.extent.begin, entries.reshape(-1).data, queue.last_file)
 
 
 class ConsumeQueueSink(QueueSink):
@@ -225,23 +229,18 @@ class ConsumeQueueSink(QueueSink):
         batch: LogicBatch,
         wave: WaveEntries,
         refused: Mapping[int, int],
-        write: Callable[[list[PlacedQueue]], None],
+        write: Callable[[WaveEntries, list[PlacedQueue]], None] | None = None,
     ) -> AnomalyCounts:
         """See ``Sink.write``; the batch's entries are in `wave`, and have no ConsumeQueueExt units.
 
-        `write` does ``write_placed_queues`` for all that run on, and returns when they are durable; the others are
-        written here, by the rules for each record. `refused` are ``QueueAdmission.refused_of_wave``'s counts.
-
-        Raises
-        ------
-        SinkError
-            The batch does not begin where the sink ends.
+        `write` does ``write_placed_queues`` for all that run on, and returns when they are durable; without it they
+        are written here, as are the others, by the rules for each record. `refused` are the counts of
+        ``QueueAdmission.refused_of_wave``.
         """
-        if batch.end <= self.end_offset:
+        if part_to_write(self.name, self.end_offset, batch) is None:
             return NO_ANOMALIES
-        if batch.start != self.end_offset:
-            msg = f"{self.name} ends at {self.end_offset}, a wave begins at {batch.start}: it was cut for another end"
-            raise SinkError(msg)
+        if batch.start < self.end_offset:
+            wave = wave.after(self.end_offset)
         met = BatchAnomalies(_log)
         placed, others = [], []
         for number, (key, run) in enumerate(zip(wave.queues, wave.runs(), strict=True)):
@@ -257,7 +256,10 @@ class ConsumeQueueSink(QueueSink):
             self._note_files(queue, extent.begin, queue.end)
             self._queues[key] = queue
             met.note(*key, extent.anomalies, extent.first_out_of_order)
-        write(placed)
+        if write is None:
+            _write_placed(self._files, wave, placed)
+        else:
+            write(wave, placed)
         for number in others:
             incoming = wave.queue_entries(number).without_first(refused.get(number, 0))
             if not len(incoming.entries):

@@ -62,12 +62,13 @@ class QuarantineStep:
         return batch, self.write(batch.end, damaged, refused)
 
     def take_wave(
-        self, end: int, entries: WaveEntries, damaged: tuple[DamagedRange, ...]
+        self, start: int, end: int, entries: WaveEntries, damaged: tuple[DamagedRange, ...]
     ) -> tuple[Mapping[int, int], Lines]:
-        """How many of a wave's entries each queue does not take, see ``refused_of_wave``; the wave ends at `end`."""
+        """How many of the entries of `[start, end)` each queue does not take; see ``refused_of_wave``."""
         counts: Mapping[int, int] = {}
         refused: tuple[RefusedRecord, ...] = ()
         if self.queues is not None and end > self.queues.end_offset:
+            entries = entries.after(self.queues.end_offset) if start < self.queues.end_offset else entries
             counts, refused = self.queues.admission.refused_of_wave(entries, self.queues.is_begun)
         return counts, self.write(end, damaged, refused)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.wave import WaveEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
@@ -21,13 +20,15 @@ from reput.sinks.table.message_table import MessageTable
 from reput.source.log.log_reader import LogReader
 from reput.source.log.range_cut import cut_ranges
 from reput.streaming.config.pipeline import PipelineConfig, check_range_count
+from reput.streaming.effects.effects import Effects
+from reput.streaming.effects.range_task import RangeEffects, RangeTask
+from reput.streaming.effects.writers import EffectsWriter, TableWriter
 from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.quarantine_step import Lines, QuarantineStep
+from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.startup import aligned
 from reput.streaming.rebuild.report import RebuildProgress
 from reput.streaming.rebuild.request import RebuildRequest
-from reput.streaming.rebuild.wave_read import RangeTask, Wave, WaveRead
-from reput.streaming.rebuild.writers import TableWriter, WaveEffects, WaveWriter
+from reput.streaming.rebuild.wave_read import WaveRead
 from reput.streaming.tasks.tasks import Tasks
 
 _READ_AT_ONCE = 2
@@ -43,7 +44,7 @@ class Waves:
         request: RebuildRequest,
         log: LogReader,
         root: Path,
-        writers: Sequence[WaveWriter],
+        writers: Sequence[EffectsWriter],
         quarantine: QuarantineStep | None,
         progress: RebuildProgress,
     ) -> None:
@@ -77,7 +78,7 @@ class Waves:
         for writer in self._writers:
             writer.finish()
 
-    def _waves(self, start: int, end: int) -> Iterator[Wave]:
+    def _waves(self, start: int, end: int) -> Iterator[RangeEffects]:
         """The waves of `[start, end)` in log order.
 
         Where one ends in a place that is known before, the next is begun already: cores that have no range of the one
@@ -115,36 +116,15 @@ class Waves:
     def _table(self) -> MessageTable | None:
         return next((writer.table for writer in self._writers if isinstance(writer, TableWriter)), None)
 
-    def _write(self, wave: Wave, pool: ThreadPoolExecutor) -> None:
+    def _write(self, read: RangeEffects, pool: ThreadPoolExecutor) -> None:
         began = time.monotonic()
-        effects, quarantined = self._left_out(wave, self._effects(wave))
+        effects = Effects.of(read, self._scratch, by_window=self._by_window, wanted=self._wanted.takes)
+        effects, quarantined = effects.sifted(self._quarantine)
         written = [pool.submit(writer.write, effects) for writer in self._writers]
         anomalies = sum((future.result() for future in written), NO_ANOMALIES) + self._record_anomalies(effects.batch)
-        self._scratch.remove(wave.scratch)
+        self._scratch.remove(read.scratch_files)
         self._progress.add_seconds("write", time.monotonic() - began)
-        self._progress.on_wave(wave.end, *_counts(wave, effects), anomalies, count_causes(quarantined))
-
-    def _effects(self, wave: Wave) -> WaveEffects:
-        parts = wave.part_table() if wave.parts else None
-        if not wave.pieces:
-            return WaveEffects(None, None, parts)
-        if self._by_window:
-            batch = LogicBatch.merge(self._scratch.take(map(str, wave.scratch))).only(self._wanted.takes)
-            return WaveEffects(batch, None, parts)
-        return WaveEffects(LogicBatch.without_effects(wave.pieces), WaveEntries(wave.scratch), parts)
-
-    def _left_out(self, wave: Wave, effects: WaveEffects) -> tuple[WaveEffects, Lines]:
-        """The effects without what queues cannot take, and what was written down: before any sink writes."""
-        quarantine, batch = self._quarantine, effects.batch
-        if quarantine is None:
-            return effects, ()
-        if batch is None:
-            return effects, quarantine.write(wave.end, wave.damaged)
-        if effects.entries is None:
-            batch, lines = quarantine(batch, wave.damaged)
-            return replace(effects, batch=batch), lines
-        refused, lines = quarantine.take_wave(wave.end, effects.entries, wave.damaged)
-        return replace(effects, refused=refused), lines
+        self._progress.on_wave(read.end, effects.messages, effects.keys, anomalies, count_causes(quarantined))
 
     def _record_anomalies(self, batch: LogicBatch | None) -> AnomalyCounts:
         if batch is None:
@@ -153,11 +133,3 @@ class Waves:
         before = before if end == batch.start else None
         self._before = batch.end, batch.last_record or before
         return batch.anomalies(before)
-
-
-def _counts(wave: Wave, effects: WaveEffects) -> tuple[int, int]:
-    """A wave's messages and keys."""
-    if effects.batch is None:
-        return sum(part["messages"] for part in wave.parts), 0
-    keys = effects.entries.key_count if effects.entries else len(effects.batch.keys.hashes)
-    return effects.batch.messages, keys

@@ -28,6 +28,7 @@ from reput.source.options import SourceOptions
 from reput.source.segments.damage import STOP
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.writers import EffectsWriter, IndexWriter, QueueWriter, TableWriter
 from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
 from reput.streaming.output.log_explains import check_explained
 from reput.streaming.output.logic_sinks import LogicSinks
@@ -40,7 +41,7 @@ from reput.streaming.rebuild.plan import RebuildPlan
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest, only_index, only_queues
 from reput.streaming.rebuild.table_repair import TableRepair
-from reput.streaming.rebuild.writers import IndexWriter, PlacedQueueTasks, QueueWriter, TableWriter, WaveWriter
+from reput.streaming.rebuild.writers import PlacedQueueTasks
 from reput.streaming.tasks.tasks import Tasks
 
 _log = logging.getLogger("reput")
@@ -153,9 +154,9 @@ class Rebuild:
         if handed is not None:
             _log.info("%s", handed.text())
 
-    def _open(self, tasks: Tasks, spark: SparkSession | None, cleanup: ExitStack) -> list[WaveWriter]:
+    def _open(self, tasks: Tasks, spark: SparkSession | None, cleanup: ExitStack) -> list[EffectsWriter]:
         """The sinks, recovered; each has files of its own, since each is written by a thread of its own."""
-        writers: list[WaveWriter] = []
+        writers: list[EffectsWriter] = []
         if self._request.makes_queues(self._config):
             logic = LogicSinks.open(only_queues(self._config), self._own_files(cleanup))
             write = PlacedQueueTasks(tasks, self._root, self._config["mappedFileSizeConsumeQueue"])
@@ -163,7 +164,7 @@ class Rebuild:
         if self._request.makes_index(self._config):
             index = LogicSinks.open(only_index(self._config), self._own_files(cleanup)).index
             assert index is not None
-            writers.append(IndexWriter(index))
+            writers.append(IndexWriter(index, slots_later=True))
         for writer in writers:
             recover_sinks(writer.sinks, self._log_from_start(), fail_on_data_loss=True)
         if self._request.makes_table:
@@ -179,7 +180,7 @@ class Rebuild:
         return writers
 
     def _open_quarantine(
-        self, writers: list[WaveWriter], spark: SparkSession | None, cleanup: ExitStack
+        self, writers: list[EffectsWriter], spark: SparkSession | None, cleanup: ExitStack
     ) -> QuarantineStep | None:
         """What keeps that which is left out; None where damage ends the rebuild."""
         policy = self._config["onDamage"]
@@ -206,5 +207,5 @@ class Rebuild:
         return LogReader(SourceOptions.parse(self._config.source_options(startingOffset=self._plan.start)))
 
 
-def _ends(writers: list[WaveWriter]) -> list[int]:
+def _ends(writers: list[EffectsWriter]) -> list[int]:
     return [sink.end_offset for writer in writers for sink in writer.sinks]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from reput.source.errors import remote_error
 from reput.streaming.process.failures import first_line
@@ -35,3 +37,29 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
             _log.warning("a Spark job failed and is run again in %.1f s: %s", pause, first_line(error))
             time.sleep(pause)
     raise AssertionError
+
+
+class WorkersStart:
+    """Has every core start its Python worker while the driver does something else: a first job waits seconds for them.
+
+    Where that fails nothing is lost, and nothing said: the first real job starts them, or fails.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Begin."""
+        self._spark = spark
+        self._thread = threading.Thread(target=self._run, name="reput-workers", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        cores = int(self._spark.sparkContext.defaultParallelism)
+        with suppress(Exception):
+            self._spark.range(0, cores, 1, cores).mapInArrow(_pass_on, "id bigint").toArrow()
+
+    def join(self) -> None:
+        """Wait for the end, so that nothing of it is left when Spark is stopped."""
+        self._thread.join()
+
+
+def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches

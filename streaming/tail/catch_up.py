@@ -13,6 +13,7 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.spark_checkpoint import spark_offset
 from reput.streaming.output.startup import aligned
+from reput.streaming.tail.batch_sizes import BatchSizes
 from reput.streaming.tail.micro_batch import Dispatch
 
 _log = logging.getLogger("reput")
@@ -20,16 +21,16 @@ _log = logging.getLogger("reput")
 
 def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, checkpoint: Path, log: LogReader) -> None:
     """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size."""
-    target = spark_offset(checkpoint)
+    target, sizes = spark_offset(checkpoint), BatchSizes.of(config, dispatch.name)
     while target is not None and dispatch.end_offset < target:
         start = aligned(log, dispatch.end_offset)
-        end = log.limit(start, target, config["maxBytesPerTrigger"], None)
+        end = log.limit(start, target, sizes.bytes_a_batch, sizes.messages_a_batch)
         _log.info("%s: bringing the sinks from %d to %d, where Spark's checkpoint is", dispatch.name, start, end)
         options = config.source_options(
             rows="ranges",
             startingOffset=start,
             endingOffset=end,
-            maxBytesPerPartition=config["maxBytesPerPartition"],
+            maxBytesPerPartition=sizes.bytes_a_range,
         )
         before = dispatch.end_offset
         dispatch(spark.read.format(NAME).options(**options).load(), -1)

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from reput.sinks.dispatch.arrival import ArrivalListener
-from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.window import WINDOW_SCHEMA, encode_window
+from reput.sinks.dispatch.piece import QueueFilter
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.scratch import SCRATCH_DDL, Scratch, hand_over
-from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.sinks.quarantine import (
     EXPIRED,
-    QuarantinedRange,
     count_causes,
-    damage_of,
     expired_range,
-    with_damage,
-    with_damage_schema,
 )
-from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
-from reput.sinks.table.message_file import PART_DDL, PartWriter
+from reput.sinks.table.message_file import PartWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.offset_range import ranges_of
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.range_reader import DecodeOptions
+from reput.streaming.effects.logic_step import LogicStep
+from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.progress import BatchReport
 from reput.streaming.output.quarantine_step import QuarantineStep
@@ -57,6 +51,28 @@ class Dispatch(Protocol):
         """Process the batch's ranges; durable on return. The batch id means nothing here."""
 
 
+_RESULT_DDL = "start bigint, end bigint, effects binary"
+_RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("end", pa.int64()), ("effects", pa.binary())])
+
+
+def read_ranges(ranges: DataFrame, task: RangeTask) -> pa.Table:
+    """What `task` makes of the batch's ranges: a row each, `[start, end)` and its ``RangeEffects``, pickled."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for span in ranges_of(batches):
+            row = {"start": span.start, "end": span.end, "effects": pickle.dumps(task.read(span))}
+            yield pa.RecordBatch.from_pylist([row], _RESULT_SCHEMA)
+
+    return run_job(ranges, read, _RESULT_DDL)
+
+
+def joined(rows: pa.Table) -> RangeEffects:
+    """What `read_ranges` gave for ranges that follow each other in the log."""
+    # Written by tasks of this very run.
+    effects = [pickle.loads(row) for row in rows["effects"].to_pylist()]  # noqa: S301
+    return RangeEffects.join(sorted(effects, key=lambda each: each.start))
+
+
 class LogicDispatch:
     """The quarantine, ConsumeQueue, IndexFile and the store's checkpoint, in this order."""
 
@@ -76,91 +92,55 @@ class LogicDispatch:
 
         `quarantine` is None where damage ends the run.
         """
-        self._sinks = logic.sinks
-        self._index = logic.index
-        self._files = files
-        self._decode = decode
+        self._step = LogicStep(logic, files, decode, arrivals=on_arrival is not None, quarantine=quarantine)
         self._continuity = continuity
         self._report = report
-        self._needs = replace(logic.needs, arrivals=on_arrival is not None)
         self._on_arrival = on_arrival
-        self._quarantine = quarantine
-        self._scratch = Scratch(files)
-        self._scratch.clear()
-        # The batch before in this run: only then is the record before a batch known.
-        self._last_end = -1
-        self._last_record: RecordFingerprint | None = None
         # What was passed over since the last report.
         self._passed_over: Counter[str] = Counter()
 
     @property
     def end_offset(self) -> int:
         """The least of the sinks' ends."""
-        ends = [sink.end_offset for sink in self._sinks]
-        return min(ends if self._quarantine is None else [*ends, self._quarantine.end_offset])
+        return self._step.end_offset
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """See `Dispatch`; one job: the ranges are read once."""
         began = time.monotonic()
-        needs, decode, scratch = self._needs, self._decode, self._scratch.directory
-        schema = with_damage_schema(WINDOW_SCHEMA)
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for span in ranges_of(batches):
-                windows = read_windows(span.file, span.start, span.end, decode)
-                rows = (with_damage(encode_window(window, needs), window.damaged) for window in windows)
-                yield hand_over(scratch, rows, schema)
-
-        records = [sink.last_record for sink in self._sinks]
-        results = self._continuity.results(ranges, lambda some: run_job(some, task, SCRATCH_DDL), records)
+        records = [sink.last_record for sink in self._step.sinks]
+        results = self._continuity.results(ranges, lambda some: read_ranges(some, self._step.task), records)
         if not results.num_rows:
             self._pass_over(self._continuity.next_available(self.end_offset))
             return
-        rows = self._scratch.take(results["path"].to_pylist())
         self._continuity.check(records)
-        for piece in self._continuity.pieces(rows):
-            self._write(piece, began)
+        for rows in self._continuity.pieces(results):
+            self._write(joined(rows), began)
             began = time.monotonic()
 
-    def _write(self, rows: pa.Table, began: float) -> None:
-        batch = LogicBatch.merge(rows)
-        self._pass_over(batch.start)
-        quarantined: tuple[QuarantinedRange, ...] = ()
-        if self._quarantine is not None:
-            batch, quarantined = self._quarantine(batch, damage_of(rows))
-        before = self._last_record if self._last_end == batch.start else None
-        anomalies = batch.anomalies(before)
-        for sink in self._sinks:
-            anomalies += sink.write(batch)
-        self._last_end, self._last_record = batch.end, batch.last_record or before
-        if batch.last_record is not None and self._sinks:
-            self._write_checkpoint(batch.last_record.store_timestamp)
-        seconds = time.monotonic() - began
-        causes, self._passed_over = count_causes(quarantined) + self._passed_over, Counter()
+    def _write(self, read: RangeEffects, began: float) -> None:
+        self._pass_over(read.start)
+        done = self._step.write(read)
+        batch, seconds = done.batch, time.monotonic() - began
+        causes, self._passed_over = count_causes(done.quarantined) + self._passed_over, Counter()
         stored = None if batch.last_record is None else batch.last_record.store_timestamp
-        self._report(BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, anomalies, causes, stored))
+        self._report(
+            BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, done.anomalies, causes, stored)
+        )
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
 
     def _pass_over(self, start: int) -> None:
         """Go on at `start`, durably, where nothing is left of the log between the sinks' end and there."""
-        end = self.end_offset
+        end, quarantine = self.end_offset, self._step.quarantine
         if not self._continuity.is_gone(end, start):
             return
         self._continuity.tell(end, start)
         self._passed_over[EXPIRED] += 1
-        if self._quarantine is not None and self._quarantine.end_offset < start:
-            self._quarantine.write(start, (expired_range(self._quarantine.end_offset, start),))
-        for sink in self._sinks:
+        if quarantine is not None and quarantine.end_offset < start:
+            quarantine.write(start, (expired_range(quarantine.end_offset, start),))
+        for sink in self._step.sinks:
             if sink.end_offset < start:
                 sink.pass_over(start)
-
-    def _write_checkpoint(self, store_timestamp: int) -> None:
-        known = load_store_checkpoint(self._files)
-        index = self._index.index_msg_timestamp if self._index else known.index_msg_timestamp
-        # The record was read from the log, so the log has it; the broker's own value may be older.
-        physic = max(known.physic_msg_timestamp, store_timestamp)
-        store_checkpoint(self._files, StoreCheckpoint(physic, store_timestamp, index, known.others))
 
 
 class TableDispatch:
@@ -188,19 +168,15 @@ class TableDispatch:
         """See `Dispatch`."""
         began = time.monotonic()
         writer = PartWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for span in ranges_of(batches):
-                yield writer.write(span)
-
+        task = RangeTask(self._decode, None, QueueFilter(), by_window=False, scratch=None, part_writer=writer)
         records = [self._table.last_record]
-        parts = self._continuity.results(ranges, lambda some: run_job(some, task, PART_DDL), records)
-        if not parts.num_rows:
+        results = self._continuity.results(ranges, lambda some: read_ranges(some, task), records)
+        if not results.num_rows:
             self._pass_over(self._continuity.next_available(self.end_offset))
             return
         self._continuity.check(records)
-        for piece in self._continuity.pieces(parts):
-            batch = TableBatch.merge(piece)
+        for rows in self._continuity.pieces(results):
+            batch = TableBatch.merge(joined(rows).part_table())
             self._pass_over(batch.start)
             self._table.commit(batch)
             seconds, began = time.monotonic() - began, time.monotonic()

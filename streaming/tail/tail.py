@@ -40,6 +40,8 @@ from reput.streaming.output.spark_checkpoint import forget_planned_batch
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.process.failures import failure_of, first_line, is_passing
 from reput.streaming.process.jvm import has_jvm_died
+from reput.streaming.spark.job import WorkersStart
+from reput.streaming.tail.batch_sizes import BatchSizes
 from reput.streaming.tail.catch_up import catch_up
 from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
 from reput.streaming.tail.micro_batch import BatchGate, Dispatch, LogicDispatch, TableDispatch
@@ -160,7 +162,11 @@ class Tail:
             With a message for the user; a query's own exception otherwise.
         """
         spark.dataSource.register(CommitLogDataSource)
-        self._run_queries(spark, self._dispatches(spark), available_now=available_now)
+        workers = WorkersStart(spark)
+        try:
+            self._run_queries(spark, self._dispatches(spark), available_now=available_now)
+        finally:
+            workers.join()
 
     def _dispatches(self, spark: SparkSession) -> list[Dispatch]:
         decode, report = self._log.decode_options, self._reporter.on_batch
@@ -221,14 +227,14 @@ class Tail:
         self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, *, available_now: bool
     ) -> StreamingQuery:
         is_table = isinstance(dispatch, TableDispatch)
-        prefix = "tableMax" if is_table else "max"
+        sizes = BatchSizes.of(self._config, dispatch.name)
         options = self._config.source_options(
             rows="ranges",
             # Only a first batch asks for it: Spark's checkpoint does not hold where batch 0 begins, the sinks do.
             startingOffset=aligned(self._log, dispatch.end_offset),
-            maxBytesPerTrigger=self._config[f"{prefix}BytesPerTrigger"],
-            maxMessagesPerTrigger=self._config["maxMessagesPerTrigger"],
-            maxBytesPerPartition=self._config[f"{prefix}BytesPerPartition"],
+            maxBytesPerTrigger=sizes.bytes_a_batch,
+            maxMessagesPerTrigger=sizes.messages_a_batch,
+            maxBytesPerPartition=sizes.bytes_a_range,
         )
         # Registered anew for each query: the queries would else share one Java map of the workers' environment, which
         # two that start at once spoil for good (OptionalDataException when a task is read, Spark 4.2.0).

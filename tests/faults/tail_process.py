@@ -9,24 +9,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from faults import log_writer
-from sink_runner import no_fsync
+from sink_runner import no_fsync, take_step
 from store_compare import differing_bytes
 
-from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.window import encode_window
 from reput.sinks.files.durable_file import DurableFiles
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import Window, read_windows, scan_windows
+from reput.source.segments.range_reader import scan_windows
 from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.startup import recover_sinks
 
@@ -179,14 +177,7 @@ class Oracle:
             recover_sinks(logic.sinks, log, fail_on_data_loss=True)
             start = min(sink.end_offset for sink in logic.sinks)
             if start < end:
-                rows = [encode_window(window, logic.needs) for window in self._windows(log, start, end)]
-                for sink in logic.sinks:
-                    sink.write(LogicBatch.merge(pa.Table.from_batches(rows)))
-
-    @staticmethod
-    def _windows(log: LogReader, start: int, end: int) -> Iterator[Window]:
-        for span in log.split(start, end):
-            yield from read_windows(span.file, span.start, span.end, log.decode_options)
+                take_step(LogicStep(logic, files, log.decode_options), log, start, end)
 
     def _walk(self, log: LogReader, end: int) -> None:
         for span in log.split(self._walked, end):

@@ -88,7 +88,8 @@ def tree(root: Path) -> Tree:
     """All files, but for what a clock says (index files by number); nothing of a rebuild that was stopped."""
     stopped = ("reput/rebuild/", "reput/.rebuild.removed/")
     files = {path: data for path, data in files_below(root).items() if not path.startswith(stopped)}
-    files.pop("abort", None)
+    for name in ("abort", ".abort.tmp"):
+        files.pop(name, None)
     names = [path for path in files if path.startswith("index/")]
     for number, name in enumerate(names):
         files[f"index/{number}"] = files.pop(name)

@@ -298,10 +298,24 @@ MUTANTS = (
     ),
     _mutant(
         "damage is passed over in a range whose ends are not proven",
-        "streaming/rebuild/wave_read.py",
-        "            return self._read(span, replace(self.decode, on_damage=STOP))\n",
-        "            return self._read(span, self.decode)\n",
+        "streaming/effects/range_task.py",
+        "on_damage=STOP))\n        except CorruptRecordError:\n            return RangeEffects(",
+        "on_damage=self.decode.on_damage))\n        except CorruptRecordError:\n            return RangeEffects(",
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
+    ),
+    _mutant(
+        "a blank in the wrong place is taken for a segment's end",
+        "streaming/effects/range_task.py",
+        "        span = replace(span, file=replace(span.file, on_damage=self.decode.on_damage))\n",
+        "",
+        f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
+    ),
+    _mutant(
+        "a sink that is ahead takes what it has again",
+        "sinks/queue/consume_queue.py",
+        "            wave = wave.after(self.end_offset)\n",
+        "            pass\n",
+        f"{CRASHES}::test_stop_at_every_call[middle]",
     ),
     _mutant(
         "what was left out is written down again when it comes again",

@@ -180,6 +180,27 @@ def test_a_new_sink_catches_up_with_the_checkpoint(spark: SparkSession, broker_s
     assert differing_bytes(store.root, tmp_path / "out") == {}
 
 
+def test_what_catches_up_takes_batches_of_its_querys_size(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new table behind Spark's checkpoint is filled by ``tableMaxBytesPerTrigger``, not by the other query's size."""
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 20) as writer:
+        for number in range(200):
+            writer.append(Message(body=bytes(100), properties={"KEYS": f"k{number}"}))
+    size = writer.records[-1].physical_offset // 4
+    run_tail(spark, tmp_path / "store", tmp_path / "out", table=tmp_path / "first")
+    batches: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        ProgressReporter, "on_batch", lambda _, batch: batches.append((batch.query, batch.end - batch.start))
+    )
+    sizes = (f"tableMaxBytesPerTrigger={size}", "maxMessagesPerTrigger=30")
+    run_tail(spark, tmp_path / "store", tmp_path / "out", *sizes, table=tmp_path / "second")
+    assert {query for query, _ in batches} == {"table"}
+    assert len(batches) == 200 // 30 + 1
+    assert all(bytes_of <= size for _, bytes_of in batches)
+    assert rows(spark, tmp_path / "second") == 200
+
+
 def test_the_brokers_own_files_are_taken_over(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
     """An output with a broker's complete files is left as it is, byte for byte."""
     store = broker_store("v4-plain")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -45,6 +45,22 @@ def messages_of(rng: Random, count: int, first: int = 0) -> list[Message]:
         )
         for number in range(count)
     ]
+
+
+def disordered(rng: Random, count: int) -> list[Message]:
+    """Messages some of which repeat, leave out or restart queue offsets."""
+    messages, offsets = [], {}
+    for message in messages_of(rng, count):
+        key = message.topic, message.queue_id
+        offset = offsets.get(key, rng.choice([0, 0, 4]))
+        odd = rng.random()
+        if odd < 0.05:
+            offset = max(0, offset + rng.choice([-2, -1, 1, 3]))
+        elif odd < 0.06:
+            offset = 0
+        offsets[key] = offset + message.is_queued
+        messages.append(replace(message, queue_offset=offset))
+    return messages
 
 
 @dataclass

@@ -25,8 +25,8 @@ from reput.source.errors import CorruptRecordError
 from reput.source.log.range_cut import RangeCut
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.rebuild import wave_read as rebuild_wave
-from reput.streaming.rebuild.wave_read import RangeTask
+from reput.streaming.effects import range_task
+from reput.streaming.effects.range_task import RangeTask
 
 # Java's Integer.parseInt takes any digits.
 ODD_NUMBERS = ["\N{FULLWIDTH DIGIT TWO}", "+\N{ARABIC-INDIC DIGIT THREE}", "1\N{DEVANAGARI DIGIT ZERO}"]
@@ -81,7 +81,7 @@ def test_records_that_are_decoded_for_the_table_make_the_same_pieces(
     """Their properties and tags codes are taken as they were found; windows of a few records, arrays that grow."""
     for name in ("_ENTRIES", "_KEYS", "_QUEUES", "_TOPIC_BYTES"):
         monkeypatch.setattr(range_entries, name, 1)
-    monkeypatch.setattr(rebuild_wave, "TABLE_WINDOW_BYTES", 2000)
+    monkeypatch.setattr(range_task, "TABLE_WINDOW_BYTES", 2000)
     queue, records = write_log(tmp_path / "commitlog", odd_messages(Random(8), 300), 1 << 20)
     cut = RangeCut(queue.files[0], 0, end_of(records), end_of(records), is_start_proven=True, is_end_proven=True)
     writer = PartWriter(str(tmp_path), "broker-a", 0, DecodeOptions())

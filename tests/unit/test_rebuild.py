@@ -21,13 +21,12 @@ from rich.console import Console
 from sink_runner import SMALL, LogBatches, dispatch_store, files_below, no_fsync, run_sinks
 from store_compare import differing_bytes
 from unit.logs import end_of, put_bytes, write_log
-from unit.outputs import config_of, messages_of
+from unit.outputs import config_of, disordered, messages_of
 
 from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.files import swap
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index import index_file
-from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, StoreLockedError
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.output.paths import TailPaths
@@ -53,22 +52,6 @@ def config_for(store: Path, *more: str) -> PipelineConfig:
     return config_of(store, SMALL, *more)
 
 
-def disordered(rng: Random, count: int) -> list[Message]:
-    """Messages some of which repeat, leave out or restart queue offsets."""
-    messages, offsets = [], {}
-    for message in messages_of(rng, count):
-        key = message.topic, message.queue_id
-        offset = offsets.get(key, rng.choice([0, 0, 4]))
-        odd = rng.random()
-        if odd < 0.05:
-            offset = max(0, offset + rng.choice([-2, -1, 1, 3]))
-        elif odd < 0.06:
-            offset = 0
-        offsets[key] = offset + message.is_queued
-        messages.append(replace(message, queue_offset=offset))
-    return messages
-
-
 def check_equal(config: PipelineConfig, output: Path, expected: Path) -> None:
     """The output is what `tail` makes: queues, index, checkpoint, progress records; and nothing else is left."""
     assert differing_bytes(expected, output) == {}
@@ -82,10 +65,8 @@ def check_equal(config: PipelineConfig, output: Path, expected: Path) -> None:
         for record in (mine, theirs):
             record["state"].pop("file", None)  # a clock's
         assert mine == theirs
-        time = mine["last_record"]["store_timestamp"]
-        index_time = mine["state"].get("index_msg_timestamp")
-    assert StoreCheckpoint.decode(ours.pop("checkpoint")) == StoreCheckpoint(time, time, index_time)
     assert ours == others
+    assert "checkpoint" in ours
 
 
 @settings(max_examples=15)

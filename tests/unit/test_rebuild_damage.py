@@ -41,13 +41,14 @@ from reput.source.segments.damage import DamagedRange
 from reput.source.segments.range_reader import read_windows
 from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.range_task import RangeTask
+from reput.streaming.effects.writers import IndexWriter, QueueWriter
 from reput.streaming.output.paths import TailPaths
 from reput.streaming.output.progress import BatchReport, ProgressReporter
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest
-from reput.streaming.rebuild.wave_read import RangeTask, WaveRead
-from reput.streaming.rebuild.writers import IndexWriter, QueueWriter
+from reput.streaming.rebuild.wave_read import WaveRead
 from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.process_tasks import ProcessTasks
 

@@ -1,0 +1,86 @@
+"""One step of queues, index and the store's checkpoint: what was read of the log is left out, written, and noted.
+
+`reput tail` takes a step for each micro-batch. Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reput.sinks.anomalies import AnomalyCounts
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.piece import QueueFilter
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.scratch import Scratch
+from reput.sinks.files.sink_progress import RecordFingerprint
+from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.source.segments.range_reader import DecodeOptions
+from reput.streaming.effects.effects import Effects
+from reput.streaming.effects.range_task import RangeEffects, RangeTask
+from reput.streaming.effects.writers import writers_of
+from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.quarantine_step import Lines, QuarantineStep
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a step did: the records, what was met in them, and what is in the quarantine since."""
+
+    batch: LogicBatch
+    anomalies: AnomalyCounts
+    quarantined: Lines
+
+
+class LogicStep:
+    """The sinks of one output, recovered; `task` is what reads a range of the log for them, anywhere."""
+
+    def __init__(
+        self,
+        logic: LogicSinks,
+        files: DurableFiles,
+        decode: DecodeOptions,
+        *,
+        arrivals: bool = False,
+        quarantine: QuarantineStep | None = None,
+    ) -> None:
+        """`arrivals` asks for ``LogicBatch.arrivals``; `quarantine` is None where damage ends the run."""
+        self.sinks = logic.sinks
+        self.quarantine = quarantine
+        self._index = logic.index
+        self._writers = writers_of(logic)
+        self._files = files
+        self._scratch = Scratch(files)
+        self._scratch.clear()
+        needs = replace(logic.needs, arrivals=arrivals)
+        self.task = RangeTask(decode, needs, QueueFilter(), not needs.is_plain, self._scratch.directory, None)
+        # The step before in this run: only then is the record before a step known.
+        self._last_end = -1
+        self._last_record: RecordFingerprint | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The least of the sinks' ends."""
+        ends = [sink.end_offset for sink in self.sinks]
+        return min(ends if self.quarantine is None else [*ends, self.quarantine.end_offset])
+
+    def write(self, read: RangeEffects) -> StepReport:
+        """Write what `task` made of ranges that follow each other, durably and once: the quarantine, then each sink."""
+        effects, quarantined = Effects.of(read, self._scratch, by_window=self.task.by_window).sifted(self.quarantine)
+        batch = effects.batch
+        assert batch is not None
+        before = self._last_record if self._last_end == batch.start else None
+        anomalies = batch.anomalies(before)
+        for writer in self._writers:
+            anomalies += writer.write(effects)
+        self._last_end, self._last_record = batch.end, batch.last_record or before
+        if batch.last_record is not None and self.sinks:
+            self._write_checkpoint(batch.last_record.store_timestamp)
+        self._scratch.remove(read.scratch_files)
+        return StepReport(batch, anomalies, quarantined)
+
+    def _write_checkpoint(self, store_timestamp: int) -> None:
+        known = load_store_checkpoint(self._files)
+        index = self._index.index_msg_timestamp if self._index else known.index_msg_timestamp
+        # The record was read from the log, so the log has it; the broker's own value may be older.
+        physic = max(known.physic_msg_timestamp, store_timestamp)
+        store_checkpoint(self._files, StoreCheckpoint(physic, store_timestamp, index, known.others))

@@ -1,0 +1,168 @@
+"""What a task makes of one range of the log, in one read: entries and keys, and the range's file of the table."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from reput.sinks.dispatch.piece import PieceNeeds, PieceRow, QueueFilter, write_pieces
+from reput.sinks.dispatch.window import WINDOW_SCHEMA, LogicNeeds, encode_window
+from reput.sinks.files.scratch import write_table
+from reput.sinks.table.message_file import PART_SCHEMA, Part, PartWriter
+from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
+from reput.source.errors import CorruptRecordError, SinkError
+from reput.source.log.offset_range import OffsetRange
+from reput.source.log.range_cut import RangeCut
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.damage import STOP, DamagedRange
+from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.segments.range_reader import DecodeOptions, Window, read_scans, read_windows
+from reput.source.segments.segment_scan import Scan
+
+# A window's records are walked, then taken: they stay in the processor's second cache meanwhile.
+_WINDOW_BYTES = 512 * 1024
+
+
+@dataclass(frozen=True)
+class RangeEffects:
+    """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
+
+    `pieces` are each a ``PieceRow`` (only paths if by window), `parts` of ``PART_SCHEMA``; `damaged` are ranges
+    without a record.
+    """
+
+    start: int
+    end: int
+    is_whole: bool
+    pieces: list[Mapping[str, Any]] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[DamagedRange] = field(default_factory=list)
+
+    @classmethod
+    def join(cls, ranges: Sequence[RangeEffects]) -> RangeEffects:
+        """Ranges that were read to their ends as one, given in log order.
+
+        Raises
+        ------
+        SinkError
+            They do not follow each other.
+        """
+        for one, after in zip(ranges, ranges[1:], strict=False):
+            if one.end != after.start:
+                msg = f"ranges of the log do not follow each other: one ends at {one.end}, the next is {after.start}"
+                raise SinkError(msg)
+        return cls(
+            ranges[0].start,
+            ranges[-1].end,
+            is_whole=True,
+            pieces=[piece for each in ranges for piece in each.pieces],
+            parts=[part for each in ranges for part in each.parts],
+            damaged=[damaged for each in ranges for damaged in each.damaged],
+        )
+
+    @property
+    def scratch_files(self) -> list[Path]:
+        """The pieces' scratch files, in log order."""
+        return [Path(piece["scratch"]) for piece in self.pieces]
+
+    def part_table(self) -> pa.Table:
+        """The table's files."""
+        return pa.Table.from_pylist(self.parts, PART_SCHEMA)
+
+
+@dataclass(frozen=True)
+class RangeTask:
+    """What a task does with a range; made by the driver.
+
+    Attributes
+    ----------
+    needs
+        What queues and index need of it; None for neither.
+    by_window
+        Hand over the windows as `tail` does (``scratch``), instead of whole pieces (``piece``).
+    part_writer
+        Writes the range's file of the table; None for no table.
+    """
+
+    decode: DecodeOptions
+    needs: LogicNeeds | None
+    wanted: QueueFilter
+    by_window: bool
+    scratch: Path | None
+    part_writer: PartWriter | None
+
+    def __call__(self, cut: RangeCut) -> RangeEffects:
+        """Read a range; a failure at an end that is not proven is told, since it may be the end that is wrong."""
+        span = cut.settle()
+        if cut.is_start_proven and cut.is_end_proven:
+            return self.read(span)
+        try:
+            return self._read(span, replace(self.decode, on_damage=STOP))
+        except CorruptRecordError:
+            return RangeEffects(span.start, span.end, is_whole=False)
+
+    def read(self, span: OffsetRange) -> RangeEffects:
+        """Read a range with proven ends: as if nothing were damaged, and where that fails once more by ``onDamage``.
+
+        That says, too, which blanks are damage, wherever the range was planned.
+        """
+        span = replace(span, file=replace(span.file, on_damage=self.decode.on_damage))
+        try:
+            return self._read(span, replace(self.decode, on_damage=STOP))
+        except CorruptRecordError:
+            if self.decode.on_damage == STOP:
+                raise
+        return self._read(span, self.decode)
+
+    def _read(self, span: OffsetRange, decode: DecodeOptions) -> RangeEffects:
+        damaged: list[DamagedRange] = []
+        writer = self.part_writer and replace(self.part_writer, decode=decode)
+        # One read for all, unless the table has a part of the range already.
+        part = Part(writer, span) if writer and writer.trim_from <= span.start else None
+        pieces = list(self._pieces(span, decode, damaged, part)) if span.start < span.end else []
+        parts = [part.finish()] if part else writer.write(span).to_pylist() if writer else []
+        return RangeEffects(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, damaged=damaged)
+
+    def _pieces(
+        self, span: OffsetRange, decode: DecodeOptions, damaged: list[DamagedRange], part: Part | None
+    ) -> Iterator[Mapping[str, Any]]:
+        """What the range makes; appends to `damaged` what was passed over, and adds the records to `part`."""
+        file, needs = span.file, self.needs
+        if needs and not self.by_window and not part and decode.on_damage == STOP:
+            scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
+            yield from self._write_pieces(scans, file, needs)
+            return
+        windows = _noting(read_windows(file, span.start, span.end, decode, TABLE_WINDOW_BYTES), damaged)
+        if part:
+            windows = part.passing(windows)
+        if needs is None:
+            # Nothing is made but the table: the range is looked through for it, and for what is left out.
+            deque(windows if part or decode.on_damage != STOP else (), maxlen=0)
+        elif self.by_window:
+            assert self.scratch is not None
+            rows = (encode_window(window, needs) for window in windows)
+            yield {"scratch": str(write_table(self.scratch, rows, WINDOW_SCHEMA))}
+        else:
+            yield from self._write_pieces((_scan(window, file.frame) for window in windows), file, needs)
+
+    def _write_pieces(self, scans: Iterable[Scan], file: MappedFile, needs: LogicNeeds) -> Iterator[PieceRow]:
+        plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, self.decode.delays_ms)
+        assert self.scratch is not None
+        return write_pieces(scans, file, plain, self.wanted, self.scratch)
+
+
+def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[Window]:
+    for window in windows:
+        if window.damaged is not None:
+            damaged.append(window.damaged)
+        yield window
+
+
+def _scan(window: Window, frame: int) -> Scan:
+    columns = window.columns
+    return Scan(columns.data, columns.place, columns.parts, window.end, Verdict.MESSAGE, frame, columns)

@@ -1,0 +1,105 @@
+"""Who writes effects: each takes them on its own, so that queues, index and table can be written side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.consume_queue import ConsumeQueueSink, PlacedQueue
+from reput.sinks.sink import Sink
+from reput.sinks.table.message_table import MessageTable, TableBatch
+from reput.streaming.effects.effects import Effects
+from reput.streaming.output.logic_sinks import LogicSinks
+
+WritePlaced = Callable[[WaveEntries, list[PlacedQueue]], None]
+
+
+def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
+    """Writers for sinks that share their files, to be asked one after the other; each batch is complete on disk."""
+    queues = [sink for sink in logic.sinks if sink is not logic.index]
+    index = [] if logic.index is None else [IndexWriter(logic.index)]
+    return [*([QueueWriter(queues)] if queues else []), *index]
+
+
+class EffectsWriter(Protocol):
+    """One kind of files."""
+
+    @property
+    def sinks(self) -> Sequence[Any]:
+        """What is recovered before the first effects (``startup.Recoverable``)."""
+
+    def write(self, effects: Effects) -> AnomalyCounts:
+        """Add effects, durably, once; see ``Sink.write``."""
+
+    def finish(self) -> None:
+        """Complete what was left for the end, durably."""
+
+
+class QueueWriter:
+    """ConsumeQueue and what belongs to it."""
+
+    def __init__(self, sinks: Sequence[Sink], write_placed: WritePlaced | None = None) -> None:
+        """`write_placed` as in ``ConsumeQueueSink.write_wave``."""
+        self.sinks = sinks
+        self._write_placed = write_placed
+
+    def write(self, effects: Effects) -> AnomalyCounts:
+        """See `EffectsWriter`."""
+        batch, entries = effects.batch, effects.entries
+        assert batch is not None
+        anomalies = NO_ANOMALIES
+        for sink in self.sinks:
+            if entries is None:
+                anomalies += sink.write(batch)
+            else:
+                assert isinstance(sink, ConsumeQueueSink)
+                anomalies += sink.write_wave(batch, entries, effects.refused, self._write_placed)
+        return anomalies
+
+    def finish(self) -> None:
+        """See `EffectsWriter`."""
+
+
+class IndexWriter:
+    """IndexFile."""
+
+    def __init__(self, sink: IndexSink, *, slots_later: bool = False) -> None:
+        """`slots_later` leaves the last file's slots for `finish`."""
+        self.sinks = (sink,)
+        self._slots_later = slots_later
+
+    def write(self, effects: Effects) -> AnomalyCounts:
+        """See `EffectsWriter`."""
+        batch, entries = effects.batch, effects.entries
+        assert batch is not None
+        for sink in self.sinks:
+            if entries is None:
+                sink.write(batch)
+            else:
+                sink.write_wave(batch, entries, slots_later=self._slots_later)
+        return NO_ANOMALIES
+
+    def finish(self) -> None:
+        """See `EffectsWriter`."""
+        for sink in self.sinks:
+            sink.finish()
+
+
+class TableWriter:
+    """The message table: its files are written by the tasks that read the log."""
+
+    def __init__(self, table: MessageTable) -> None:
+        self.table = table
+        self.sinks = (table,)
+
+    def write(self, effects: Effects) -> AnomalyCounts:
+        """See `EffectsWriter`."""
+        if effects.parts is not None:
+            self.table.commit(TableBatch.merge(effects.parts))
+        return NO_ANOMALIES
+
+    def finish(self) -> None:
+        """See `EffectsWriter`."""

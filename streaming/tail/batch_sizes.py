@@ -1,0 +1,25 @@
+"""How much of the log one micro-batch of a query takes, whoever cuts it: the stream, or what brings sinks up to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.spark_checkpoint import TABLE
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """Bytes and messages a micro-batch has at most, None for any number of messages, and bytes of one of its ranges."""
+
+    bytes_a_batch: int
+    messages_a_batch: int | None
+    bytes_a_range: int
+
+    @classmethod
+    def of(cls, config: PipelineConfig, query: str) -> BatchSizes:
+        """Those of the query of this name."""
+        prefix = "tableMax" if query == TABLE else "max"
+        return cls(
+            config[f"{prefix}BytesPerTrigger"], config["maxMessagesPerTrigger"], config[f"{prefix}BytesPerPartition"]
+        )
