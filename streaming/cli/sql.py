@@ -23,7 +23,9 @@ from reput.streaming.cli.app import Verbose, app, run_or_fail
     "\"SELECT topic, count(*) FROM messages WHERE tags = 'TagA' GROUP BY topic\""
 )
 def sql(
-    statement: Annotated[str, typer.Argument(help="A query; the table is called messages. What runs: docs/sql.md.")],
+    statement: Annotated[
+        str, typer.Argument(help="A query; the table is called messages. What runs: docs/commands/sql.md.")
+    ],
     table: Annotated[Path, typer.Option(help="The Delta table that 'reput tail --table' keeps; only read.")],
     output_format: Annotated[str, typer.Option("--format", help="table, csv or json (a line a row).")] = "table",
     csv_safe: Annotated[

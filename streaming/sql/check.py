@@ -163,4 +163,4 @@ def _words(class_name: str) -> str:
 
 
 def _refused(what: str) -> OptionError:
-    return OptionError(f"refused: {printable(what)} (docs/sql.md)")
+    return OptionError(f"refused: {printable(what)} (docs/commands/sql.md)")

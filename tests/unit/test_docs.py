@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anomaly_logs import CASES
+from typer.main import get_command
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.source.record.message_decoder import Verdict
+from reput.streaming.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 TESTS = {
@@ -40,3 +44,41 @@ def test_the_table_of_anomalies_is_whole() -> None:
     assert CASES.keys() - {"Sound"} <= words
     assert set(vars(AnomalyCounts())) <= words
     assert {verdict.name for verdict in Verdict if verdict not in good} <= words
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """Each file is there, and each heading in it."""
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_files_a_page_names_are_there(page: Path) -> None:
+    """Modules by their path from the project's root."""
+    named = re.findall(r"`(?:reput/)?((?:source|sinks|streaming|conf)/[\w/]+\.\w+)`", page.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_page_can_be_given(page: Path) -> None:
+    """Each command is there, with each of its options."""
+    application = get_command(app)
+    for line in re.findall(r"^\$ reput (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        command: Any = application
+        words = shlex.split(re.sub(r"[\[\]]", " ", line))
+        while hasattr(command, "commands") and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        command.make_parser(command.context_class(command)).parse_args(words)

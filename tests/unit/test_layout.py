@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import ast
+import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(path for part in ("source", "sinks", "streaming") for path in (ROOT / part).rglob("*.py"))
@@ -58,3 +66,36 @@ def test_the_import_name_holds_links_only() -> None:
     for part in ("source", "sinks", "streaming"):
         assert (ROOT / "reput" / part).is_symlink()
         assert (ROOT / "reput" / part).resolve() == ROOT / part
+
+
+def floors(folder: str) -> list[str]:
+    """What import-linter's contract for a folder lists, the highest first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each.get("containers") == [f"reput.{folder}"])
+    return [name.strip() for layer in layers for name in layer.replace(":", "|").split("|")]
+
+
+def promise(path: Path) -> str:
+    """The first line of a module's docstring."""
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+
+
+def drawn(folder: str) -> Iterator[str]:
+    """A folder as docs/design.md draws it: a line each for what is on a floor, names for what is in a sub-package."""
+    yield f"{folder}/  {promise(ROOT / folder / '__init__.py')}"
+    for name in floors(folder):
+        path = ROOT / folder / name
+        if not path.is_dir():
+            yield f"  {name}.py  {promise(path.with_suffix('.py'))}"
+            continue
+        yield f"  {name}/  {promise(path / '__init__.py')}"
+        modules = " ".join(sorted(module.stem for module in path.glob("[!_]*.py")))
+        yield from textwrap.wrap(modules, 120, initial_indent="    ", subsequent_indent="    ")
+
+
+def test_the_tree_is_as_it_is_drawn() -> None:
+    """docs/design.md shows every folder and module, in the order of the floors; nothing else is drawn."""
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    shown = text.partition("## The tree")[2].partition("```\n")[2].partition("```")[0]
+    expected = "\n\n".join("\n".join(drawn(folder)) for folder in ("streaming", "sinks", "source"))
+    assert shown == expected + "\n"

@@ -1,0 +1,78 @@
+"""The snippets of README.md and docs/commands/, run as they stand there, with a store of a real broker for /data."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import BrokerStore
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from reput.streaming.tail.tail import Tail
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if "```python\n" in page.read_text(encoding="utf-8")
+]
+REPUT = [sys.executable, "-m", "reput.streaming.cli.main"]
+
+pytestmark = pytest.mark.spark
+
+
+def blocks(page: Path, language: str) -> Iterator[str]:
+    """The code of one language on a page."""
+    yield from re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def prepared(text: str, store: BrokerStore, work: Path) -> str:
+    """A snippet with a real broker's store for the one in it."""
+    text = text.replace("/data/store", str(store.root)).replace("/data/broker.conf", str(store.broker_conf))
+    return (
+        text.replace("/data/", f"{work}/").replace("'orders'", "'TopicA'").replace("--topic orders", "--topic TopicA")
+    )
+
+
+def test_the_first_result(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+    """README's commands, one after the other, print what they promise."""
+    store = broker_store("v4-plain")
+    (console,) = (block for block in blocks(ROOT / "README.md", "console") if "--available-now" in block)
+    said = []
+    for line in prepared(console, store, tmp_path).splitlines():
+        words = shlex.split(line.removeprefix("$ reput "))
+        done = subprocess.run([*REPUT, *words], capture_output=True, text=True, check=False, timeout=300)
+        # No message of this store has the key 123, which is an answer, too.
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        said.append(done.stdout + done.stderr)
+    tail, verify, query, sql = said
+    messages = store.facts["totalMessages"]
+    assert f"table: {messages} messages in " in tail
+    assert f"table      {messages} rows: agrees" in verify
+    assert "0 messages found" in query
+    assert "TopicA" in sql
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_python_of_a_page(
+    page: Path,
+    spark: SparkSession,
+    broker_store: Callable[[str], BrokerStore],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It runs as it stands; a tail in it is stopped at the log's end."""
+    store = broker_store("v4-plain")
+    run = Tail.run
+    monkeypatch.setattr(Tail, "run", lambda tail, spark, *, available_now: run(tail, spark, available_now=True))
+    for code in blocks(page, "python"):
+        exec(compile(prepared(code, store, tmp_path), str(page), "exec"), {"spark": spark, "console": Console()})
+        said = capsys.readouterr().out
+        assert "TopicA" in said
