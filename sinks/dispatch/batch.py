@@ -296,8 +296,13 @@ def _merge_arrivals(windows: pa.Table) -> ArrivalSummary | None:
     if not topics:
         return None
     queues: dict[tuple[bytes, int], Arrival] = {}
-    for topic, (queue_id, *last) in zip(topics, _joined(windows, "arrivals", ARRIVAL).tolist(), strict=True):
-        queues[topic, queue_id] = Arrival(decode_utf8(topic), queue_id, *last)
+    queued: set[tuple[bytes, int]] = set()
+    for topic, (queue_id, *last, is_queued) in zip(topics, _joined(windows, "arrivals", ARRIVAL).tolist(), strict=True):
+        key = (topic, queue_id)
+        if is_queued or key not in queued:
+            queues[key] = Arrival(decode_utf8(topic), queue_id, *last)
+        if is_queued:
+            queued.add(key)
     counts: dict[bytes, tuple[int, int]] = {}
     counted = [topic for row in windows["counted"].to_pylist() for topic in row]
     for topic, (messages, size) in zip(counted, _joined(windows, "topic_counts", TOPIC_COUNT).tolist(), strict=True):

@@ -31,7 +31,13 @@ OFFSET = np.dtype("<i8")
 COUNT = np.dtype("<i8")
 ID = np.dtype("<i4")
 BIT_MAP_SIZE = np.dtype("<i4")
-ARRIVAL = np.dtype([("queue_id", "<i4"), ("next_offset", "<i8"), ("tags_code", "<i8"), ("store_timestamp", "<i8")])
+# `is_queued` says whether the record got an entry: one that got none counts only where the queue had no other.
+ARRIVAL = np.dtype(
+    [
+        *(("queue_id", "<i4"), ("next_offset", "<i8"), ("tags_code", "<i8"), ("store_timestamp", "<i8")),
+        ("is_queued", "?"),
+    ]
+)
 TOPIC_COUNT = np.dtype([("messages", "<i8"), ("size_bytes", "<i8")])
 
 # In `bit_map_sizes`: no filter on the topic; and an entry that gets no ConsumeQueueExt unit at all.
@@ -123,6 +129,8 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
         row.update(store_times=_store_times(columns.store_timestamp))
         if needs.consume_queue:
             row.update(_queues(columns, needs))
+        if needs.arrivals:
+            row.update(_arrivals(columns, needs.multi_dispatch or MultiDispatch()))
         if needs.index:
             row.update(_keys(columns, needs))
     values = [_value(row[name], kind) if name in row else _nothing(kind) for name, kind in _KINDS]
@@ -149,11 +157,18 @@ def _store_times(times: Int64s) -> list[int]:
     return [int(times[0]), int(np.count_nonzero(times[1:] < times[:-1]))]
 
 
-def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
+def _groups(columns: RecordColumns) -> tuple[Any, Int64s]:
+    """Each record's queue as a number (int32[n]), in order of first appearance, and the first record of each."""
     count = len(columns)
     groups, firsts = np.empty(count, np.int32), np.empty(count, np.int64)
     table = np.full(1 << (2 * count).bit_length(), -1, np.int32)
-    firsts = firsts[: cqf.group_by_queue(columns.data, columns.parts, columns.queue_id, table, groups, firsts)]
+    queues = cqf.group_by_queue(columns.data, columns.parts, columns.queue_id, table, groups, firsts)
+    return groups, firsts[:queues]
+
+
+def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
+    count = len(columns)
+    groups, firsts = _groups(columns)
     topics = _topics(columns, firsts)
     queued = cqf.queued_records(columns.sys_flag)
     to_batch_queue = np.zeros(count, bool)
@@ -184,7 +199,6 @@ def _queues(columns: RecordColumns, needs: LogicNeeds) -> dict[str, Any]:
         "queue_offsets": block.queue_offsets.astype(OFFSET, copy=False),
         **(_ext_units(columns, block, needs.filters) if needs.ext else {}),
         **(_batch_queues(columns, groups, queues, np.flatnonzero(to_batch_queue)) if to_batch_queue.any() else {}),
-        **(_arrivals(columns, groups, firsts, queued | to_batch_queue, further) if needs.arrivals else {}),
     }
 
 
@@ -280,27 +294,29 @@ def _ext_units(columns: RecordColumns, block: _Block, filters: ConsumerFilters |
     }
 
 
-def _arrivals(
-    columns: RecordColumns,
-    groups: Any,
-    firsts: Int64s,
-    queued: np.ndarray[Any, np.dtype[np.bool_]],
-    further: _Further,
-) -> dict[str, Any]:
+def _arrivals(columns: RecordColumns, rules: MultiDispatch) -> dict[str, Any]:
+    """The last record of each queue, and of each further queue that a record names, whatever got entries.
+
+    ``DefaultMessageStore.ReputMessageService#doReput`` and ``#notifyMessageArrive4MultiQueue``, which ask no switch.
+    """
+    groups, firsts = _groups(columns)
+    queued = cqf.queued_records(columns.sys_flag)
     rows = np.arange(len(columns))
     last = np.empty(len(firsts), np.int64)
     last[groups] = rows
     last[groups[queued]] = rows[queued]
     topics, queue_ids = _topics(columns, firsts), columns.queue_id[firsts].tolist()
-    offsets = columns.queue_offset[last].tolist()
-    for (topic, queue_id), added in further.items():
+    offsets, is_queued = columns.queue_offset[last].tolist(), queued[last].tolist()
+    for (topic, queue_id), added in _further_queues(columns, np.ones(len(columns), bool), rules):
         topics.append(topic)
         queue_ids.append(queue_id)
         last = np.append(last, added[-1][0])
         offsets.append(added[-1][1])
+        is_queued.append(True)
     arrivals = np.empty(len(topics), ARRIVAL)
     arrivals["queue_id"], arrivals["next_offset"] = queue_ids, np.array(offsets, np.int64) + 1
     arrivals["tags_code"], arrivals["store_timestamp"] = columns.tags_code[last], columns.store_timestamp[last]
+    arrivals["is_queued"] = is_queued
     counts = np.empty(len(firsts), TOPIC_COUNT)
     counts["messages"] = np.bincount(groups, minlength=len(firsts))
     counts["size_bytes"] = np.bincount(groups, columns.msg_size, len(firsts))

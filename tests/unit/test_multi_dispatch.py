@@ -6,6 +6,7 @@ import itertools
 import random
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,8 +139,18 @@ def test_entries_stand_in_log_order(tmp_path: Path, seed: int, step: int) -> Non
     assert queue_files(tmp_path / "output") == expected
 
 
-def test_arrivals_of_a_batch(tmp_path: Path) -> None:
-    """The last message by queue, further queues told too; prepared messages counted by topic only."""
+@pytest.mark.parametrize(
+    "needs",
+    [
+        LogicNeeds(multi_dispatch=MultiDispatch(enable_lmq=True)),
+        LogicNeeds(),  # further queues are told whether they are kept or not
+        LogicNeeds(consume_queue=False),
+    ],
+    ids=["multi dispatch", "none", "no queues"],
+)
+@pytest.mark.parametrize("window_bytes", [10_000, 200])
+def test_arrivals_of_a_batch(needs: LogicNeeds, window_bytes: int, tmp_path: Path) -> None:
+    """The last message by queue, further queues told too; a prepared one counts only where the queue got no other."""
     further = {"INNER_MULTI_DISPATCH": "%LMQ%x", "INNER_MULTI_QUEUE_OFFSET": "41"}
     messages = [
         Message("A", 0, queue_offset=10, store_timestamp=1_000, properties={"TAGS": "a", **further}),
@@ -150,19 +161,15 @@ def test_arrivals_of_a_batch(tmp_path: Path) -> None:
     ]
     records = write_log(tmp_path, messages)
     end = records[-1].physical_offset + records[-1].msg_size
-    needs = LogicNeeds(multi_dispatch=MultiDispatch(enable_lmq=True), arrivals=True)
-    for window_bytes in (10_000, 200):
-        batch = LogBatches(tmp_path, range_bytes=10_000, window_bytes=window_bytes, needs=needs)(0, end)
-        assert batch.arrivals is not None
-        queues = {(arrival.topic, arrival.queue_id): arrival for arrival in batch.arrivals.queues}
-        assert queues["%LMQ%x", 0] == Arrival("%LMQ%x", 0, 42, ord("a"), 1_000)
-        assert queues["A", 1] == Arrival("A", 1, 21, 0, 2_000)
-        assert queues["P", 0] == Arrival("P", 0, 1, 0, 5_000)
-        sizes = [record.msg_size for record in records]
-        assert batch.arrivals.topics == (TopicCount("A", 4, sum(sizes[:4])), TopicCount("P", 1, sizes[4]))
-    assert queues["A", 0] in (Arrival("A", 0, 12, ord("b"), 3_000), Arrival("A", 0, 1, 0, 4_000))
-    whole = LogBatches(tmp_path, range_bytes=10_000, window_bytes=10_000, needs=needs)(0, end).arrivals
-    assert whole is not None
-    assert isinstance(whole, ArrivalSummary)
-    assert Arrival("A", 0, 12, ord("b"), 3_000) in whole.queues
-    assert (whole.start, whole.end) == (0, end)
+    needs = replace(needs, arrivals=True)
+    arrived = LogBatches(tmp_path, range_bytes=10_000, window_bytes=window_bytes, needs=needs)(0, end).arrivals
+    assert isinstance(arrived, ArrivalSummary)
+    assert {(arrival.topic, arrival.queue_id): arrival for arrival in arrived.queues} == {
+        ("A", 0): Arrival("A", 0, 12, ord("b"), 3_000),
+        ("A", 1): Arrival("A", 1, 21, 0, 2_000),
+        ("P", 0): Arrival("P", 0, 1, 0, 5_000),
+        ("%LMQ%x", 0): Arrival("%LMQ%x", 0, 42, ord("a"), 1_000),
+    }
+    sizes = [record.msg_size for record in records]
+    assert arrived.topics == (TopicCount("A", 4, sum(sizes[:4])), TopicCount("P", 1, sizes[4]))
+    assert (arrived.start, arrived.end) == (0, end)
