@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from reput.sinks.files.durable_file import DurableFiles
@@ -35,6 +35,20 @@ class StoreCheckpoint:
     others: bytes = b""
 
     _FORMAT: ClassVar[struct.Struct] = struct.Struct(">qqq")
+
+    def advanced(self, stored: int, queued: int | None, index: int | None) -> StoreCheckpoint:
+        """The checkpoint behind dispatched records; None leaves a field as it is.
+
+        `stored` is the store timestamp (ms) of the last record, `queued` that of the last one with a queue entry
+        (``ConsumeQueue#putMessagePositionInfoWrapper``), `index` the end of the last full index file.
+        """
+        return replace(
+            self,
+            # The record was read from the log, so the log has it; the broker's own value may be older.
+            physic_msg_timestamp=max(self.physic_msg_timestamp, stored),
+            logics_msg_timestamp=self.logics_msg_timestamp if queued is None else queued,
+            index_msg_timestamp=self.index_msg_timestamp if index is None else index,
+        )
 
     def encode(self) -> bytes:
         """The file's 4096 bytes, zero behind the three fields where a 4.9.3 broker alone wrote to it."""

@@ -28,7 +28,7 @@ from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.sink import Sink
-from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import split
 from reput.source.options import SourceOptions
@@ -206,10 +206,8 @@ class SinkRun:
                 self.anomalies += sink.write(batch)
             self.returned[sink.name] = max(batch.end, self.returned.get(sink.name, 0))
         if batch.last_record is not None:
-            known = load_store_checkpoint(self.files)
-            time = batch.last_record.store_timestamp
-            physic = max(known.physic_msg_timestamp, time)
-            store_checkpoint(self.files, StoreCheckpoint(physic, time, self.index.index_msg_timestamp))
+            times = batch.last_record.store_timestamp, self.queues.logics_msg_timestamp, self.index.index_msg_timestamp
+            store_checkpoint(self.files, load_store_checkpoint(self.files).advanced(*times))
 
     def close(self) -> None:
         """Close the files."""

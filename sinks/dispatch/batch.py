@@ -85,7 +85,7 @@ class LogicBatch:
     """The effects of `[start, end)` of the log on queues and index.
 
     `first_store_timestamp` (ms) is the first record's, `store_time_backwards` how many of the others were stored
-    earlier than the one before them.
+    earlier than the one before them; `last_queued_timestamp` (ms) that of the last record with a queue entry.
     """
 
     start: int
@@ -98,6 +98,7 @@ class LogicBatch:
     arrivals: ArrivalSummary | None = None
     first_store_timestamp: int | None = None
     store_time_backwards: int = 0
+    last_queued_timestamp: int | None = None
 
     @classmethod
     def merge(cls, windows: pa.Table) -> LogicBatch:
@@ -131,7 +132,7 @@ class LogicBatch:
             The results do not follow each other in the log.
         """
         check_no_gap([result["start"] for result in results], [result["end"] for result in results])
-        first_store_timestamp, backwards = _merge_store_times(results)
+        first_store_timestamp, backwards, last_queued_timestamp = _merge_store_times(results)
         return cls(
             start=results[0]["start"],
             end=results[-1]["end"],
@@ -141,6 +142,7 @@ class LogicBatch:
             keys=NO_KEYS,
             first_store_timestamp=first_store_timestamp,
             store_time_backwards=backwards,
+            last_queued_timestamp=last_queued_timestamp,
         )
 
     def anomalies(self, before: RecordFingerprint | None) -> AnomalyCounts:
@@ -179,18 +181,19 @@ def _after(queues: Iterable[QueueEntries], offset: int) -> tuple[QueueEntries, .
     return tuple(kept)
 
 
-def _merge_store_times(results: Iterable[Mapping[str, Any]]) -> tuple[int | None, int]:
-    """The first record's store timestamp and the number of steps back, those between results among them."""
-    first = before = None
+def _merge_store_times(results: Iterable[Mapping[str, Any]]) -> tuple[int | None, int, int | None]:
+    """The first record's store timestamp, the number of steps back, between results too, and the last queued one's."""
+    first = before = last_queued = None
     backwards = 0
     for result in results:
         if not result["store_times"]:
             continue
-        result_first, inside = result["store_times"]
+        result_first, inside, queued = result["store_times"]
+        last_queued = last_queued if queued is None else queued
         backwards += inside + (before is not None and result_first < before)
         first = result_first if first is None else first
         before = RecordFingerprint(*result["last_record"]).store_timestamp
-    return first, backwards
+    return first, backwards, last_queued
 
 
 def _joined(windows: pa.Table, name: str, dtype: np.dtype[Any]) -> Any:

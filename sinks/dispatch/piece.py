@@ -38,7 +38,7 @@ class PieceRow(TypedDict):
     end: int
     messages: int
     last_record: list[int] | None
-    store_times: list[int]
+    store_times: list[int | None]
     scratch: str
 
 
@@ -180,13 +180,14 @@ class Piece:
             },
         )
         messages = state[kernels.MESSAGES]
+        queued = state[kernels.LAST_QUEUED_TIME] if state[kernels.ENTRIES] else None
         last = (kernels.LAST_OFFSET, kernels.LAST_SIZE, kernels.LAST_TIME, kernels.LAST_CRC)
         return {
             "start": self._start,
             "end": self._end,
             "messages": messages,
             "last_record": [state[field] for field in last] if messages else None,
-            "store_times": [state[kernels.FIRST_TIME], state[kernels.BACKWARDS]] if messages else [],
+            "store_times": [state[kernels.FIRST_TIME], state[kernels.BACKWARDS], queued] if messages else [],
             "scratch": str(path),
         }
 

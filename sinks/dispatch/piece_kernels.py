@@ -20,10 +20,11 @@ _QUEUE_ID_AT, _QUEUE_OFFSET_AT, _SYS_FLAG_AT = fmt.QUEUE_ID_AT, fmt.QUEUE_OFFSET
 _STORE_TIMESTAMP_AT, _BODY_CRC_AT = fmt.STORE_TIMESTAMP_AT, fmt.BODY_CRC_AT
 
 # What `add_records` counts and remembers, int64[STATE]: messages, entries, keys, queues and bytes of their topics; the
-# first record's store timestamp, and how many were stored earlier than the one before; the last record's fingerprint.
+# first record's store timestamp, and how many were stored earlier than the one before; the last record's fingerprint;
+# the store timestamp of the last one with an entry.
 MESSAGES, ENTRIES, KEYS, QUEUES, TOPIC_BYTES, FIRST_TIME, BACKWARDS = range(7)
-LAST_OFFSET, LAST_SIZE, LAST_TIME, LAST_CRC = range(7, 11)
-STATE = 11
+LAST_OFFSET, LAST_SIZE, LAST_TIME, LAST_CRC, LAST_QUEUED_TIME = range(7, 12)
+STATE = 12
 
 # A queue's row, int64[QUEUE]: its topic in the bytes of all topics, its id, the records that have an entry, its hash.
 TOPIC_AT, TOPIC_SIZE, QUEUE_ID, COUNT, HASH = range(5)
@@ -108,7 +109,7 @@ def add_records(
             numbers[entry] = queue
             queue_offsets[entry] = load_i64(data, at + _QUEUE_OFFSET_AT)
             put_entry(entries, entry, place + at, record[0, rk.SIZE], tags_codes[own])
-            state[ENTRIES] = entry + 1
+            state[ENTRIES], state[LAST_QUEUED_TIME] = entry + 1, timestamp
         if with_index:
             count = state[KEYS]
             state[KEYS] = put_keys(

@@ -47,7 +47,8 @@ NO_EXT_UNIT = -2
 WINDOW_SCHEMA = pa.schema(
     [
         *RESULT_FIELDS,
-        # The first record's store timestamp (ms), and how many were stored earlier than the one before them.
+        # Store timestamp (ms) of the first record, how many were stored earlier than the one before, and of the last
+        # record with a queue entry, null without one.
         pa.field("store_times", pa.list_(pa.int64()), nullable=False),
         *(
             pa.field(name, pa.list_(pa.binary()), nullable=False)
@@ -126,7 +127,7 @@ def encode_window(window: Window, needs: LogicNeeds) -> pa.RecordBatch:
         "last_record": last_record_of(columns),
     }
     if len(columns):
-        row.update(store_times=_store_times(columns.store_timestamp))
+        row.update(store_times=_store_times(columns, with_queues=needs.consume_queue))
         if needs.consume_queue:
             row.update(_queues(columns, needs))
         if needs.arrivals:
@@ -153,8 +154,11 @@ def _nothing(kind: pa.DataType) -> pa.Array:
     return pa.array([b"" if kind == pa.binary() else []], kind)
 
 
-def _store_times(times: Int64s) -> list[int]:
-    return [int(times[0]), int(np.count_nonzero(times[1:] < times[:-1]))]
+def _store_times(columns: RecordColumns, *, with_queues: bool) -> list[int | None]:
+    times = columns.store_timestamp
+    queued: Int64s = np.flatnonzero(cqf.queued_records(columns.sys_flag))
+    last_queued = int(times[queued[-1]]) if with_queues and len(queued) else None
+    return [int(times[0]), int(np.count_nonzero(times[1:] < times[:-1])), last_queued]
 
 
 def _groups(columns: RecordColumns) -> tuple[Any, Int64s]:

@@ -98,6 +98,14 @@ class QueueSink(ABC):
         """See ``Sink.last_record``."""
         return self._record.progress.last_record
 
+    @property
+    def logics_msg_timestamp(self) -> int | None:
+        """The store checkpoint's second field: the store timestamp (ms) of the last record with an entry.
+
+        None where that is not known: no entry was written yet, or files were taken over.
+        """
+        return self._record.progress.state.get("logics_msg_timestamp")
+
     def recover(self, start_offset: int) -> SinkProgress:
         """See ``Sink.recover``: entries of records from the progress record's end on are dropped."""
         record = self._record.load()
@@ -138,7 +146,11 @@ class QueueSink(ABC):
     def _commit(self, batch: LogicBatch) -> None:
         """Make durable what was written, then that it is the effect of every record before the batch's end."""
         self._durable.sync()
-        self._record.advance(batch.end, batch.last_record, {"queue_ends": self._count_entries()})
+        state: dict[str, Any] = {"queue_ends": self._count_entries()}
+        time = batch.last_queued_timestamp
+        if (time := self.logics_msg_timestamp if time is None else time) is not None:
+            state["logics_msg_timestamp"] = time
+        self._record.advance(batch.end, batch.last_record, state)
 
     def pass_over(self, end_offset: int) -> None:
         """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""

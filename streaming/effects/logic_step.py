@@ -13,7 +13,8 @@ from reput.sinks.dispatch.piece import QueueFilter
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
-from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.sinks.queue.queue_sink import QueueSink
+from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
@@ -74,13 +75,9 @@ class LogicStep:
             anomalies += writer.write(effects)
         self._last_end, self._last_record = batch.end, batch.last_record or before
         if batch.last_record is not None and self.sinks:
-            self._write_checkpoint(batch.last_record.store_timestamp)
+            queued = next((sink.logics_msg_timestamp for sink in self.sinks if isinstance(sink, QueueSink)), None)
+            index = self._index.index_msg_timestamp if self._index else None
+            known = load_store_checkpoint(self._files)
+            store_checkpoint(self._files, known.advanced(batch.last_record.store_timestamp, queued, index))
         self._scratch.remove(read.scratch_files)
         return StepReport(batch, anomalies, quarantined)
-
-    def _write_checkpoint(self, store_timestamp: int) -> None:
-        known = load_store_checkpoint(self._files)
-        index = self._index.index_msg_timestamp if self._index else known.index_msg_timestamp
-        # The record was read from the log, so the log has it; the broker's own value may be older.
-        physic = max(known.physic_msg_timestamp, store_timestamp)
-        store_checkpoint(self._files, StoreCheckpoint(physic, store_timestamp, index, known.others))

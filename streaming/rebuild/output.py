@@ -26,7 +26,7 @@ from reput.sinks.quarantine import Quarantine, merge_quarantines
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.queue.queue_sink import QueueSink
-from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.broker import batch_topics
@@ -124,7 +124,7 @@ class OutputChange:
                 continue  # a broker's own files: `tail` takes them over as they are
             assert isinstance(sink, QueueSink)
             beside = sink.entries_beside(self._request.queue_filter.takes, record.end_offset)
-            state = {"queue_ends": beside + made.state["queue_ends"]}
+            state = {**record.state, "queue_ends": beside + made.state["queue_ends"]}
             ProgressFile(merged, sink.name).store(replace(record, state=state))
             moves.append(((_MERGED, *progress_file(sink.name)), progress_file(sink.name)))
         merged.close()
@@ -153,18 +153,16 @@ class OutputChange:
         record = ProgressFile(self._made, name).load()
         if record is None or record.last_record is None:
             return False
-        known, time = load_store_checkpoint(self._files), record.last_record.store_timestamp
+        known = load_store_checkpoint(self._files)
         index_record = ProgressFile(self._made, IndexSink.name).load() if index else None
-        store_checkpoint(
-            self._made,
-            StoreCheckpoint(
-                # The record was read from the log, so the log has it; the broker's own value may be older.
-                known.physic_msg_timestamp if keep_physic else max(known.physic_msg_timestamp, time),
-                time if queues else known.logics_msg_timestamp,
-                index_record.state["index_msg_timestamp"] if index_record else known.index_msg_timestamp,
-                known.others,
-            ),
+        made = known.advanced(
+            record.last_record.store_timestamp,
+            record.state.get("logics_msg_timestamp") if queues else None,
+            index_record.state["index_msg_timestamp"] if index_record else None,
         )
+        if keep_physic:
+            made = replace(made, physic_msg_timestamp=known.physic_msg_timestamp)
+        store_checkpoint(self._made, made)
         return True
 
     def _count(self) -> OutputCounts:

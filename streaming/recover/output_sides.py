@@ -143,7 +143,8 @@ class QueueSide(OutputSide):
         """See `OutputSide`."""
         del last_record, store_timestamp
         self._check.check_queues()
-        return self.end, {"queue_ends": self._check.entries}
+        known = self.record.state if self.record is not None and self.end >= self.record.end_offset else {}
+        return self.end, {**known, "queue_ends": self._check.entries}
 
     def changes(self) -> SinkFiles:
         """See `OutputSide`."""
