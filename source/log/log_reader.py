@@ -54,6 +54,8 @@ class LogReader:
             over_holes=not options.fail_on_data_loss,
         )
         self._watch = LastRecordWatch()
+        # Where to begin, once the log's end was asked for that.
+        self._begin: int | None = None
         # The end found last, if nothing stood there; the segments of then, and when everything was looked at.
         self._empty_end: tuple[int, MappedFileQueue, float] | None = None
         self._found: tuple[ReputEnd, float] | None = None
@@ -74,6 +76,8 @@ class LogReader:
     def initial_offset(self) -> int:
         """Where the options say to begin, inside what the log still has.
 
+        A time, and the log's end, are looked for once: whoever asks again is to begin at the same place.
+
         Raises
         ------
         OptionError
@@ -82,15 +86,14 @@ class LogReader:
             The number given has expired, and `failOnDataLoss` is on.
         """
         queue = self.queue()
-        if self._options.starting_timestamp is not None:
-            return offset_range.find_timestamp(
-                queue, self.settled_end(queue.min_offset), self._options.starting_timestamp
-            )
-        wanted = self._options.starting_offset
+        wanted, timestamp = self._options.starting_offset, self._options.starting_timestamp
+        if timestamp is not None or wanted == LATEST:
+            if self._begin is None:
+                end = self.settled_end(queue.min_offset)
+                self._begin = end if timestamp is None else offset_range.find_timestamp(queue, end, timestamp)
+            return max(self._begin, queue.min_offset)
         if wanted == EARLIEST:
             return queue.min_offset
-        if wanted == LATEST:
-            return self.settled_end(queue.min_offset)
         assert isinstance(wanted, int)
         if wanted < queue.min_offset:
             msg = f"startingOffset={wanted}, and the log begins at {queue.min_offset}: older records have expired"

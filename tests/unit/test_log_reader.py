@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from record_writer import Message, StoredRecord
+from record_writer import CommitLogWriter, Message, StoredRecord
 from unit.logs import end_of, put_bytes, varied_messages, write_log
 
 from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError, SegmentError, StoreError
@@ -59,6 +59,19 @@ def test_a_place_inside_a_record(records: list[StoredRecord], tmp_path: Path) ->
     """A number that is not where a record begins is refused."""
     with pytest.raises(OptionError, match="is not where a record begins"):
         reader(tmp_path, startingOffset=records[3].physical_offset + 1).initial_offset()
+
+
+def test_a_begin_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sink of a run begins where the log ended when it was first asked, however it grows meanwhile."""
+    with CommitLogWriter(tmp_path, 1 << 20) as writer:
+        for number in range(5):
+            writer.append(Message(store_timestamp=1000 * number))
+        log, timed = reader(tmp_path, startingOffset="latest"), reader(tmp_path, startingTimestamp=3000)
+        begins = log.initial_offset(), timed.initial_offset()
+        assert begins == (writer.max_offset, writer.records[3].physical_offset)
+        writer.append(Message(store_timestamp=5000))
+    monkeypatch.setattr(LogReader, "settled_end", lambda *_: pytest.fail("the end is asked for again"))
+    assert (log.initial_offset(), timed.initial_offset()) == begins
 
 
 def test_latest_waits_for_the_last_record(records: list[StoredRecord], tmp_path: Path) -> None:
