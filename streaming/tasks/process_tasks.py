@@ -13,7 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.context import BaseContext
+from multiprocessing.context import BaseContext, ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,10 +42,11 @@ class ProcessTasks(Tasks):
         # What is loaded before the fork would else be copied by the first collection in each process. Not collected
         # first: of what was only loaded little is garbage, and looking for it takes 0.2 s.
         gc.freeze()
-        self._others = multiprocessing.active_children()
+        others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(processes, _context(), _begin)
         for started in [self._pool.submit(os.getpid) for _ in range(processes)]:  # begins all of them
             result_of(started)
+        self._processes = [process for process in multiprocessing.active_children() if process not in others]
 
     def __enter__(self) -> ProcessTasks:
         return self
@@ -53,12 +54,10 @@ class ProcessTasks(Tasks):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            # Neither Ctrl-C nor an error waits for pieces under way; and where one process died, the others may wait
-            # for ever for a lock that it held.
-            for process in multiprocessing.active_children():
-                if process not in self._others:
-                    process.kill()
+        # Whose results are wanted has them by now, and what a piece leaves is in its files. They could be asked to end;
+        # but where one just died, the others wait for ever for a lock that it held, and the pool for them.
+        for process in self._processes:
+            process.kill()
         self._pool.shutdown(cancel_futures=True)
 
     @property
@@ -75,14 +74,14 @@ class ProcessTasks(Tasks):
             One of the processes died: now, or when the results are asked for.
         """
         pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
-        with _told_of_deaths():
+        with _deaths_as_errors():
             pieces = [self._pool.submit(_call, pickled, number) for number in range(count)]
         return partial(_results, pieces)
 
 
 def _results(pieces: list[Future[Result]]) -> list[Result]:
     try:
-        with _told_of_deaths():
+        with _deaths_as_errors():
             return [result_of(piece) for piece in pieces]
     finally:
         for piece in pieces:
@@ -90,7 +89,7 @@ def _results(pieces: list[Future[Result]]) -> list[Result]:
 
 
 @contextmanager
-def _told_of_deaths() -> Iterator[None]:
+def _deaths_as_errors() -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool as error:
@@ -109,11 +108,33 @@ def _call(pickled: bytes, number: int) -> Any:
 
 def _context() -> BaseContext:
     if len(list(_THREADS.iterdir())) == 1:
-        return multiprocessing.get_context("fork")
+        return _Fork()
     load_without_threads()
-    context = multiprocessing.get_context("forkserver")
+    context = _ForkServer()
     context.set_forkserver_preload([_PRELOADED])
     return context
+
+
+# Where one process died, the pool asks the others to end, and waits for them. They leave SIGTERM to the parent, and may
+# wait for ever for a lock that the dead one held.
+
+
+class _ForkProcess(ForkProcess):
+    def terminate(self) -> None:
+        self.kill()
+
+
+class _ForkServerProcess(ForkServerProcess):
+    def terminate(self) -> None:
+        self.kill()
+
+
+class _Fork(ForkContext):
+    Process = _ForkProcess
+
+
+class _ForkServer(ForkServerContext):
+    Process = _ForkServerProcess
 
 
 def _begin() -> None:

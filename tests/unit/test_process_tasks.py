@@ -89,6 +89,14 @@ def test_a_process_that_dies_is_told() -> None:
         tasks.run(die, 10)
 
 
+def test_one_that_died_idle_holds_up_nobody() -> None:
+    """Nobody asked anything of it any more; the others would wait for a lock that it held."""
+    with ProcessTasks(2) as tasks:
+        killed = tasks.run(lambda _: os.getpid(), 4)[0]
+        os.kill(killed, signal.SIGKILL)
+    assert not Path(f"/proc/{killed}").exists()
+
+
 _PARENT = """
 import os, sys, time
 from reput.streaming.tasks.process_tasks import ProcessTasks
