@@ -148,10 +148,14 @@ class LogReader:
 
         With `failOnDataLoss=false` it is behind all segments that are missing.
         """
-        queue = self.queue()
-        self._check_no_hole(queue, start)
-        begin = start if self._options.fail_on_data_loss else max(start, queue.last_row_begin)
-        return self._noted(self._finder.settle(self.queue, begin))
+        while True:
+            queue = self.queue()
+            self._check_no_hole(queue, start)
+            begin = start if self._options.fail_on_data_loss else max(start, queue.last_row_begin)
+            found = self._finder.settle(self.queue, begin)
+            # Segments that went while it was looked for: what was found is where they began, not where the log ends.
+            if self._options.fail_on_data_loss or self.queue().last_row_begin <= begin:
+                return self._noted(found)
 
     def align_down(self, start: int, offset: int) -> int:
         """The last place up to `offset` where a record begins, walking from `start` or a segment's beginning."""

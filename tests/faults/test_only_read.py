@@ -93,7 +93,8 @@ def test_nothing_but_the_output_is_written(tmp_path: Path, proof: Proof) -> None
 def caches() -> list[Path]:
     """Where numba keeps what it compiled: beside the modules, or where the environment says."""
     project = Path(__file__).resolve().parents[2]
-    return [project / "reput" / part / "__pycache__" for part in ("source", "sinks", "streaming")]
+    packages = [path.parent for path in (project / "reput").glob("*/**/__init__.py")]
+    return [package / "__pycache__" for package in packages]
 
 
 @needs_strace

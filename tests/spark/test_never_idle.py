@@ -30,7 +30,7 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.effects.effects import Effects
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.tail import micro_batch as dispatch
-from reput.streaming.tail.tail import tail
+from reput.streaming.tail import tail
 
 pytestmark = pytest.mark.spark
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from unit.logs import end_of, put_bytes, varied_messages, write_log
 
 from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError, SegmentError, StoreError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import SourceOptions
 from reput.source.record.message_properties import parse_delay_levels
+from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 SIZE = 4096
 
@@ -72,6 +75,26 @@ def test_a_begin_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         writer.append(Message(store_timestamp=5000))
     monkeypatch.setattr(LogReader, "settled_end", lambda *_: pytest.fail("the end is asked for again"))
     assert (log.initial_offset(), timed.initial_offset()) == begins
+
+
+@pytest.mark.parametrize("gone", [[0, 1], [3], [0, 2]], ids=["at the front", "in the middle", "both"])
+def test_the_end_is_behind_segments_that_go_meanwhile(
+    gone: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they may: an end in front of what is left would end a run that takes what there is."""
+    queue, records = write_log(tmp_path, varied_messages(60), 2000)
+    assert len(queue.files) > 5
+    settle, left = ReputEndFinder.settle, list(gone)
+
+    def expired(finder: ReputEndFinder, load: Callable[[], MappedFileQueue], start: int) -> ReputEnd:
+        while left:
+            Path(queue.files[left.pop()].path).unlink()
+        return settle(finder, load, start)
+
+    log = reader(tmp_path, failOnDataLoss="false")
+    begin = log.queue().min_offset
+    monkeypatch.setattr(ReputEndFinder, "settle", expired)
+    assert log.settled_end(begin) == end_of(records)
 
 
 def test_latest_waits_for_the_last_record(records: list[StoredRecord], tmp_path: Path) -> None:
