@@ -1,4 +1,4 @@
-"""What a task of `reput rebuild` leaves of a piece of the log: entries by queue, keys in log order, in a scratch file.
+"""What a task leaves of a piece of the log: entries by queue, keys in log order, in a scratch file.
 
 A record's entry and keys are made as the walk comes by (``piece_kernels``), and nothing else of it is kept; the driver
 sees a block a queue and piece and no entry at all. A piece ends with its range, or where what it collected reaches

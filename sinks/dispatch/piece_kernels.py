@@ -1,4 +1,4 @@
-"""Compiled kernels of `reput rebuild`: a record's entry and keys in one pass, while it is in the cache."""
+"""Compiled kernels of pieces: a record's entry and keys in one pass, while it is in the cache."""
 
 from __future__ import annotations
 

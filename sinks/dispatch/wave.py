@@ -1,4 +1,4 @@
-"""The pieces of one wave of `reput rebuild` (``piece``), as the driver and the writing tasks see them."""
+"""The pieces (``piece``) of a wave or a micro-batch, as the driver and the writing tasks see them."""
 
 from __future__ import annotations
 

@@ -81,10 +81,16 @@ class RangeTask:
 
     Attributes
     ----------
+    decode
+        How records are decoded, and what is done with damage.
     needs
         What queues and index need of it; None for neither.
     by_window
-        Hand over the windows as `tail` does (``scratch``), instead of whole pieces (``piece``).
+        Leave the effects window by window (``window``), for what whole pieces (``piece``) cannot say.
+    wanted
+        Which queues are made of the pieces.
+    scratch
+        Where pieces and windows are left; None where neither is.
     part_writer
         Writes the range's file of the table; None for no table.
     """
