@@ -37,6 +37,8 @@ def main() -> None:
         is_service = sys.argv[1:2] == [_SERVICE]
         sys.stderr.write("" if is_service else "reput: stopped\n")
         sys.exit(0 if is_service else interruption.exit_code())
+    finally:
+        interruption.ignore_further()
 
 
 def _application() -> Any:

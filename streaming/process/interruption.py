@@ -37,6 +37,16 @@ def listen() -> None:
             signal.signal(number, _on_signal)
 
 
+def ignore_further() -> None:
+    """Let no signal behind the one that was acted on change how the process ends.
+
+    To be called last: while Python ends, it gives each signal its default again, unless it is ignored.
+    """
+    if _state.signal is not None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
 def is_interrupted() -> bool:
     """Whether `InterruptedBySignal` was raised: what fails from then on fails because of it."""
     return _state.is_interrupted

@@ -160,6 +160,10 @@ def test_a_command_that_is_interrupted(number: signal.Signals, tmp_path: Path) -
     code = (
         "import os, signal, sys, time\n"
         f"signal.signal({int(number)}, signal.SIG_DFL)\n"  # whoever runs the tests may have it ignored
+        # While Python ends, and has no handlers any more.
+        "class Late:\n"
+        f"    def __del__(self, kill=os.kill, pid=os.getpid()): kill(pid, {int(number)})\n"
+        "late = Late()\n"
         "from reput.streaming.cli import main as cli\n"
         "from reput.streaming.cli.app import run_or_fail\n"
         "def act():\n"
