@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
+from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.files.store_path import quarantine_file
 from reput.source.errors import OutputError, SinkError
 from reput.source.segments.damage import DamagedRange
@@ -55,7 +55,7 @@ class QuarantinedRange:
     policy: str
 
 
-class Quarantine:
+class Quarantine(KeepsProgress):
     """Keeps the lines of one output; `recover` first."""
 
     name = "quarantine"
@@ -69,11 +69,6 @@ class Quarantine:
         self._record = ProgressFile(files, self.name)
         # Ranges behind `end_offset` that have their line: a rebuild of one kind of files found them.
         self._known: frozenset[int] = frozenset()
-
-    @property
-    def end_offset(self) -> int:
-        """What was left out before this place is on disk."""
-        return self._record.progress.end_offset
 
     def recover(self, least_end: int, most_end: int) -> None:
         """Go on where the progress record says; the other sinks end between `least_end` and `most_end`.

@@ -12,6 +12,8 @@ from typing import Final
 
 from reput.source.errors import EnvironmentSetupError
 
+# What the system says where a disk is full, or a quota is reached.
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _GIB: Final = 1024 * 1024 * 1024
 _KIB: Final = 1024
 # A user's limit above this stands in nobody's way.

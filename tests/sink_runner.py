@@ -17,8 +17,8 @@ from record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch.batch import KeyEntries, LogicBatch, QueueEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import find_runs
-from reput.sinks.dispatch.wave import WaveEntries
 from reput.sinks.dispatch.window import LogicNeeds, encode_window
 from reput.sinks.files import durable_file
 from reput.sinks.files.durable_file import DurableFiles
@@ -104,7 +104,7 @@ def take_step(step: LogicStep, log: LogReader, start: int, end: int) -> None:
     step.write(RangeEffects.join([step.task.read(span) for span in log.split(start, end)]))
 
 
-def as_read(batch: LogicBatch) -> WaveEntries:
+def as_read(batch: LogicBatch) -> PieceEntries:
     """The plain entries and the keys of a batch, as a task leaves them that reads nothing else of the log."""
     queues = batch.queues
     counts = np.array([len(queue.entries) for queue in queues], np.int64)
@@ -122,7 +122,7 @@ def as_read(batch: LogicBatch) -> WaveEntries:
         "key_offsets": batch.keys.offsets,
         "key_timestamps": batch.keys.timestamps,
     }
-    return WaveEntries([piece])
+    return PieceEntries([piece])
 
 
 def write_log(directory: Path, messages: Iterable[Message], mapped_file_size: int = 2000) -> list[StoredRecord]:
@@ -199,9 +199,9 @@ class SinkRun:
         is_plain = not batch.batch_queues and all(queue.ext is None for queue in batch.queues)
         for sink in self.sinks:
             if is_plain and isinstance(sink, ConsumeQueueSink):
-                self.anomalies += sink.write_wave(batch, as_read(batch), {})
+                self.anomalies += sink.write_entries(batch, as_read(batch), {})
             elif is_plain and isinstance(sink, IndexSink):
-                sink.write_wave(batch, as_read(batch))
+                sink.write_entries(batch, as_read(batch))
             else:
                 self.anomalies += sink.write(batch)
             self.returned[sink.name] = max(batch.end, self.returned.get(sink.name, 0))

@@ -20,7 +20,6 @@ RESULT_FIELDS = (
     pa.field("messages", pa.int64(), nullable=False),
     pa.field("last_record", pa.list_(pa.int64())),
 )
-RESULT_DDL = "start bigint, end bigint, messages bigint, last_record array<bigint>"
 
 
 def last_record_of(columns: RecordColumns) -> list[int] | None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reput.source.errors import OutputError, OutputFullError
-from reput.source.resource_limits import limit_reached
+from reput.source.resource_limits import NO_ROOM, limit_reached
 
 # How many files are kept open; files written since the last `sync` stay open beyond it, so that a failed write-back
 # is reported to the descriptor that wrote.
@@ -291,6 +291,13 @@ def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:
     return Path(path)
 
 
+def remove_scratch(paths: Iterable[Path]) -> None:
+    """Remove scratch files that nobody will ask for; those that cannot be removed go when the next run begins."""
+    for path in paths:
+        with suppress(OSError):
+            os.unlink(path)
+
+
 def _is_at(path: str, place: Path) -> bool:
     return Path(path) == place or place in Path(path).parents
 
@@ -315,7 +322,7 @@ def _sync_directory(directory: str) -> None:
 
 
 def _refused(action: str, path: Path, error: OSError) -> OutputError:
-    kind = OutputFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else OutputError
+    kind = OutputFullError if error.errno in NO_ROOM else OutputError
     why = limit_reached(error) or f"{error.strerror}; the output needs a writable directory with room on its disk"
     msg = f"cannot {action} {path}: {why}"
     return kind(msg)

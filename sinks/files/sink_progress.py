@@ -96,6 +96,26 @@ class ProgressFile:
         self._files.remove(*self._parts)
 
 
+class KeepsProgress:
+    """Whatever has the effect of the log up to a place, durably, and a progress record (`_record`) that says so."""
+
+    _record: ProgressFile
+
+    @property
+    def end_offset(self) -> int:
+        """The effect of every record before this place is durable."""
+        return self._record.progress.end_offset
+
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """The last record whose effect is durable; None before the first, and behind records that expired unread."""
+        return self._record.progress.last_record
+
+    def pass_over(self, end_offset: int) -> None:
+        """Go on at `end_offset`, durably: what lay before it has left the log unread."""
+        self._record.pass_over(end_offset)
+
+
 def _decoded(record: dict[str, Any]) -> SinkProgress:
     if record.pop("version") != _VERSION:
         msg = f"its version is not {_VERSION}"

@@ -77,11 +77,6 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
     return name, str(queue_id)
 
 
-def consume_queue_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
-    """The parts of one ConsumeQueue file, named by the byte offset it begins at."""
-    return (*consume_queue_directory(topic, queue_id), file_name(file_from_offset))
-
-
 def consume_queue_ext_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
     """The parts of one ConsumeQueueExt file, named by the byte offset it begins at."""
     return (*consume_queue_ext_directory(topic, queue_id), file_name(file_from_offset))

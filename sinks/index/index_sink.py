@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.batch import KeyEntries, LogicBatch
-from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.files.store_path import INDEX, index_file
 from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_file import IndexFile
@@ -44,7 +44,7 @@ def index_file_name(now: float, last: str | None) -> str:
     return moment.strftime(_NAME_FORMAT)[:-3]
 
 
-class IndexSink:
+class IndexSink(KeepsProgress):
     """Keeps ``index/`` from the log."""
 
     name = "index"
@@ -71,16 +71,6 @@ class IndexSink:
         self._record = ProgressFile(files, self.name)
         self._file: IndexFile | None = None
         self._last_full_timestamp = 0
-
-    @property
-    def end_offset(self) -> int:
-        """The effect of every record before this place is durable."""
-        return self._record.progress.end_offset
-
-    @property
-    def last_record(self) -> RecordFingerprint | None:
-        """See ``Sink.last_record``."""
-        return self._record.progress.last_record
 
     @property
     def index_msg_timestamp(self) -> int:
@@ -121,18 +111,18 @@ class IndexSink:
             self._write(batch, [part.keys])
         return NO_ANOMALIES
 
-    def write_wave(self, batch: LogicBatch, wave: WaveEntries, *, slots_later: bool = False) -> None:
-        """See ``Sink.write``; the batch's keys are in `wave`.
+    def write_entries(self, batch: LogicBatch, entries: PieceEntries, *, slots_later: bool = False) -> None:
+        """See ``Sink.write``; the batch's keys are in `entries`.
 
         With `slots_later` the slots of the last file are not written until `finish`; `recover` makes them again where
         that was not reached.
         """
         if part_to_write(self.name, self.end_offset, batch) is not None:
-            wave = wave.after(self.end_offset) if batch.start < self.end_offset else wave
-            self._write(batch, wave.keys(), slots_later=slots_later)
+            entries = entries.after(self.end_offset) if batch.start < self.end_offset else entries
+            self._write(batch, entries.keys(), slots_later=slots_later)
 
     def finish(self) -> None:
-        """Complete what `write_wave` left for later, durably."""
+        """Complete what `write_entries` left for later, durably."""
         if self._file is not None:
             self._file.flush()
             self._files.sync()
@@ -150,10 +140,6 @@ class IndexSink:
             self._file.flush(slots=not slots_later)
         self._files.sync()
         self._record.advance(batch.end, batch.last_record, self._state())
-
-    def pass_over(self, end_offset: int) -> None:
-        """See ``Sink.pass_over``."""
-        self._record.pass_over(end_offset)
 
     def _put(self, keys: KeyEntries) -> None:
         done = 0

@@ -54,7 +54,9 @@ class IndexLookup:
         Raises
         ------
         SinkError
-            There is no index, a file cannot be read, or has another size than the settings make.
+            There is no index, or a file has another size than the settings make.
+        StoreError, TransientError
+            A file cannot be read; see ``read_error``.
         """
         result = QueryOffsetResult()
         key_hash = index_key_hash(f"{topic}#{key}")

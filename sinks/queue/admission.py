@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import LOGIC_OFFSET_MAX
-from reput.sinks.dispatch.wave import WaveEntries
 from reput.sinks.files.store_path import consume_queue_directory
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY
 from reput.source.arrays import Int64s
@@ -79,21 +79,21 @@ class QueueAdmission:
         )
         return sifted, tuple(refused[offset] for offset in sorted(refused))
 
-    def refused_of_wave(
-        self, wave: WaveEntries, is_begun: Callable[[bytes, int], bool]
+    def refused_of_entries(
+        self, entries: PieceEntries, is_begun: Callable[[bytes, int], bool]
     ) -> tuple[dict[int, int], tuple[RefusedRecord, ...]]:
-        """The same for a wave of a rebuild: by a queue's number, how many entries from the first it does not take.
+        """The same for entries in pieces: by a queue's number, how many entries from the first it does not take.
 
         Only queues that refuse some are named.
         """
         counts: dict[int, int] = {}
         refused: list[RefusedRecord] = []
-        begins = self.begins(wave.first_queue_offsets)
-        for number, (topic, queue_id) in enumerate(wave.queues):
+        begins = self.begins(entries.first_queue_offsets)
+        for number, (topic, queue_id) in enumerate(entries.queues):
             # What queues have begun is not looked at: it may be long.
             if is_begun(topic, queue_id) or (begins[number] and not _cause_of_name(topic, queue_id)):
                 continue
-            queue = wave.queue_entries(number)
+            queue = entries.queue_entries(number)
             count, cause = self._refused_count(queue, is_begun, has_begin=True)
             refused += _refused(queue, count, cause)
             counts[number] = count

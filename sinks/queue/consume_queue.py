@@ -15,8 +15,8 @@ import numpy as np
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.dispatch.batch import ExtUnits, LogicBatch, QueueEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import RowByRow, Run, run_of
-from reput.sinks.dispatch.wave import WaveEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import (
     CONSUME_QUEUE,
@@ -152,9 +152,9 @@ class ConsumeQueue(Queue):
 
 @dataclass(frozen=True)
 class PlacedQueue:
-    """A queue of a wave whose entries go to `extent`; its files up to `last_file` (-1: none) are there.
+    """A queue whose entries go to `extent`; its files up to `last_file` (-1: none) are there.
 
-    `number` is the queue's in the wave.
+    `number` is the queue's in its ``PieceEntries``.
     """
 
     number: int
@@ -165,20 +165,20 @@ class PlacedQueue:
 
 
 def write_placed_queues(
-    files: DurableFiles, mapped_file_size: int, wave: WaveEntries, queues: Iterable[PlacedQueue]
+    files: DurableFiles, mapped_file_size: int, entries: PieceEntries, queues: Iterable[PlacedQueue]
 ) -> None:
-    """Write the entries of queues of a wave where they were placed, durably; `mapped_file_size` as the sink's.
+    """Write the entries of queues where they were placed, durably; `mapped_file_size` as the sink's.
 
     Run again, it leaves the same bytes.
     """
-    _write_placed(QueueFiles(files, KIND, rounded_file_size(mapped_file_size)), wave, queues)
+    _write_placed(QueueFiles(files, KIND, rounded_file_size(mapped_file_size)), entries, queues)
     files.sync()
 
 
-def _write_placed(files: QueueFiles, wave: WaveEntries, queues: Iterable[PlacedQueue]) -> None:
+def _write_placed(files: QueueFiles, entries: PieceEntries, queues: Iterable[PlacedQueue]) -> None:
     for queue in queues:
-        entries = queue.extent.with_blanks(np.concatenate(wave.entries(queue.number)))
-        files.write(queue.topic, queue.queue_id, queue.extent.begin, entries.reshape(-1).data, queue.last_file)
+        units = queue.extent.with_blanks(np.concatenate(entries.entries(queue.number)))
+        files.write(queue.topic, queue.queue_id, queue.extent.begin, units.reshape(-1).data, queue.last_file)
 
 
 class ConsumeQueueSink(QueueSink):
@@ -224,26 +224,26 @@ class ConsumeQueueSink(QueueSink):
             incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)
 
-    def write_wave(
+    def write_entries(
         self,
         batch: LogicBatch,
-        wave: WaveEntries,
+        entries: PieceEntries,
         refused: Mapping[int, int],
-        write: Callable[[WaveEntries, list[PlacedQueue]], None] | None = None,
+        write: Callable[[PieceEntries, list[PlacedQueue]], None] | None = None,
     ) -> AnomalyCounts:
-        """See ``Sink.write``; the batch's entries are in `wave`, and have no ConsumeQueueExt units.
+        """See ``Sink.write``; the batch's entries are in `entries`, and have no ConsumeQueueExt units.
 
         `write` does ``write_placed_queues`` for all that run on, and returns when they are durable; without it they
         are written here, as are the others, by the rules for each record. `refused` are the counts of
-        ``QueueAdmission.refused_of_wave``.
+        ``QueueAdmission.refused_of_entries``.
         """
         if part_to_write(self.name, self.end_offset, batch) is None:
             return NO_ANOMALIES
         if batch.start < self.end_offset:
-            wave = wave.after(self.end_offset)
+            entries = entries.after(self.end_offset)
         met = BatchAnomalies(_log)
         placed, others = [], []
-        for number, (key, run) in enumerate(zip(wave.queues, wave.runs(), strict=True)):
+        for number, (key, run) in enumerate(zip(entries.queues, entries.runs(), strict=True)):
             queue = self._queues.get(key) or self._new_queue(*key)
             assert isinstance(queue, ConsumeQueue)
             extent = None
@@ -257,11 +257,11 @@ class ConsumeQueueSink(QueueSink):
             self._queues[key] = queue
             met.note(*key, extent.anomalies, extent.first_out_of_order)
         if write is None:
-            _write_placed(self._files, wave, placed)
+            _write_placed(self._files, entries, placed)
         else:
-            write(wave, placed)
+            write(entries, placed)
         for number in others:
-            incoming = wave.queue_entries(number).without_first(refused.get(number, 0))
+            incoming = entries.queue_entries(number).without_first(refused.get(number, 0))
             if not len(incoming.entries):
                 continue
             placement = self._append(incoming)

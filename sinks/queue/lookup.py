@@ -73,11 +73,12 @@ class ConsumeQueueLookup:
                 f"no {_name(topic, queue_id)} at {directory}; give the directory that holds consumequeue/ (--output), "
                 "or derive it with 'reput tail'"
             )
-        size = MappedFileQueue.load([directory]).mapped_file_size
+        row = MappedFileQueue.load([directory])
+        size = row.mapped_file_size
         if size % CQ_STORE_UNIT_SIZE:
             raise SinkError(
-                f"{directory} has files of {size} bytes, which is no multiple of {CQ_STORE_UNIT_SIZE}: "
-                "they are no ConsumeQueue files"
+                f"{row.files[0].path} has {size} bytes, which is no multiple of {CQ_STORE_UNIT_SIZE}: it is no "
+                "ConsumeQueue file"
             )
         reader = QueueReader(root, KIND, size or CQ_STORE_UNIT_SIZE, name, queue_id)
         max_offset = _max_offset(reader)
@@ -105,8 +106,8 @@ class ConsumeQueueLookup:
         if not len(found):
             path, at = self.reader.where(queue_offset)
             raise SinkError(
-                f"{path} has no entry {queue_offset} of {self.name} at byte {at}: the file is missing from the row, or "
-                "was cut while it was read"
+                f"{path} has no entry {queue_offset} of {self.name} at byte {at}: nothing was written there, the file "
+                "is missing from the row, or it was cut while it was read"
             )
         return ConsumeQueueEntry(queue_offset, *found[0].item())
 

@@ -13,7 +13,7 @@ import numpy as np
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.sinks.sink import part_to_write
@@ -67,7 +67,7 @@ class Queue(ABC):
         """Take `max_physic_offset` from the good units of a file; False when none of them is a record's."""
 
 
-class QueueSink(ABC):
+class QueueSink(KeepsProgress, ABC):
     """Keeps all queues of one kind; subclasses say how a queue places its entries."""
 
     name: str
@@ -87,16 +87,6 @@ class QueueSink(ABC):
     @abstractmethod
     def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
         """The batch's entries for queues of this kind."""
-
-    @property
-    def end_offset(self) -> int:
-        """The effect of every record before this place is durable."""
-        return self._record.progress.end_offset
-
-    @property
-    def last_record(self) -> RecordFingerprint | None:
-        """See ``Sink.last_record``."""
-        return self._record.progress.last_record
 
     @property
     def logics_msg_timestamp(self) -> int | None:
@@ -151,10 +141,6 @@ class QueueSink(ABC):
         if (time := self.logics_msg_timestamp if time is None else time) is not None:
             state["logics_msg_timestamp"] = time
         self._record.advance(batch.end, batch.last_record, state)
-
-    def pass_over(self, end_offset: int) -> None:
-        """See ``Sink.pass_over``; later entries go where the queues end, as the broker's do."""
-        self._record.pass_over(end_offset)
 
     def entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:
         """The number that a progress record has of entries, without those of some queues, which may be damaged.

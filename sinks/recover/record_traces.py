@@ -103,8 +103,9 @@ class _Queue:
     def _unit(self, file: int, number: int) -> tuple[int, int]:
         if number < 0:
             return 0, 0
-        (unit,) = self._reader.units(file, number * self._reader.unit_size, 1)
-        return int(unit["physical_offset"]), int(unit["msg_size"])
+        for unit in self._reader.units(file, number * self._reader.unit_size, 1):
+            return int(unit["physical_offset"]), int(unit["msg_size"])
+        return 0, 0  # the file was cut meanwhile
 
 
 def _entry(unit: tuple[int, int]) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.sinks.dispatch.task_result import RESULT_DDL, RESULT_FIELDS, last_record_of
+from reput.sinks.dispatch.task_result import RESULT_FIELDS, last_record_of
 from reput.sinks.files.durable_file import DurableFiles
 from reput.source.log.offset_range import OffsetRange
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
@@ -68,7 +68,6 @@ PART_SCHEMA = pa.schema(
         pa.field("statistics_json", pa.string()),
     ]
 )
-PART_DDL = f"{RESULT_DDL}, path string, size_bytes bigint, modification_time_ms bigint, statistics_json string"
 
 
 @dataclass(frozen=True)

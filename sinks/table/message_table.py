@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from reput.sinks.dispatch.task_result import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.files.sink_progress import ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, RecordFingerprint, SinkProgress
 from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DataFile, DeltaTable
 from reput.sinks.table.history import commit_digest
@@ -64,7 +64,7 @@ class TableBatch:
         )
 
 
-class MessageTable:
+class MessageTable(KeepsProgress):
     """Keeps one broker's messages in the table; several brokers may share one."""
 
     name = "messages"
@@ -100,16 +100,6 @@ class MessageTable:
     def app_id(broker: str) -> str:
         """What the transactions of one broker's messages are called; their versions are end offsets in the log."""
         return f"reput/{broker}/messages"
-
-    @property
-    def end_offset(self) -> int:
-        """Every record before this place is in the table."""
-        return self._record.progress.end_offset
-
-    @property
-    def last_record(self) -> RecordFingerprint | None:
-        """The last record before `end_offset` that is in the table, None where that is not known."""
-        return self._record.progress.last_record
 
     @property
     def delta(self) -> DeltaTable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from reput.source.errors import OutputError, OutputFullError
+from reput.source.resource_limits import NO_ROOM
 
 # pyspark turns some Java exceptions into its own, also when the call did not come from its API.
 JAVA_ERRORS = (Py4JJavaError, PySparkException)
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
 
 
@@ -119,7 +118,7 @@ def output_errors(what: str, kind: type[Exception] | None = None) -> Iterator[No
 def kind_of(error: BaseException) -> type[OutputError]:
     """OutputFullError where the system had no room, also if Java's file system says so in the system's words."""
     number = error.errno if isinstance(error, OSError) else None
-    is_full = number in _NO_ROOM or any(os.strerror(each) in str(error) for each in _NO_ROOM)
+    is_full = number in NO_ROOM or any(os.strerror(each) in str(error) for each in NO_ROOM)
     return OutputFullError if is_full else OutputError
 
 

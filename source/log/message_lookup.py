@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.source.errors import OptionError, StoreError
+from reput.source.errors import OptionError
 from reput.source.record import message_format as fmt
 from reput.source.record.message_decoder import Message, Verdict, decode_message
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
@@ -118,8 +118,8 @@ class MessageLookup:
 
         Raises
         ------
-        StoreError
-            The segment is there and cannot be read.
+        StoreError, TransientError
+            The segment is there and cannot be read; see ``read_error``.
         """
         file = self._queue.find(offset)
         if file is None:
@@ -128,8 +128,6 @@ class MessageLookup:
             verdict, message, head = self._read(file, offset)
         except FileNotFoundError:
             return Absence(offset, "expired", f"{file.path} is gone: the log expired while it was looked at")
-        except OSError as error:
-            raise StoreError(f"cannot read {file.path} at offset {offset}: {error.strerror}") from error
         if message is not None:
             return message
         at = offset - file.file_from_offset
@@ -149,7 +147,7 @@ class MessageLookup:
         return Absence(offset, "in a missing segment", f"offset {offset} is in a segment that is missing from the log")
 
     def _read(self, file: MappedFile, offset: int) -> tuple[Verdict, Message | None, bytes]:
-        with open_for_reading(file.path) as descriptor:
+        with open_for_reading(file.path, offset) as descriptor:
             at, size = offset - file.file_from_offset, min(_HEAD_BYTES, file.end - offset)
             data = os.pread(descriptor, size, at)
             verdict, message = self._decode(data, file, offset)

@@ -51,19 +51,23 @@ class ReputEnd:
 
 @dataclass(frozen=True)
 class _LastRecord:
-    offset: int
+    """The last good record before the end, or before a doubt: what stands there, and since when."""
+
     digest: int
     seen_at: float
 
 
 @dataclass
 class _Doubt:
-    """A place of the last segment that is no good record: what stands there, since when, when to search behind it."""
+    """A place of the last segment that is no good record: what stands there, since when, when to search behind it.
 
-    place: int
+    `further` is where the log goes on behind it, once that was found.
+    """
+
     head: bytes
     seen_at: float
     search_at: float
+    further: int | None = None
 
 
 def begins_with_record(file: MappedFile) -> bool:
@@ -96,14 +100,21 @@ class ReputEndFinder:
         self._queue: MappedFileQueue | None = None
         self._begun: set[int] = set()  # segments of `_queue` that were begun
         self._walked = -1  # a place behind a trusted record, up to which the active segment was walked
-        self._last: _LastRecord | None = None
-        self._doubt: _Doubt | None = None
+        # By place, what the look before met: where it walked over damage it met several.
+        self._known_last: dict[int, _LastRecord] = {}
+        self._known_doubts: dict[int, _Doubt] = {}
+        self._last: dict[int, _LastRecord] = {}
+        self._doubts: dict[int, _Doubt] = {}
+        self._met: _Doubt | None = None  # the last that a look met
         self._passed = 0  # doubtful places that turned out to be in the middle of the log
 
     def find(self, queue: MappedFileQueue, start: int) -> ReputEnd:
         """The end of whole records at or behind `start`, which is a place where a record or a blank begins."""
         if queue is not self._queue:
             self._queue, self._begun = queue, set()
+        self._met = None
+        self._known_last, self._last = self._last, {}
+        self._known_doubts, self._doubts = self._doubts, {}
         file = queue.find(start)
         if file is None:
             return ReputEnd(start, Verdict.EMPTY)
@@ -174,9 +185,10 @@ class ReputEndFinder:
 
     def _is_settled(self, offset: int, digest: int) -> bool:
         now = self._clock()
-        known = self._last
-        if known is None or (known.offset, known.digest) != (offset, digest):
-            self._last = known = _LastRecord(offset, digest, now)
+        known = self._known_last.get(offset)
+        if known is None or known.digest != digest:
+            known = _LastRecord(digest, now)
+        self._last[offset] = known
         return (now - known.seen_at) * 1000 >= self._tail_guard_ms
 
     def _behind_doubt(self, file: MappedFile, place: int) -> int | None:
@@ -189,20 +201,24 @@ class ReputEndFinder:
                 return None
             now = self._clock()
             head = segment.damaged_range(place, file.end, "").head
-            known = self._doubt
-            if known is None or (known.place, known.head) != (place, head):
-                self._doubt = known = _Doubt(place, head, now, now)
+            known = self._known_doubts.get(place)
+            if known is None or known.head != head:
+                known = _Doubt(head, now, now)
+            self._met = self._doubts[place] = known
+            if known.further is not None:
+                return known.further
             if self._is_young_doubt() or now < known.search_at:
                 return None
             further = _good_place_behind(segment, place)
             if further is not None and not segment.is_blank(further) and _is_older(segment, further, place):
                 further = None
             known.search_at = self._clock() + _SEARCH_AGAIN_FACTOR * (self._clock() - now)
+            known.further = further
             self._passed += further is not None
             return further
 
     def _is_young_doubt(self) -> bool:
-        return self._doubt is not None and (self._clock() - self._doubt.seen_at) * 1000 < self._tail_guard_ms
+        return self._met is not None and (self._clock() - self._met.seen_at) * 1000 < self._tail_guard_ms
 
 
 def _good_place_behind(segment: OpenSegment, place: int) -> int | None:

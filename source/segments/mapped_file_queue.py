@@ -49,8 +49,10 @@ class MappedFile:
 
 
 @contextmanager
-def open_for_reading(path: str) -> Iterator[int]:
+def open_for_reading(path: str, offset: int | None = None) -> Iterator[int]:
     """A read-only descriptor that leaves no trace, not even an access time where the system allows that.
+
+    `offset` is the physical offset that is wanted, for an error to name.
 
     Raises
     ------
@@ -66,7 +68,7 @@ def open_for_reading(path: str) -> Iterator[int]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if (known := read_error(path, error)) is None:
+        if (known := read_error(path, error, offset)) is None:
             raise
         raise known from error
 

@@ -17,17 +17,20 @@ _MAY_PASS = frozenset(
 _LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-def read_error(path: str, error: OSError) -> ReputError | None:
+def read_error(path: str, error: OSError, offset: int | None = None) -> ReputError | None:
     """The error to raise for one that the system raised on `path`; None where it is not about that file.
+
+    `offset`, where it is known, is the physical offset that was wanted.
 
     A file that is gone is no such error: what that means depends on who was reading.
     """
     if isinstance(error, FileNotFoundError) or error.errno in _LIMITS or error.filename not in (None, path):
         return None
+    where = path if offset is None else f"{path} at offset {offset}"
     if error.errno in _MAY_PASS:
         return TransientError(
-            f"cannot read {path}: {error.strerror}; look at the disk or mount that holds it, and start the same command"
-            " again"
+            f"cannot read {where}: {error.strerror}; look at the disk or mount that holds it, and start the same "
+            "command again"
         )
     what = "; make it readable for the user that runs reput" if isinstance(error, PermissionError) else ""
-    return StoreError(f"cannot read {path}: {error.strerror}{what}")
+    return StoreError(f"cannot read {where}: {error.strerror}{what}")

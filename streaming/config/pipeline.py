@@ -111,7 +111,7 @@ PIPELINE_OPTIONS = (
         byte_count(1),
         _BYTES,
         128 * 1024 * 1024,
-        "of the logic query: a task of a tenth of a second, against 20 ms that Spark needs for one",
+        "of the logic query: a task takes a tenth of a second, which is much beside what Spark needs to start one",
     ),
     Option(
         "logicTriggerMs",

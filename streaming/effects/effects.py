@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.files.scratch import Scratch
 from reput.source.segments.damage import DamagedRange
 from reput.streaming.effects.range_task import RangeEffects
@@ -30,13 +30,13 @@ class Effects:
     damaged
         What was passed over, in log order.
     refused
-        What queues do not take of `entries`; see ``QueueAdmission.refused_of_wave``.
+        What queues do not take of `entries`; see ``QueueAdmission.refused_of_entries``.
     """
 
     start: int
     end: int
     batch: LogicBatch | None
-    entries: WaveEntries | None
+    entries: PieceEntries | None
     parts: pa.Table | None
     damaged: tuple[DamagedRange, ...] = ()
     refused: Mapping[int, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Effects:
             batch = LogicBatch.merge(scratch.read(read.scratch_files)).only(wanted)
             return replace(effects, batch=batch)
         return replace(
-            effects, batch=LogicBatch.without_effects(read.pieces), entries=WaveEntries.read(read.scratch_files)
+            effects, batch=LogicBatch.without_effects(read.pieces), entries=PieceEntries.read(read.scratch_files)
         )
 
     def sifted(self, quarantine: QuarantineStep | None) -> tuple[Effects, Lines]:
@@ -73,7 +73,7 @@ class Effects:
         if self.entries is None:
             batch, lines = quarantine(self.batch, self.damaged)
             return replace(self, batch=batch), lines
-        refused, lines = quarantine.take_wave(self.start, self.end, self.entries, self.damaged)
+        refused, lines = quarantine.take_entries(self.start, self.end, self.entries, self.damaged)
         return replace(self, refused=refused), lines
 
     @property

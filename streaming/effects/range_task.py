@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from reput.sinks.dispatch.piece import PieceNeeds, PieceRow, QueueFilter, write_pieces
 from reput.sinks.dispatch.window import WINDOW_SCHEMA, LogicNeeds, encode_window
+from reput.sinks.files.durable_file import remove_scratch
 from reput.sinks.files.scratch import write_table
 from reput.sinks.table.message_file import PART_SCHEMA, Part, PartWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
@@ -130,7 +131,13 @@ class RangeTask:
         writer = self.part_writer and replace(self.part_writer, decode=decode)
         # One read for all, unless the table has a part of the range already.
         part = Part(writer, span) if writer and writer.trim_from <= span.start else None
-        pieces = list(self._pieces(span, decode, damaged, part)) if span.start < span.end else []
+        pieces: list[Mapping[str, Any]] = []
+        try:
+            if span.start < span.end:
+                pieces.extend(self._pieces(span, decode, damaged, part))
+        except BaseException:
+            remove_scratch(Path(piece["scratch"]) for piece in pieces)
+            raise
         parts = [part.finish()] if part else writer.write(span).to_pylist() if writer else []
         return RangeEffects(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, damaged=damaged)
 

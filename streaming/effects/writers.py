@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
-from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink, PlacedQueue
 from reput.sinks.sink import Sink
@@ -14,7 +14,7 @@ from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.streaming.effects.effects import Effects
 from reput.streaming.output.logic_sinks import LogicSinks
 
-WritePlaced = Callable[[WaveEntries, list[PlacedQueue]], None]
+WritePlaced = Callable[[PieceEntries, list[PlacedQueue]], None]
 
 
 def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
@@ -42,7 +42,7 @@ class QueueWriter:
     """ConsumeQueue and what belongs to it."""
 
     def __init__(self, sinks: Sequence[Sink], write_placed: WritePlaced | None = None) -> None:
-        """`write_placed` as in ``ConsumeQueueSink.write_wave``."""
+        """`write_placed` as in ``ConsumeQueueSink.write_entries``."""
         self.sinks = sinks
         self._write_placed = write_placed
 
@@ -56,7 +56,7 @@ class QueueWriter:
                 anomalies += sink.write(batch)
             else:
                 assert isinstance(sink, ConsumeQueueSink)
-                anomalies += sink.write_wave(batch, entries, effects.refused, self._write_placed)
+                anomalies += sink.write_entries(batch, entries, effects.refused, self._write_placed)
         return anomalies
 
     def finish(self) -> None:
@@ -79,7 +79,7 @@ class IndexWriter:
             if entries is None:
                 sink.write(batch)
             else:
-                sink.write_wave(batch, entries, slots_later=self._slots_later)
+                sink.write_entries(batch, entries, slots_later=self._slots_later)
         return NO_ANOMALIES
 
     def finish(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.queue.consume_queue import PlacedQueue, write_placed_queues
 from reput.streaming.tasks.tasks import Tasks
@@ -24,14 +24,14 @@ class PlacedQueueTasks:
         self._root = root
         self._file_size = mapped_file_size
 
-    def __call__(self, entries: WaveEntries, placed: list[PlacedQueue]) -> None:
+    def __call__(self, entries: PieceEntries, placed: list[PlacedQueue]) -> None:
         """Write; durable on return."""
         root, file_size, paths = self._root, self._file_size, entries.paths
 
-        def write(wave: WaveEntries, queues: list[PlacedQueue]) -> None:
+        def write(read: PieceEntries, queues: list[PlacedQueue]) -> None:
             files = DurableFiles(root)
             try:
-                write_placed_queues(files, file_size, wave, queues)
+                write_placed_queues(files, file_size, read, queues)
             finally:
                 files.close()
 
@@ -42,12 +42,12 @@ class PlacedQueueTasks:
         shares = _shares(placed, entries, self._tasks.parallelism)
 
         def work(number: int) -> None:
-            write(WaveEntries.read(paths), shares[number])
+            write(PieceEntries.read(paths), shares[number])
 
         self._tasks.run(work, len(shares))
 
 
-def _shares(placed: Sequence[PlacedQueue], entries: WaveEntries, count: int) -> list[list[PlacedQueue]]:
+def _shares(placed: Sequence[PlacedQueue], entries: PieceEntries, count: int) -> list[list[PlacedQueue]]:
     """Give the largest queue left to the share with the fewest entries."""
     sizes = [0] * count
     shares: list[list[PlacedQueue]] = [[] for _ in range(count)]

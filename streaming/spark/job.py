@@ -18,6 +18,8 @@ from reput.streaming.process.jvm import has_jvm_died
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # A machine that is too busy for a Python worker to start in time needs a moment.
 _PAUSES_S = (0.2, 2.0)
+# Workers that have a core start in a few seconds.
+_JOINED_FOR_S = 10.0
 _log = logging.getLogger("reput")
 
 
@@ -39,26 +41,32 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
     raise AssertionError
 
 
-class WorkersStart:
-    """Has every core start its Python worker while the driver does something else: a first job waits seconds for them.
+def start_workers(spark: SparkSession) -> None:
+    """Let every core start its Python worker, which takes seconds; executors that come later start theirs then.
 
     Where that fails nothing is lost, and nothing said: the first real job starts them, or fails.
     """
+    started = 0
+    with suppress(Exception):
+        while started < (cores := int(spark.sparkContext.defaultParallelism)):
+            started = cores
+            spark.range(0, cores, 1, cores).mapInArrow(_pass_on, "id bigint").toArrow()
+
+
+class WorkersStart:
+    """Does `start_workers` while the driver does something else."""
 
     def __init__(self, spark: SparkSession) -> None:
         """Begin."""
-        self._spark = spark
-        self._thread = threading.Thread(target=self._run, name="reput-workers", daemon=True)
+        self._thread = threading.Thread(target=start_workers, args=(spark,), name="reput-workers", daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
-        cores = int(self._spark.sparkContext.defaultParallelism)
-        with suppress(Exception):
-            self._spark.range(0, cores, 1, cores).mapInArrow(_pass_on, "id bigint").toArrow()
-
     def join(self) -> None:
-        """Wait for the end, so that nothing of it is left when Spark is stopped."""
-        self._thread.join()
+        """Wait for the end, so that nothing of it is left when Spark is stopped; not long, for a core may never come.
+
+        A cluster without room has none, and the job that asks for them ends when Spark does.
+        """
+        self._thread.join(_JOINED_FOR_S)
 
 
 def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import threading
 import time
@@ -35,7 +34,6 @@ from reput.streaming.spark.job import run_job
 from reput.streaming.tail.log_continuity import LogContinuity
 
 Report = Callable[[BatchReport], None]
-_log = logging.getLogger("reput")
 
 
 class Dispatch(Protocol):

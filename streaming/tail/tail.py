@@ -252,10 +252,13 @@ class Tail:
         while not self._stop.is_set():
             if has_jvm_died():
                 raise failure_of(RuntimeError())
+            # Asked for first: a query that ends in between is looked at for its error all the same.
+            is_active = any(each.query.isActive for each in running)
             for each in running:
                 if (error := each.query.exception()) is not None:
                     self._start_again(spark, each, error, available_now=available_now)
-            if not any(each.query.isActive for each in running):
+                    is_active = True
+            if not is_active:
                 break
             if time.monotonic() - looked_at >= _LOOKED_AT_S:
                 looked_at = time.monotonic()

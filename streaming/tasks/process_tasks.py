@@ -13,7 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.context import BaseContext, ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,11 +42,13 @@ class ProcessTasks(Tasks):
         # What is loaded before the fork would else be copied by the first collection in each process. Not collected
         # first: of what was only loaded little is garbage, and looking for it takes 0.2 s.
         gc.freeze()
-        others = multiprocessing.active_children()
+        self._others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(processes, _context(), _begin)
-        for started in [self._pool.submit(os.getpid) for _ in range(processes)]:  # begins all of them
-            result_of(started)
-        self._processes = [process for process in multiprocessing.active_children() if process not in others]
+        try:
+            self.start(_begun, processes)()  # begins all of them
+        except BaseException:
+            self._end()
+            raise
 
     def __enter__(self) -> ProcessTasks:
         return self
@@ -54,10 +56,15 @@ class ProcessTasks(Tasks):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Whose results are wanted has them by now, and what a piece leaves is in its files. They could be asked to end;
-        # but where one just died, the others wait for ever for a lock that it held, and the pool for them.
-        for process in self._processes:
-            process.kill()
+        self._end()
+
+    def _end(self) -> None:
+        # Whose results are wanted has them by now, and what a piece leaves is in its files. Where one just died, the
+        # pool asks the others to end, which leave SIGTERM to the parent, and waits for them; and they may wait for ever
+        # for a lock that the dead one held.
+        for process in multiprocessing.active_children():
+            if process not in self._others:
+                process.kill()
         self._pool.shutdown(cancel_futures=True)
 
     @property
@@ -101,6 +108,10 @@ def _deaths_as_errors() -> Iterator[None]:
         raise TransientError(msg) from error
 
 
+def _begun(_: int) -> None:
+    """The work of a process that is only to be there."""
+
+
 def _call(pickled: bytes, number: int) -> Any:
     work: Callable[[int], Any] = cloudpickle.loads(pickled)
     return work(number)
@@ -108,33 +119,11 @@ def _call(pickled: bytes, number: int) -> Any:
 
 def _context() -> BaseContext:
     if len(list(_THREADS.iterdir())) == 1:
-        return _Fork()
+        return multiprocessing.get_context("fork")
     load_without_threads()
-    context = _ForkServer()
+    context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOADED])
     return context
-
-
-# Where one process died, the pool asks the others to end, and waits for them. They leave SIGTERM to the parent, and may
-# wait for ever for a lock that the dead one held.
-
-
-class _ForkProcess(ForkProcess):
-    def terminate(self) -> None:
-        self.kill()
-
-
-class _ForkServerProcess(ForkServerProcess):
-    def terminate(self) -> None:
-        self.kill()
-
-
-class _Fork(ForkContext):
-    Process = _ForkProcess
-
-
-class _ForkServer(ForkServerContext):
-    Process = _ForkServerProcess
 
 
 def _begin() -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from reput.source.resource_limits import SPARK, check_limits
 from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.spark.job import start_workers
 from reput.streaming.spark.session import TAIL_SETTINGS, end_session, prepare_kernels, start_session
 from reput.streaming.tasks.process_tasks import ProcessTasks
 from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks
@@ -76,6 +77,6 @@ def task_session(
             cleanup.callback(end_session, spark)
         if tasks is None:
             assert spark is not None
+            start_workers(spark)
             tasks = SparkTasks(spark)
-            tasks.start_workers()
         yield TaskSession(tasks, spark)

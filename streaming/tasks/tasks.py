@@ -105,10 +105,3 @@ class SparkTasks(Tasks):
         rows: list[dict[str, Any]] = run_job(self._spark.range(0, count, 1, count), task, _DDL).to_pylist()
         # Written by tasks of this very run.
         return [pickle.loads(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]  # noqa: S301
-
-    def start_workers(self) -> None:
-        """Let every core start its Python worker, which takes seconds; executors that come later start theirs then."""
-        started = 0
-        while started < self.parallelism:
-            started = self.parallelism
-            self.run(str, started)

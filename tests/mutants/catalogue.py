@@ -313,7 +313,7 @@ MUTANTS = (
     _mutant(
         "a sink that is ahead takes what it has again",
         "sinks/queue/consume_queue.py",
-        "            wave = wave.after(self.end_offset)\n",
+        "            entries = entries.after(self.end_offset)\n",
         "            pass\n",
         f"{CRASHES}::test_stop_at_every_call[middle]",
     ),

@@ -18,7 +18,7 @@ from spark.test_tail import rows, run_tail
 from store_compare import differing_bytes
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.index.index_file import IndexFile
@@ -49,12 +49,12 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "durable_file: a write": (DurableFiles, "write", 2),
     "durable_file: a sync": (DurableFiles, "sync", 3),
     "queue_files: a write": (QueueFiles, "write", 1),
-    "consume_queue: a batch": (ConsumeQueueSink, "write_wave", 1),
+    "consume_queue: a batch": (ConsumeQueueSink, "write_entries", 1),
     "index_file: keys": (IndexFile, "put", 1),
-    "index_sink: a batch": (IndexSink, "write_wave", 1),
+    "index_sink: a batch": (IndexSink, "write_entries", 1),
     "sink_progress: a record": (ProgressFile, "store", 5),
     "batch: the pieces": (LogicBatch, "without_effects", 1),
-    "wave: the results": (WaveEntries, "read", 1),
+    "piece_entries: the results": (PieceEntries, "read", 1),
     "effects: what is left out": (Effects, "sifted", 1),
     "message_table: a commit": (MessageTable, "commit", 1),
     "message_table: the parts": (TableBatch, "merge", 1),

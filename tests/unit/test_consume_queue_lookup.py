@@ -103,7 +103,7 @@ def test_a_missing_file_in_the_row(tmp_path: Path) -> None:
     (directory / f"{80:020d}").unlink()
     queue = open_queue(tmp_path)
     assert [queue.entry(i).physical_offset for i in (3, 8)] == [300, 800]
-    with pytest.raises(SinkError, match=r"has no entry 5 of .*: the file is missing from the row"):
+    with pytest.raises(SinkError, match=r"has no entry 5 of .*: .*the file is missing from the row"):
         queue.entry(5)
 
 
@@ -118,10 +118,10 @@ def test_files_that_are_no_queue(tmp_path: Path) -> None:
         open_queue(tmp_path)
     for path in directory.iterdir():
         path.unlink()
-    with pytest.raises(SinkError, match=r"has no entry 0 of .*: the file is missing from the row"):
+    with pytest.raises(SinkError, match=r"has no entry 0 of .*: .*the file is missing from the row"):
         queue.entry(0)
     (directory / f"{0:020d}").write_bytes(bytes(90))
-    with pytest.raises(SinkError, match="has files of 90 bytes, which is no multiple of 20"):
+    with pytest.raises(SinkError, match=f"{0:020d} has 90 bytes, which is no multiple of 20"):
         open_queue(tmp_path)
 
 

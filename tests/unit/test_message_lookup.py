@@ -113,7 +113,7 @@ def test_a_segment_that_cannot_be_read(tmp_path: Path) -> None:
     path = Path(queue.files[0].path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(StoreError, match=f"cannot read {path}: Is a directory"):
+    with pytest.raises(StoreError, match=f"cannot read {path} at offset 0: Is a directory"):
         lookup.find(0)
 
 

@@ -134,6 +134,19 @@ def test_a_last_segment_whose_first_record_is_damaged(tmp_path: Path) -> None:
     assert log.settled_end(0) == end_of(records)
 
 
+def test_a_last_segment_with_several_damaged_records(live: Live) -> None:
+    """Its first and others: each has a guard of its own, once, and the end that was found stays."""
+    *places, end = live.append(*range(30))
+    first, *others = [place for place in places if place >= SIZE]
+    assert end < 2 * SIZE
+    for place in (first, others[1], others[4]):
+        put_bytes(live.path / f"{SIZE:020d}", place - SIZE + 4, b"\x55" * 4)
+    ends = [live.end(), *(live.end(GUARD_MS) for _ in range(5))]
+    assert ends == [SIZE, others[0], others[3], places[-1], end, end]  # the last record of each has its guard, too
+    live.append(30)
+    assert [live.end(), live.end(GUARD_MS)] == [end, live.writer.max_offset]
+
+
 def test_bodies_are_not_checked_as_a_broker() -> None:
     """Two options that exclude each other are refused together."""
     with pytest.raises(OptionError, match="onDamage=broker and checkCrc=all exclude each other"):

@@ -1,4 +1,4 @@
-"""The pieces (``piece``) of a wave or a micro-batch, as the driver and the writing tasks see them."""
+"""Consecutive pieces (``piece``), of a micro-batch or a wave, as the driver and the writing tasks see them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reput.source.arrays import Bytes, Int64s
 from reput.source.rows.column_builders import numbers as integer_array
 
 
-class WaveEntries:
+class PieceEntries:
     """Entries and keys of consecutive pieces, given in log order.
 
     Attributes
@@ -52,13 +52,13 @@ class WaveEntries:
         self.counts: Int64s = np.bincount(numbers, counts, len(firsts)).astype(np.int64)
 
     @classmethod
-    def read(cls, paths: Sequence[Path]) -> WaveEntries:
+    def read(cls, paths: Sequence[Path]) -> PieceEntries:
         """What tasks left in files."""
         return cls([read_arrays(path) for path in paths], paths)
 
-    def after(self, offset: int) -> WaveEntries:
+    def after(self, offset: int) -> PieceEntries:
         """The same without the records before `offset`: what a sink that ends there still needs."""
-        return WaveEntries([_after(piece, offset) for piece in self._pieces])
+        return PieceEntries([_after(piece, offset) for piece in self._pieces])
 
     @property
     def first_queue_offsets(self) -> Int64s:

@@ -11,22 +11,24 @@ import pytest
 from sink_runner import LogBatches, as_read, places, write_log
 from unit.outputs import disordered
 
-from reput.sinks.dispatch.wave import WaveEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 
 
-def contents(wave: WaveEntries) -> tuple[Any, ...]:
+def contents(entries: PieceEntries) -> tuple[Any, ...]:
     """Queues with their entries, offsets and run, and keys, as plain values."""
     queues = {
-        name: (wave.queue_entries(number), run, int(wave.first_queue_offsets[number]), int(wave.counts[number]))
-        for number, (name, run) in enumerate(zip(wave.queues, wave.runs(), strict=True))
+        name: (entries.queue_entries(number), run, int(first), int(count))
+        for number, (name, run, first, count) in enumerate(
+            zip(entries.queues, entries.runs(), entries.first_queue_offsets, entries.counts, strict=True)
+        )
     }
     plain = {
         name: (queue.entries.tolist(), queue.queue_offsets.tolist(), run, first, count)
         for name, (queue, run, first, count) in queues.items()
     }
-    parts = list(wave.keys())
+    parts = list(entries.keys())
     keys = [np.concatenate([getattr(part, name) for part in parts]).tolist() for name in vars(parts[0])]
-    return plain, keys, wave.key_count
+    return plain, keys, entries.key_count
 
 
 @pytest.mark.parametrize("seed", range(20))
