@@ -269,7 +269,7 @@ class Tail:
             self._stop.wait(_POLL_SECONDS)
         for each in running:
             if (error := each.query.exception()) is not None:
-                raise error
+                raise each.gate.failure or error
 
     def _start_again(self, spark: SparkSession, each: RunningQuery, error: Exception, *, available_now: bool) -> None:
         """Start a query again that ended between two batches, for a reason that may pass; else raise `error`."""
