@@ -23,7 +23,7 @@ from reput.streaming.tail.tail import RunningQuery, Tail
 class EndingQuery:
     """Ends with `error` before the question of that number, counted from 0; then its answers stay."""
 
-    lastProgress = None
+    lastProgress = None  # noqa: N815  Spark's name
     name = "logic"
 
     def __init__(self, ends_before: int, error: Exception) -> None:
