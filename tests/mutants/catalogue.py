@@ -82,8 +82,8 @@ MUTANTS = (
         (
             ("        self._files.sync()\n        self._record.advance(", "        self._record.advance("),
             (
-                "self._state())\n\n    def pass_over",
-                "self._state())\n        self._files.sync()\n\n    def pass_over",
+                "self._state())\n\n    def _put",
+                "self._state())\n        self._files.sync()\n\n    def _put",
             ),
         ),
         POWER_LOST,
