@@ -26,7 +26,7 @@ class StoreCheckpoint:
         The end of the last full index file; a broker that starts with an `abort` file deletes newer index files.
     others
         What follows in the file, without zeros at its end: 5.x keeps ``masterFlushedOffset`` and ``confirmPhyOffset``
-        there. reput leaves it as it is.
+        there, 5.5.0 ``logicsPhysicalOffset``, too. reput leaves it as it is.
     """
 
     physic_msg_timestamp: int = 0

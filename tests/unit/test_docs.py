@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -82,3 +83,26 @@ def test_the_commands_of_a_page_can_be_given(page: Path) -> None:
         while hasattr(command, "commands") and words and words[0] in command.commands:
             command = command.commands[words.pop(0)]
         command.make_parser(command.context_class(command)).parse_args(words)
+
+
+def names_in(module: Path) -> set[str]:
+    """Every function, class, method, variable and attribute that a module defines."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_names_that_a_page_gives_with_a_module_are_in_it(page: Path) -> None:
+    """Those behind the module's path, and those said to be `of` it."""
+    text = page.read_text(encoding="utf-8")
+    module = r"`(?:reput/)?((?:source|sinks|streaming)/[\w/]+\.py)`"
+    given = [(path, re.findall(r"\w+", words)) for path, words in re.findall(module + r"((?:,? `\w+`)+)", text)]
+    given += [(path, [word]) for word, path in re.findall(r"`(\w+)` of " + module, text)]
+    assert [
+        (path, set(words) - names_in(ROOT / path)) for path, words in given if set(words) - names_in(ROOT / path)
+    ] == []
