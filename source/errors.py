@@ -1,27 +1,34 @@
 """The error tree. Every error says where (file, offset), what was found, and what to do next.
 
 ReputError
-├── OptionError              a wrong or unknown option, or one with a value outside its limits
-├── StoreError               a store that cannot be read as one
-│   ├── SegmentError         names, sizes or holes among the files of a commitlog
-│   ├── CorruptRecordError   a record in the middle of the log that fails its checks
-│   ├── DataLossError        the log no longer holds what was still to be read
-│   ├── CommitLogRewoundError  a record already dispatched is no longer where it was
-│   └── UnexplainedError     the log does not explain what an output has, which a command would replace or remove
-├── OutputError              an output that cannot be written, or is not ours to write
-│   ├── OutputFullError      no room on its disk, or a quota is reached; also a TransientError
-│   └── StoreLockedError     a broker or another reput works on the same output
-├── SinkError                files of an output that contradict the progress recorded for them
-├── EnvironmentSetupError    Java, Spark or a package that is missing or too old
-└── TransientError           a fault that may pass by itself: the same command may succeed later
+├── OptionError                    a wrong or unknown option, or one with a value outside its limits
+├── StoreError                     a store that cannot be read as one
+│   ├── SegmentError               names, sizes or holes among the files of a commitlog
+│   ├── CorruptRecordError         a record in the middle of the log that fails its checks
+│   ├── DataLossError              the log no longer holds what was still to be read
+│   ├── CommitLogRewoundError      a record already dispatched is no longer where it was
+│   └── UnexplainedError           the log does not explain what an output has, which a command would replace or remove
+├── OutputError                    an output that cannot be written, or is not ours to write
+│   ├── OutputFullError            no room on its disk, or a quota is reached; also a TransientError
+│   ├── StoreLockedError           a broker or another reput works on the same output
+│   └── RowsLostError              a table that lost rows which its transactions brought
+├── SinkError                      files of an output that contradict the progress recorded for them
+│   └── TransactionAlreadyCommittedError  a commit that the table has already
+├── EnvironmentSetupError          Java, Spark or a package that is missing or too old
+├── TransientError                 a fault that may pass by itself: the same command may succeed later
+├── ExpressionSyntaxError          a subscription's SQL92 expression that cannot be compiled
+├── ExpressionEvaluationError      an expression that these properties make no sense for; counts as no match
+└── DefectError                    what nobody foresaw: a defect of reput
 
-An error's `exit_code` is what the command ends with. A supervisor starts reput again after `TRY_AGAIN` alone: after
-the others a person must look.
+An error's `exit_code` is what the command ends with, its `code` is the same in every release. A supervisor starts reput
+again after `TRY_AGAIN` alone: after the others a person must look.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import ClassVar, Final
 
 FAILED: Final = 1
@@ -31,75 +38,140 @@ TRY_AGAIN: Final = 75  # EX_TEMPFAIL of sysexits.h
 # What to do about an UnexplainedError, in every command that asks for this word.
 GIVE_YES: Final = "give the right --store, or --yes to go by this log all the same"
 
-# An error raised in one of Spark's Python processes arrives as the text of its traceback.
+# What the source raises while Spark plans or reads for it arrives as the text of its traceback.
 _REMOTE = re.compile(r"^reput\.[\w.]*\.(\w+Error): (.+)", re.MULTILINE)
 
 
 class ReputError(Exception):
-    """Base of every error that reput raises on purpose; the command line prints it as one line."""
+    """Base of every error that reput raises on purpose; the command line prints it as one line.
 
+    Parameters
+    ----------
+    cause
+        Where, and what was found.
+    advice
+        What to do about it, None where `cause` says it.
+    file
+        The file or directory that it is about, None where it is about none or several.
+    physical_offset
+        The place of the log that it is about.
+    """
+
+    code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = FAILED
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        advice: str | None = None,
+        file: str | Path | None = None,
+        physical_offset: int | None = None,
+    ) -> None:
+        super().__init__(cause if advice is None else f"{cause}; {advice}")
+        self.cause = cause
+        self.advice = advice
+        self.file = None if file is None else str(file)
+        self.physical_offset = physical_offset
+
+    def to_json(self) -> str:
+        """The same as one line of JSON: ``code``, ``message``, ``cause``, ``advice``, ``file``, ``physicalOffset``."""
+        fields = {
+            "code": self.code,
+            "exitCode": self.exit_code,
+            "message": str(self),
+            "cause": self.cause,
+            "advice": self.advice,
+            "file": self.file,
+            "physicalOffset": self.physical_offset,
+        }
+        return json.dumps({"error": {name: value for name, value in fields.items() if value is not None}})
 
 
 class OptionError(ReputError):
     """An option is unknown, or its value is outside what it allows."""
 
+    code = "wrong-option"
     exit_code = WRONG_USAGE
 
 
 class StoreError(ReputError):
     """The store cannot be read as a RocketMQ store."""
 
+    code = "store"
+
 
 class SegmentError(StoreError):
     """The commitlog's files do not form a row: a name, a size or a hole."""
+
+    code = "segments"
 
 
 class CorruptRecordError(StoreError):
     """A record in the middle of the log fails its checks."""
 
+    code = "corrupt-record"
+
 
 class DataLossError(StoreError):
     """The log no longer holds the offset that was to be read next."""
+
+    code = "data-loss"
 
 
 class CommitLogRewoundError(StoreError):
     """A record that was dispatched is no longer at its place: the log was cut and written again."""
 
+    code = "log-rewound"
+
 
 class UnexplainedError(StoreError):
     """The log does not explain what an output has: it is gone, cut, or another store's; nothing was changed."""
+
+    code = "unexplained-output"
 
 
 class OutputError(ReputError):
     """The output cannot be written, or is not reput's to write."""
 
+    code = "output"
+
 
 class StoreLockedError(OutputError):
     """Another process, a broker or a reput, holds the lock of this output."""
+
+    code = "output-locked"
 
 
 class SinkError(ReputError):
     """The files of an output contradict the progress recorded for them."""
 
+    code = "contradiction"
+
 
 class RowsLostError(OutputError):
     """The table has lost rows that its transactions brought; the message names the command that makes them again."""
+
+    code = "rows-lost"
 
 
 class EnvironmentSetupError(ReputError):
     """Something the machine must provide is missing or too old."""
 
+    code = "environment"
+
 
 class TransientError(ReputError):
     """A fault that may pass by itself, such as a process that died or a full disk; nothing was lost."""
 
+    code = "try-again"
     exit_code = TRY_AGAIN
 
 
 class OutputFullError(OutputError, TransientError):
     """There is no room for the output: its disk is full, or a quota is reached; with room, the run goes on."""
 
+    code = "output-full"
     exit_code = TRY_AGAIN
 
 

@@ -22,9 +22,13 @@ _INTEGER_MAX = 2**31 - 1
 class ExpressionSyntaxError(ReputError):
     """The expression cannot be compiled: RocketMQ's ``MQFilterException``."""
 
+    code = "expression-syntax"
+
 
 class ExpressionEvaluationError(ReputError):
     """The expression cannot be evaluated with these properties: RocketMQ throws, which counts as no match."""
+
+    code = "expression-evaluation"
 
 
 class Long(int):

@@ -45,6 +45,8 @@ Check = Callable[[int], None]
 class TransactionAlreadyCommittedError(SinkError):
     """The table already holds this transaction version of the application id, or a later one."""
 
+    code = "already-committed"
+
 
 @dataclass(frozen=True)
 class DataFile:

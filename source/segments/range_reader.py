@@ -214,9 +214,11 @@ def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRe
     at = offset - file.file_from_offset
     with open_segment(file) as descriptor:
         found = os.pread(descriptor, 16, at)
-    msg = (
-        f"{file.path}: no good record at offset {offset} (byte {at} of the file): {verdict.name}, the bytes there "
-        f"are {found.hex(' ', 4)}; set onDamage=quarantine to leave out and record what is damaged, onDamage=broker to "
-        "leave out what a broker's replay leaves out, or startingOffset to a later record to go on behind it"
+    return CorruptRecordError(
+        f"{file.path}: no good record at offset {offset} (byte {at} of the file): {verdict.name}, the bytes there are "
+        f"{found.hex(' ', 4)}",
+        advice="set onDamage=quarantine to leave out and record what is damaged, onDamage=broker to leave out what a "
+        "broker's replay leaves out, or startingOffset to a later record to go on behind it",
+        file=file.path,
+        physical_offset=offset,
     )
-    return CorruptRecordError(msg)

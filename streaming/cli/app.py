@@ -8,6 +8,7 @@ import select
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -30,6 +31,7 @@ class _Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run it; see ``working_directory`` and ``run_or_fail``."""
         ctx.params = {name: made_absolute(value) for name, value in ctx.params.items()}
+        _is_read_by_program.set(ctx.params.get("as_json", False) or ctx.params.get("output_format") == _JSON_FORMAT)
         result: list[Any] = []
         run_or_fail(lambda: result.append(super(_Command, self).invoke(ctx)))
         return result[0]
@@ -52,6 +54,9 @@ app = Application(
     rich_markup_mode=None,
 )
 _STANDARD_OUTPUT = 1
+_JSON_FORMAT = "json"
+# The command that runs was asked for JSON: so is its error.
+_is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
 
 errors = Console(stderr=True)
 
@@ -73,12 +78,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 def tell(words: str) -> None:
     """One line to standard error; one that nobody reads any more is lost."""
+    write_error(f"reput: {words}")
+
+
+def write_error(line: str) -> None:
+    """A line to standard error as it is; one that nobody reads any more is lost."""
     with suppress(OSError):
-        errors.print(f"reput: {words}", markup=False, highlight=False, soft_wrap=True)
+        errors.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def run_or_fail(action: Callable[[], None]) -> None:
     """Run a command; whatever it raises becomes one line and the error's exit code, see ``source.errors``.
+
+    Where JSON was asked for, the line is the error's ``to_json``.
 
     Whoever reads standard output may have enough before the end, as ``head`` has: that is no failure.
     """
@@ -95,7 +107,10 @@ def run_or_fail(action: Callable[[], None]) -> None:
         from reput.streaming.process.failures import failure_of, one_line  # noqa: PLC0415  with Spark's modules
 
         failure = failure_of(error)
-        tell(one_line(str(failure)))
+        if _is_read_by_program.get():
+            write_error(failure.to_json())
+        else:
+            tell(one_line(str(failure)))
         raise typer.Exit(failure.exit_code) from error
 
 

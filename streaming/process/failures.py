@@ -62,6 +62,7 @@ _STREAM_FAILED = re.compile(r"terminated with exception: ([^\n]*)")
 class DefectError(ReputError):
     """An error that nobody foresaw: a defect of reput."""
 
+    code = "defect"
     exit_code = _DEFECT
 
 

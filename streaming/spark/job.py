@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.source.errors import remote_error
+from reput.source.errors import ReputError, remote_error
 from reput.streaming.process.failures import first_line
 from reput.streaming.process.jvm import has_jvm_died
 
@@ -39,6 +41,25 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
             _log.warning("a Spark job failed and is run again in %.1f s: %s", pause, first_line(error))
             time.sleep(pause)
     raise AssertionError
+
+
+def outcome_of(work: Callable[[], object]) -> bytes:
+    """What `work` gives, or the ReputError that it raises, pickled, for the driver to ask `outcome` for.
+
+    Of an error that a task raised, Spark would tell the text of a traceback.
+    """
+    try:
+        return pickle.dumps(work())
+    except ReputError as error:
+        return pickle.dumps(error)
+
+
+def outcome(pickled: bytes) -> Any:
+    """What a task of this very run gave to `outcome_of`; an error is raised again as it was."""
+    result = pickle.loads(pickled)  # noqa: S301
+    if isinstance(result, ReputError):
+        raise result
+    return result
 
 
 def start_workers(spark: SparkSession) -> None:

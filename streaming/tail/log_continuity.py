@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from reput.sinks.files.sink_progress import RecordFingerprint
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, TransientError, remote_error
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, TransientError
 from reput.source.log.log_reader import LogReader, rewound
+from reput.streaming.effects.range_task import RangeEffects
 
 _log = logging.getLogger("reput")
-Job = Callable[[DataFrame], pa.Table]
+Job = Callable[[DataFrame], list[RangeEffects]]
 # A record that is being written looks like a bad one for a moment.
 _STANDS_S = 5.0
 
@@ -44,7 +44,7 @@ class LogContinuity:
             if found != known:
                 raise CommitLogRewoundError(f"{self._name}: {rewound(known, found)}")
 
-    def results(self, ranges: DataFrame, job: Job, records: Iterable[RecordFingerprint | None]) -> pa.Table:
+    def results(self, ranges: DataFrame, job: Job, records: Iterable[RecordFingerprint | None]) -> list[RangeEffects]:
         """What `job` gives for the batch's ranges, or with ``failOnDataLoss=false`` for those that did not expire.
 
         `records` are the sinks' last ones: a failure may say only that the log was cut.
@@ -63,8 +63,7 @@ class LogContinuity:
 
     def _check_reached(self, ranges: DataFrame, error: Exception) -> None:
         """A place was a record when the batch was planned: one that is none any more may be a cut, and no damage."""
-        remote = remote_error(error)
-        if remote is not None and remote[0] == CorruptRecordError.__name__:
+        if isinstance(error, CorruptRecordError):
             rows = ranges.collect()
             self.check_reaches(min(row["start"] for row in rows), max(row["end"] for row in rows))
 
@@ -88,24 +87,28 @@ class LogContinuity:
 
     def _left_of(self, ranges: DataFrame, error: Exception) -> DataFrame | None:
         """The ranges whose segments are there, None where that is no way to go on after `error`."""
-        remote = remote_error(error)
-        if self._fail_on_data_loss or remote is None or remote[0] != DataLossError.__name__:
+        if self._fail_on_data_loss or not isinstance(error, DataLossError):
             return None
         self._log.look_anew()
         rows, queue = ranges.collect(), self._log.queue()
         left = [row for row in rows if queue.find(row["start"]) is not None]
         return None if len(left) == len(rows) else ranges.sparkSession.createDataFrame(left, ranges.schema)
 
-    def pieces(self, rows: pa.Table) -> list[pa.Table]:
-        """The rows in log order, cut where the log has nothing between the `end` of one and the `start` of the next."""
-        if self._fail_on_data_loss or not rows.num_rows:
-            return [rows]
-        rows = rows.sort_by("start")
-        starts, ends = rows["start"].to_pylist(), rows["end"].to_pylist()
-        cuts = [
-            at for at in range(1, len(starts)) if ends[at - 1] < starts[at] and self.is_gone(ends[at - 1], starts[at])
-        ]
-        return [rows.slice(begin, end - begin) for begin, end in zip([0, *cuts], [*cuts, len(starts)], strict=True)]
+    def rows_of(self, results: Sequence[RangeEffects]) -> list[RangeEffects]:
+        """The results (at least one, in log order) as one, or several where the log has nothing between two of them.
+
+        Raises
+        ------
+        SinkError
+            Two do not follow each other, and the log has what is between them.
+        """
+        rows = [[results[0]]]
+        for each in results[1:]:
+            end = rows[-1][-1].end
+            if not self._fail_on_data_loss and end < each.start and self.is_gone(end, each.start):
+                rows.append([])
+            rows[-1].append(each)
+        return [RangeEffects.join(row) for row in rows]
 
     def next_available(self, end_offset: int) -> int:
         """Where sinks that end at `end_offset` go on: there, unless what follows is gone and may be passed over."""

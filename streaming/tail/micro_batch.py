@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.progress import BatchReport
 from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
-from reput.streaming.spark.job import run_job
+from reput.streaming.spark.job import outcome, outcome_of, run_job
 from reput.streaming.tail.log_continuity import LogContinuity
 
 Report = Callable[[BatchReport], None]
@@ -49,26 +49,20 @@ class Dispatch(Protocol):
         """Process the batch's ranges; durable on return. The batch id means nothing here."""
 
 
-_RESULT_DDL = "start bigint, end bigint, effects binary"
-_RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("end", pa.int64()), ("effects", pa.binary())])
+_RESULT_DDL = "start bigint, effects binary"
+_RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
 
 
-def read_ranges(ranges: DataFrame, task: RangeTask) -> pa.Table:
-    """What `task` makes of the batch's ranges: a row each, `[start, end)` and its ``RangeEffects``, pickled."""
+def read_ranges(ranges: DataFrame, task: RangeTask) -> list[RangeEffects]:
+    """What `task` makes of the batch's ranges, in log order; the error of the first range that has one is raised."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for span in ranges_of(batches):
-            row = {"start": span.start, "end": span.end, "effects": pickle.dumps(task.read(span))}
+            row = {"start": span.start, "effects": outcome_of(partial(task.read, span))}
             yield pa.RecordBatch.from_pylist([row], _RESULT_SCHEMA)
 
-    return run_job(ranges, read, _RESULT_DDL)
-
-
-def joined(rows: pa.Table) -> RangeEffects:
-    """What `read_ranges` gave for ranges that follow each other in the log."""
-    # Written by tasks of this very run.
-    effects = [pickle.loads(row) for row in rows["effects"].to_pylist()]  # noqa: S301
-    return RangeEffects.join(sorted(effects, key=lambda each: each.start))
+    rows = run_job(ranges, read, _RESULT_DDL).sort_by("start")
+    return [outcome(effects) for effects in rows["effects"].to_pylist()]
 
 
 class LogicDispatch:
@@ -107,12 +101,12 @@ class LogicDispatch:
         began = time.monotonic()
         records = [sink.last_record for sink in self._step.sinks]
         results = self._continuity.results(ranges, lambda some: read_ranges(some, self._step.task), records)
-        if not results.num_rows:
+        if not results:
             self._pass_over(self._continuity.next_available(self.end_offset))
             return
         self._continuity.check(records)
-        for rows in self._continuity.pieces(results):
-            self._write(joined(rows), began)
+        for row in self._continuity.rows_of(results):
+            self._write(row, began)
             began = time.monotonic()
 
     def _write(self, read: RangeEffects, began: float) -> None:
@@ -169,12 +163,12 @@ class TableDispatch:
         task = RangeTask(self._decode, None, QueueFilter(), by_window=False, scratch=None, part_writer=writer)
         records = [self._table.last_record]
         results = self._continuity.results(ranges, lambda some: read_ranges(some, task), records)
-        if not results.num_rows:
+        if not results:
             self._pass_over(self._continuity.next_available(self.end_offset))
             return
         self._continuity.check(records)
-        for rows in self._continuity.pieces(results):
-            batch = TableBatch.merge(joined(rows).part_table())
+        for row in self._continuity.rows_of(results):
+            batch = TableBatch.merge(row.part_table())
             self._pass_over(batch.start)
             self._table.commit(batch)
             seconds, began = time.monotonic() - began, time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from reput.streaming.spark.job import run_job
+from reput.streaming.spark.job import outcome, outcome_of, run_job
 
 _DDL = "number bigint, result binary"
 _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])
@@ -98,10 +97,8 @@ class SparkTasks(Tasks):
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield pa.RecordBatch.from_pylist(
-                        [{"number": number, "result": pickle.dumps(work(number))}], _SCHEMA
-                    )
+                    row = {"number": number, "result": outcome_of(partial(work, number))}
+                    yield pa.RecordBatch.from_pylist([row], _SCHEMA)
 
         rows: list[dict[str, Any]] = run_job(self._spark.range(0, count, 1, count), task, _DDL).to_pylist()
-        # Written by tasks of this very run.
-        return [pickle.loads(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]  # noqa: S301
+        return [outcome(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]

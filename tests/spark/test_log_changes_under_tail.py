@@ -19,10 +19,11 @@ from spark.test_tail import run_tail
 from store_compare import differing_bytes
 
 from reput.sinks.quarantine import EXPIRED, load_quarantine
-from reput.source.errors import CommitLogRewoundError, DataLossError, remote_error
+from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import TailPaths
 from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.process.failures import failure_of
 from reput.streaming.recover.recover import recover_output
 from reput.streaming.tail import micro_batch as dispatch
 from reput.streaming.tail.tail import Tail
@@ -78,9 +79,9 @@ def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path
         finally:
             tail.stop()
             running.join()
-    remote = remote_error(failed[0])
-    assert remote is not None
-    assert (remote[0], "'reput recover'" in remote[1]) == (CommitLogRewoundError.__name__, True)
+    failure = failure_of(failed[0])
+    assert isinstance(failure, CommitLogRewoundError)
+    assert "'reput recover'" in str(failure)
     write(store, [*old[:-4], *messages(30, 100, 7)])
     recover_output(config, store, out)
     run_tail(spark, store, out)
@@ -118,8 +119,7 @@ def test_segments_that_go_under_it(
         if fail == "true":
             with pytest.raises(Exception, match="expired") as raised:
                 run_tail(spark, store, out, *options, table=table)
-            assert remote_error(raised.value) is not None
-            assert remote_error(raised.value)[0] == DataLossError.__name__  # type: ignore[index]
+            assert isinstance(failure_of(raised.value), DataLossError)
         reporter = run_tail(spark, store, out, "failOnDataLoss=false", *options, table=table)
     assert going == {}
     kept = [place for place in places if (store / "commitlog" / f"{place - place % SIZE:020d}").exists()]

@@ -18,10 +18,11 @@ from unit.logs import end_of, put_bytes
 
 from reput.sinks.quarantine import load_quarantine
 from reput.source.data_source import CommitLogDataSource
-from reput.source.errors import ReputError, remote_error
+from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import TailPaths
 from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.process.failures import failure_of
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
@@ -67,10 +68,14 @@ def test_a_damaged_store_of_a_real_broker(
     options = ["maxBytesPerTrigger=3m", "maxBytesPerPartition=900k", "tableMaxBytesPerTrigger=5m"]
     with pytest.raises(Exception) as raised:
         run_tail(spark, store, tmp_path / "stopped", *options, conf=sound.broker_conf)
-    error = raised.value
-    told = str(error) if isinstance(error, ReputError) else (remote_error(error) or ("", ""))[1]
-    assert f"no good record at offset {lost[0][0]} " in told
-    assert "onDamage=quarantine" in told
+    error = failure_of(raised.value)
+    assert isinstance(error, CorruptRecordError)
+    assert f"no good record at offset {lost[0][0]} " in error.cause
+    assert "onDamage=quarantine" in (error.advice or "")
+    assert (error.file, error.physical_offset) == (
+        str(store / "commitlog" / f"{lost[0][0] - lost[0][0] % size:020d}"),
+        lost[0][0],
+    )
 
     options.append("onDamage=quarantine")
     reporter = run_tail(spark, store, out, *options, table=table, conf=sound.broker_conf)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from record_writer import CommitLogWriter, Message
 from unit.live_log import Clock
 from unit.logs import put_bytes, varied_messages
 
-from reput.source.errors import CommitLogRewoundError, TransientError
+from reput.source.errors import CommitLogRewoundError, SinkError, TransientError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
+from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.output.spark_checkpoint import forget_planned_batch
 from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
 
@@ -75,25 +75,27 @@ def test_a_log_that_was_cut_before_a_planned_end(places: list[int], tmp_path: Pa
         asked.check_reaches(places[3], inside[1])
 
 
-def rows(*spans: tuple[int, int]) -> pa.Table:
-    return pa.table({"start": [start for start, _ in spans], "end": [end for _, end in spans]})
+def results(*spans: tuple[int, int]) -> list[RangeEffects]:
+    return [RangeEffects(start, end, is_whole=True) for start, end in spans]
 
 
 def test_what_is_gone_is_told_from_what_is_missing(places: list[int], tmp_path: Path) -> None:
     """Results are cut at a hole that the log has, and at no other; only failOnDataLoss=false passes over one."""
-    results = rows((3 * SIZE, 3 * SIZE + 50), (0, 40), (40, SIZE))
+    found = results((0, 40), (40, SIZE), (3 * SIZE, 3 * SIZE + 50))
     for number in (1, 2):
         (tmp_path / f"{number * SIZE:020d}").unlink()
     lenient, strict = continuity(tmp_path, fail=False), continuity(tmp_path, fail=True)
-    assert [piece["start"].to_pylist() for piece in lenient.pieces(results)] == [[0, 40], [3 * SIZE]]
-    assert strict.pieces(results) == [results]
+    assert lenient.rows_of(found) == results((0, SIZE), (3 * SIZE, 3 * SIZE + 50))
+    with pytest.raises(SinkError, match=f"do not follow each other: one ends at {SIZE}, the next is {3 * SIZE}"):
+        strict.rows_of(found)
     assert lenient.is_gone(SIZE, 3 * SIZE)
     assert lenient.is_gone(2 * SIZE, 3 * SIZE)
     for end, start in ((SIZE - 1, 3 * SIZE), (SIZE, 3 * SIZE + 1), (3 * SIZE, 3 * SIZE)):
         assert not lenient.is_gone(end, start)
     assert not strict.is_gone(SIZE, 3 * SIZE)
-    lost = rows((0, 40), (50, SIZE))  # a result that is missing, though the log has its records
-    assert [piece.num_rows for piece in lenient.pieces(lost)] == [2]
+    for each in (lenient, strict):  # a result that is missing, though the log has its records
+        with pytest.raises(SinkError, match="do not follow each other: one ends at 40, the next is 50"):
+            each.rows_of(results((0, 40), (50, SIZE)))
 
 
 def test_a_place_that_stands_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
