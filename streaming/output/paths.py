@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +27,20 @@ class TailPaths:
         return root / query
 
 
+def _check_writable(path: Path) -> None:
+    """Raise OutputError where the directory `path` is or would be on a disk that is read-only, or may not be written.
+
+    Spark's and Delta's words for it do not say what was refused.
+    """
+    there = next(each for each in (path, *path.resolve().parents) if each.exists())
+    if not os.access(there, os.W_OK):
+        is_read_only = os.statvfs(there).f_flag & os.ST_RDONLY
+        why = os.strerror(errno.EROFS if is_read_only else errno.EACCES)
+        raise OutputError(f"cannot write {path}: {why}", advice="give a writable directory", file=path)
+
+
 def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:
-    """Raise OutputError when something would be written below a commitlog."""
+    """Raise OutputError when something would be written below a commitlog, or Spark could not write where it shall."""
     written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
     if paths.table is not None:
         written["--table's quarantine"] = quarantine_table_path(paths.table)
@@ -37,3 +51,6 @@ def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:
             if path.resolve() == directory.resolve() or directory.resolve() in path.resolve().parents:
                 msg = f"{name} {path} is inside the commitlog {directory}: nothing is ever written there"
                 raise OutputError(msg)
+    for path in (paths.table, paths.checkpoint):
+        if path is not None:
+            _check_writable(path)

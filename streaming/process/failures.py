@@ -56,6 +56,8 @@ _SYSTEM_ERROR = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
 _JAVA_CAUSE = re.compile(
     r"^\s*(?:Caused by: )?([a-z][\w.$]*\.[\w$]*(?:Error|Exception|Throwable)): ([^\n]+)", re.MULTILINE
 )
+# What pyspark adds to what Java said, also when that was nothing.
+_NO_JAVA_TRACE = "JVM stacktrace:"
 _STREAM_FAILED = re.compile(r"terminated with exception: ([^\n]*)")
 
 
@@ -118,7 +120,7 @@ def first_line(error: BaseException) -> str:
             return one_line(f"{name.rpartition('.')[2]}: {words}")
     if (stream := _STREAM_FAILED.search(text)) is not None:
         return one_line(stream[1])
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip() and line != _NO_JAVA_TRACE]
     return one_line(lines[0]) if lines else type(error).__name__
 
 

@@ -26,6 +26,9 @@ from faults.live_break.tail import Paths, ugly_lines, way_out
 from model import consume_queue_files, index_file_contents
 from record_writer import CommitLogWriter, Message
 
+from reput.source.errors import OutputError
+from reput.streaming.output.paths import TailPaths, check_paths
+
 RELEASES = ("4.9.3", "5.5.0")
 
 
@@ -297,6 +300,23 @@ def test_a_disk_is_full_for_a_while(is_root: bool, tmp_path: Path, monkeypatch: 
             assert append("b") == "done"
             assert len(survivors(str(tmp_path), 0)) == 1
         assert survivors(str(tmp_path), 5) == []
+    finally:
+        disk.end()
+
+
+@pytest.mark.parametrize("option", ["table", "checkpoint"])
+def test_a_read_only_disk_is_told_before_spark_starts(option: str, tmp_path: Path) -> None:
+    """Where Spark would write: its own words do not say what was refused."""
+    disk = Disk(tmp_path / "disk", str(tmp_path))
+    if os.geteuid() == 0 and not disk.is_mounted:
+        pytest.skip("root can write everywhere, and there are no mounts here")
+    paths = {"table": None, "checkpoint": None, option: disk.root / "new" / "folder"}
+    try:
+        check_paths([], TailPaths(tmp_path / "out", **paths))
+        disk.make_read_only()
+        with pytest.raises(OutputError, match=f"cannot write {paths[option]}: .*; give a writable directory") as raised:
+            check_paths([], TailPaths(tmp_path / "out", **paths))
+        assert raised.value.file == str(paths[option])
     finally:
         disk.end()
 

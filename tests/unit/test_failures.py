@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
 from typer.testing import CliRunner
 
@@ -74,6 +74,7 @@ def remote(error: str, text: str = IN_A_TASK) -> Exception:
         (remote("ZeroDivisionError: division by zero"), 70, "division by zero"),
         (remote("Python worker failed to connect back.", IN_JAVA), 75, "did not answer in time"),
         (remote("No space left on device", IN_JAVA), 75, "did not answer"),
+        (PySparkException("\n\nJVM stacktrace:\n"), 1, "Spark failed: PySparkException"),
     ],
 )
 def test_one_line_and_a_code(
