@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import mmh3
+
 from reput.source.errors import OptionError
 
-_MASK_32, _MASK_64 = 2**32 - 1, 2**64 - 1
-_C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
-_BLOCK_SIZE = 16
+_MASK_32 = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class BloomFilter:
 
     def positions(self, text: str) -> tuple[int, ...]:
         """The `k` bits of `text`, each below `m`; the same one may come twice (``#calcBitPositions``)."""
-        hash_64 = murmur3_128_low(text.encode("utf-8", "replace"))
+        # Guava's `asLong()` is the first half of the 128 bits; its seed is 0.
+        hash_64, _ = mmh3.hash64(text.encode("utf-8", "replace"), seed=0, x64arch=True, signed=False)
         hash_1, hash_2 = hash_64 & _MASK_32, hash_64 >> 32
         found = []
         for i in range(1, self.k + 1):
@@ -81,41 +82,3 @@ def bits(positions: Iterable[int], size: int) -> bytes:
             raise ValueError(msg)
         number |= 1 << position
     return number.to_bytes(size // 8, "little")
-
-
-def murmur3_128_low(data: bytes) -> int:
-    """The first 64 bits of MurmurHash3 x64 128 with seed 0, unsigned; Guava's ``asLong()`` of them is signed."""
-    h1 = h2 = 0
-    whole = len(data) - len(data) % _BLOCK_SIZE
-    for at in range(0, whole, _BLOCK_SIZE):
-        h1 ^= _mix_1(int.from_bytes(data[at : at + 8], "little"))
-        h1 = (_rotate(h1, 27) + h2) * 5 + 0x52DCE729 & _MASK_64
-        h2 ^= _mix_2(int.from_bytes(data[at + 8 : at + 16], "little"))
-        h2 = (_rotate(h2, 31) + h1) * 5 + 0x38495AB5 & _MASK_64
-    h1 ^= _mix_1(int.from_bytes(data[whole : whole + 8], "little"))
-    h2 ^= _mix_2(int.from_bytes(data[whole + 8 :], "little"))
-    h1 ^= len(data)
-    h2 ^= len(data)
-    h1 = h1 + h2 & _MASK_64
-    h2 = h2 + h1 & _MASK_64
-    return _finish(h1) + _finish(h2) & _MASK_64
-
-
-def _rotate(value: int, by: int) -> int:
-    return (value << by | value >> (64 - by)) & _MASK_64
-
-
-def _mix_1(k1: int) -> int:
-    return _rotate(k1 * _C1 & _MASK_64, 31) * _C2 & _MASK_64
-
-
-def _mix_2(k2: int) -> int:
-    return _rotate(k2 * _C2 & _MASK_64, 33) * _C1 & _MASK_64
-
-
-def _finish(value: int) -> int:
-    value ^= value >> 33
-    value = value * 0xFF51AFD7ED558CCD & _MASK_64
-    value ^= value >> 33
-    value = value * 0xC4CEB9FE1A85EC53 & _MASK_64
-    return value ^ value >> 33

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pyspark import cloudpickle
+import cloudpickle
 
 from reput.source.errors import TransientError
 from reput.source.worker_process import end_with_parent, keep_freed_memory, load_without_threads
@@ -80,7 +80,7 @@ class ProcessTasks(Tasks):
         TransientError
             One of the processes died: now, or when the results are asked for.
         """
-        pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+        pickled: bytes = cloudpickle.dumps(work)
         with _deaths_as_errors():
             pieces = [self._pool.submit(_call, pickled, number) for number in range(count)]
         return partial(_results, pieces)

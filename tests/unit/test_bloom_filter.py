@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reput.sinks.filter.bloom_filter import BloomFilter, bits, murmur3_128_low
+from reput.sinks.filter.bloom_filter import BloomFilter, bits
 from reput.source.errors import OptionError
 
 # error rate, expected number, k, m, positions of GROUPS
@@ -36,12 +36,6 @@ def test_positions(error_rate: int, expected: int, k: int, m: int, positions: li
 
 def test_the_broker_s_defaults() -> None:
     assert BloomFilter() == BloomFilter(20, 32)
-
-
-def test_hash() -> None:
-    """The first half of MurmurHash3 x64 128: a value that Guava gave."""
-    assert murmur3_128_low(b"CID_0#topic0") == 0x577EDDA3A21A5FCC
-    assert murmur3_128_low(b"") == 0
 
 
 @pytest.mark.parametrize(
