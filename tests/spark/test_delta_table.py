@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -46,7 +46,7 @@ SCHEMA = StructType(
         StructField("properties", MapType(StringType(), StringType())),
     ]
 )
-START = datetime(2026, 11, 21, tzinfo=UTC)
+START = datetime(2026, 11, 21, tzinfo=timezone.utc)
 WRITE_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["topic"],
@@ -78,7 +78,7 @@ def messages(first: int, count: int = 10, topic: str = "orders") -> pa.Table:
 
 
 def stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
 def statistics(rows: pa.Table) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ def test_statistics_are_those_of_the_rows(name: str, tmp_path: Path) -> None:
         values = [value for value in expected[column].to_pylist() if value is not None]
         bounds = [statistics[bound][column] for bound in ("minValues", "maxValues")]
         if column == "store_time":
-            bounds = [datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC) for text in bounds]
+            bounds = [datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc) for text in bounds]
         assert [min(values), max(values)] == bounds, column
         assert expected[column].null_count == statistics["nullCount"][column]
 
