@@ -86,7 +86,7 @@ def rebuild(
     def run() -> None:
         overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
         settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
-        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
+        check_paths_on(settings.spark.master, store=store, output=output, table=table)
         request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes)
         with Rebuild(settings, request, RebuildProgress(began)) as job:
             spark_log = None if verbose else job.spark_log

@@ -48,12 +48,12 @@ def tail(
     def run() -> None:
         overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
         settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
-        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table, checkpoint=checkpoint)
+        check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
         with Tail(settings, TailPaths(output, table, checkpoint), reporter) as job:
             spark = start_session(
                 "reput tail",
-                master=settings["sparkMaster"],
-                driver_memory=settings["sparkDriverMemory"],
+                master=settings.spark.master,
+                driver_memory=settings.spark.driver_memory,
                 log_file=None if verbose else job.spark_log,
                 settings=TAIL_SETTINGS,
             )

@@ -45,7 +45,7 @@ def verify(
     def run() -> None:
         nonlocal found
         settings = load_config(store, broker_conf=broker_conf, overrides=option or ())
-        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
+        check_paths_on(settings.spark.master, store=store, output=output, table=table)
         request = verify_command.VerifyRequest(
             output or store, table, against, manifest, write_manifest, digests=as_json
         )

@@ -65,11 +65,11 @@ class StoreLookup:
         self._root = store if output is None else output
         self._messages = MessageLookup(
             config.commit_log,
-            mapped_file_size=config["mappedFileSizeCommitLog"],
-            dledger=config["enableDLegerCommitLog"],
-            delays_ms=config["messageDelayLevel"],
+            mapped_file_size=config.source.mapped_file_size,
+            dledger=config.source.enable_dledger_commit_log,
+            delays_ms=config.source.delays_ms,
         )
-        self._index = IndexLookup(self._root, config["maxHashSlotNum"], config["maxIndexNum"])
+        self._index = IndexLookup(self._root, config.index.max_hash_slot_num, config.index.max_index_num)
 
     def by_key(
         self, topic: str, key: str, *, begin: int = 0, end: int = LONG_MAX, max_num: int = MAX_MSGS_NUM_BATCH
