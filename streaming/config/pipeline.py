@@ -27,9 +27,9 @@ from reput.source.segments.store_layout import (
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, BrokerConf
 from reput.streaming.config.config_file import read_toml
-from reput.streaming.config.settings import AUTO, GROUPS, PIPELINE_OPTIONS, IndexOptions, Settings
+from reput.streaming.config.settings import AUTO, GROUPS, PIPELINE_OPTIONS, IndexOptions, Settings, SparkOptions
 
-__all__ = ["PIPELINE_OPTIONS", "PipelineConfig", "check_range_count", "load_config"]
+__all__ = ["PIPELINE_OPTIONS", "PipelineConfig", "check_range_count", "load_config", "load_spark_options"]
 
 _log = logging.getLogger(__name__)
 
@@ -70,8 +70,11 @@ def load_config(
     config_file: Path | None = None,
     broker_conf: Path | None = None,
     overrides: Sequence[str] = (),
+    only_reads: bool = False,
 ) -> PipelineConfig:
     """Put the configuration together; `overrides` are ``name=value`` texts of the command line.
+
+    With `only_reads`, a store with queues of a kind that reput does not write is no error.
 
     Settings that the broker reads as something else than they look like, and those that change what a broker writes
     and that reput does not follow, are told in one warning each.
@@ -85,10 +88,7 @@ def load_config(
         `store` is no directory, or enableDLegerCommitLog is on and it has no DLedger commitlog.
     """
     check_store(store)
-    in_file: dict[str, Any] = {}
-    if config_file is not None:
-        in_file = parse_given(PIPELINE_OPTIONS, read_toml(config_file), f"{config_file}: ")
-    on_command_line = parse_given(PIPELINE_OPTIONS, _overrides(overrides))
+    in_file, on_command_line = _in_file(config_file), _on_command_line(overrides)
     given = in_file | on_command_line
     broker = BrokerConf()
     if broker_conf is not None:
@@ -97,13 +97,18 @@ def load_config(
         broker.note_ignored()
     settings = Settings(**{name: filled(group, given) for name, group in GROUPS.items()})
     _check_index_size(settings.index)
-    if settings.queue.consume_queue_enable:
+    if settings.queue.consume_queue_enable and not only_reads:
         _refuse_rocksdb(broker, store)
     is_stated = "enableDLegerCommitLog" in given or broker_conf is not None
     config = _with_log(store, broker, settings, is_stated=is_stated)
     for note in broker.notes:
         _log.warning("%s", note)
     return config
+
+
+def load_spark_options(config_file: Path | None, overrides: Sequence[str]) -> SparkOptions:
+    """Those of a command that reads no store; see `load_config` for errors."""
+    return filled(SparkOptions, _in_file(config_file) | _on_command_line(overrides))
 
 
 def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int) -> None:
@@ -114,7 +119,11 @@ def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int) -> None
         raise OptionError(msg)
 
 
-def _overrides(texts: Sequence[str]) -> dict[str, str]:
+def _in_file(path: Path | None) -> dict[str, Any]:
+    return {} if path is None else parse_given(PIPELINE_OPTIONS, read_toml(path), f"{path}: ")
+
+
+def _on_command_line(texts: Sequence[str]) -> dict[str, Any]:
     given: dict[str, tuple[str, str]] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -126,7 +135,7 @@ def _overrides(texts: Sequence[str]) -> dict[str, str]:
         if before != value:
             msg = f"option {shown(name)} is given twice: {shown(before)} and {shown(value)}; give one of them"
             raise OptionError(msg)
-    return dict(given.values())
+    return parse_given(PIPELINE_OPTIONS, dict(given.values()))
 
 
 def _followed(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any]:

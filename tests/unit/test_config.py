@@ -44,7 +44,7 @@ def delay_text(delay_ms: int) -> str:
 def test_reput_toml_is_the_table_of_options() -> None:
     """Every option with its unit, default and reason, and nothing else."""
     header = (
-        "# Options of `reput tail` and `rebuild`: what each allows, its unit, the default and its reason.\n"
+        "# Options of reput's commands: what each allows, its unit, the default and its reason.\n"
         "# broker.conf (--broker-conf) beats this file (--config); the command line (--option name=value) beats both.\n"
     )
     expected = header + "".join(f"\n{rendered(option)}\n" for option in PIPELINE_OPTIONS)
