@@ -1,12 +1,15 @@
-"""The source's options, named as in Spark's Kafka source and in broker.conf: unit, default, limit, reason of each."""
+"""The source's options, named as in Spark's Kafka source and in broker.conf: unit, default, limit, reason of each.
+
+An option is a field of a frozen dataclass, with all that is known of it in one place: whoever adds one adds one field.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from reput.source.errors import OptionError
 from reput.source.printable import printable
@@ -26,6 +29,12 @@ _NUMBER = re.compile(r"[0-9]+")
 _SIZE = re.compile(r"([0-9]+)([kmgt]?)", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SHOWN_MAX = 60
+# Where a field of a dataclass keeps its option.
+_OPTION = "option"
+
+Parsed = TypeVar("Parsed")
+Default = TypeVar("Default")
+Group = TypeVar("Group")
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,31 @@ class Option:
     allowed: str
     default: Any
     reason: str
+
+
+def option(name: str, parse: Callable[[str], Parsed], allowed: str, default: Default, reason: str) -> Parsed | Default:
+    """A field of a frozen dataclass that is an option; to mypy it is what `parse` gives, or the default."""
+    found: Parsed | Default = field(default=default, metadata={_OPTION: Option(name, parse, allowed, default, reason)})
+    return found
+
+
+def options_of(*groups: type[Any]) -> tuple[Option, ...]:
+    """The options that are fields of dataclasses, in their order."""
+    return tuple(spec for group in groups for spec in _fields(group).values())
+
+
+def filled(group: type[Group], values: Mapping[str, Any]) -> Group:
+    """A dataclass of options, filled from values by option name; those of other options are left alone."""
+    return group(**{name: values[spec.name] for name, spec in _fields(group).items() if spec.name in values})
+
+
+def values_of(group: Any) -> dict[str, Any]:
+    """The values of a dataclass of options, by option name."""
+    return {spec.name: getattr(group, name) for name, spec in _fields(type(group)).items()}
+
+
+def _fields(group: type[Any]) -> dict[str, Option]:
+    return {each.name: each.metadata[_OPTION] for each in fields(group) if _OPTION in each.metadata}
 
 
 def shown(text: str, length_max: int = _SHOWN_MAX) -> str:
@@ -118,119 +152,6 @@ def _delay_levels(text: str) -> tuple[int, ...]:
     return parse_delay_levels(text.strip() or text)  # blanks alone are no levels, nothing is none
 
 
-_BYTES = bytes_allowed(1)
-
-SOURCE_OPTIONS = (
-    Option("path", paths, "the commitlog directory, or several with commas between", None, "no default: required"),
-    Option(
-        "rows",
-        one_of("messages", "ranges"),
-        "messages or ranges",
-        "messages",
-        "messages are what a reader wants; ranges are for sinks that read the log themselves",
-    ),
-    Option(
-        "startingOffset",
-        offset_or_word(EARLIEST, LATEST),
-        "earliest, latest or a physical offset",
-        EARLIEST,
-        "a first run takes all that the log still has",
-    ),
-    Option(
-        "startingTimestamp",
-        whole_number(0),
-        f"milliseconds since 1970: {number_allowed(0)}, a store timestamp; replaces startingOffset",
-        None,
-        "unset: startingOffset decides",
-    ),
-    Option(
-        "endingOffset",
-        offset_or_word(LATEST),
-        "latest or a physical offset (exclusive); batch reads only",
-        LATEST,
-        "a batch reads to the end as it stands",
-    ),
-    Option("maxBytesPerTrigger", byte_count(1), _BYTES, None, "unset: a micro-batch takes all there is"),
-    Option(
-        "maxMessagesPerTrigger",
-        whole_number(1),
-        number_allowed(1),
-        None,
-        "unset: a micro-batch takes all there is",
-    ),
-    Option(
-        "maxBytesPerPartition",
-        byte_count(1),
-        _BYTES,
-        64 * 1024 * 1024,
-        "a task of about 0.1 s, enough of them for every core, few enough to plan",
-    ),
-    Option(
-        "failOnDataLoss",
-        boolean,
-        "true or false",
-        True,
-        "records that expired unread are a loss that somebody must hear of",
-    ),
-    Option(
-        "checkCrc",
-        one_of("tail", "all", "none"),
-        "tail, all or none",
-        "tail",
-        "torn records are at the tail; the broker's replay checks no body at all",
-    ),
-    Option(
-        "onDamage",
-        one_of(STOP, QUARANTINE, BROKER),
-        "stop, quarantine or broker",
-        STOP,
-        "damage in the middle of the log ends the run: messages that are missing are somebody's decision; quarantine "
-        "leaves out and records the damaged record alone, broker what a broker's replay leaves out",
-    ),
-    Option(
-        "includeBody",
-        boolean,
-        "true or false",
-        False,
-        "metadata is a fraction of the log; bodies are most of it",
-    ),
-    Option(
-        "tailGuardMs",
-        whole_number(0, _GUARD_MS_MAX),
-        f"milliseconds: {number_allowed(0, _GUARD_MS_MAX)}",
-        500,
-        "above the 200 ms in which a broker with transientStorePoolEnable completes a record",
-    ),
-    Option(
-        "mappedFileSizeCommitLog",
-        byte_count(1, INT_MAX),
-        bytes_allowed(1, INT_MAX),
-        None,
-        "unset: inferred from the files and checked",
-    ),
-    Option(
-        "enableDLegerCommitLog",
-        boolean,
-        "true or false",
-        False,
-        "the broker's own switch and default; its log is in dledger-SELFID/data and has another framing",
-    ),
-    Option(
-        "messageDelayLevel",
-        _delay_levels,
-        "delays with blanks between, each a number and s, m, h or d",
-        parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL),
-        "the broker's default levels",
-    ),
-)
-
-
-def parse_options(specs: Iterable[Option], given: Mapping[str, str]) -> dict[str, Any]:
-    """Values by option name, defaults included; see `parse_given` for errors."""
-    specs = tuple(specs)
-    return {spec.name: spec.default for spec in specs} | parse_given(specs, given)
-
-
 def parse_given(specs: Iterable[Option], given: Mapping[str, str], where: str = "") -> dict[str, Any]:
     """Values by option name of what is `given`; names are compared without regard to case, as Spark does.
 
@@ -260,55 +181,136 @@ def parse_value(spec: Option, text: str, where: str = "") -> Any:
         raise OptionError(msg) from None
 
 
-@dataclass(frozen=True)
-class SourceOptions:
-    """The source's options, parsed; see `SOURCE_OPTIONS` for units, limits and reasons."""
+_SWITCH = "true or false"
+_BYTES = bytes_allowed(1)
 
-    path: tuple[Path, ...]
-    rows: str
-    starting_offset: int | str
-    starting_timestamp: int | None
-    ending_offset: int | str
-    max_bytes_per_trigger: int | None
-    max_messages_per_trigger: int | None
-    max_bytes_per_partition: int
-    fail_on_data_loss: bool
-    check_crc: str
-    on_damage: str
-    include_body: bool
-    tail_guard_ms: int
-    mapped_file_size: int | None
-    enable_dledger_commit_log: bool
-    delays_ms: tuple[int, ...]
+
+@dataclass(frozen=True)
+class LogOptions:
+    """How a log is read: what the source and the commands have in common."""
+
+    starting_offset: int | str = option(
+        "startingOffset",
+        offset_or_word(EARLIEST, LATEST),
+        "earliest, latest or a physical offset",
+        EARLIEST,
+        "a first run takes all that the log still has",
+    )
+    starting_timestamp: int | None = option(
+        "startingTimestamp",
+        whole_number(0),
+        f"milliseconds since 1970: {number_allowed(0)}, a store timestamp; replaces startingOffset",
+        None,
+        "unset: startingOffset decides",
+    )
+    max_messages_per_trigger: int | None = option(
+        "maxMessagesPerTrigger",
+        whole_number(1),
+        number_allowed(1),
+        None,
+        "unset: a micro-batch takes all there is",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        boolean,
+        _SWITCH,
+        True,
+        "records that expired unread are a loss that somebody must hear of",
+    )
+    check_crc: str = option(
+        "checkCrc",
+        one_of("tail", "all", "none"),
+        "tail, all or none",
+        "tail",
+        "torn records are at the tail; the broker's replay checks no body at all",
+    )
+    on_damage: str = option(
+        "onDamage",
+        one_of(STOP, QUARANTINE, BROKER),
+        "stop, quarantine or broker",
+        STOP,
+        "damage in the middle of the log ends the run: messages that are missing are somebody's decision; quarantine "
+        "leaves out and records the damaged record alone, broker what a broker's replay leaves out",
+    )
+    tail_guard_ms: int = option(
+        "tailGuardMs",
+        whole_number(0, _GUARD_MS_MAX),
+        f"milliseconds: {number_allowed(0, _GUARD_MS_MAX)}",
+        500,
+        "above the 200 ms in which a broker with transientStorePoolEnable completes a record",
+    )
+    mapped_file_size: int | None = option(
+        "mappedFileSizeCommitLog",
+        byte_count(1, INT_MAX),
+        bytes_allowed(1, INT_MAX),
+        None,
+        "unset: inferred from the files and checked",
+    )
+    enable_dledger_commit_log: bool = option(
+        "enableDLegerCommitLog",
+        boolean,
+        _SWITCH,
+        False,
+        "the broker's own switch and default; its log is in dledger-SELFID/data and has another framing",
+    )
+    delays_ms: tuple[int, ...] = option(
+        "messageDelayLevel",
+        _delay_levels,
+        "delays with blanks between, each a number and s, m, h or d",
+        parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL),
+        "the broker's default levels",
+    )
+
+
+@dataclass(frozen=True)
+class SourceOptions(LogOptions):
+    """All options of the Spark source."""
+
+    path: tuple[Path, ...] = option(
+        "path", paths, "the commitlog directory, or several with commas between", (), "no default: required"
+    )
+    rows: str = option(
+        "rows",
+        one_of("messages", "ranges"),
+        "messages or ranges",
+        "messages",
+        "messages are what a reader wants; ranges are for sinks that read the log themselves",
+    )
+    ending_offset: int | str = option(
+        "endingOffset",
+        offset_or_word(LATEST),
+        "latest or a physical offset (exclusive); batch reads only",
+        LATEST,
+        "a batch reads to the end as it stands",
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger", byte_count(1), _BYTES, None, "unset: a micro-batch takes all there is"
+    )
+    max_bytes_per_partition: int = option(
+        "maxBytesPerPartition",
+        byte_count(1),
+        _BYTES,
+        64 * 1024 * 1024,
+        "a task of about 0.1 s, enough of them for every core, few enough to plan",
+    )
+    include_body: bool = option(
+        "includeBody", boolean, _SWITCH, False, "metadata is a fraction of the log; bodies are most of it"
+    )
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Parse Spark's options; see `parse_options` for errors."""
-        values = parse_options(SOURCE_OPTIONS, given)
-        if values["path"] is None:
+        """Parse Spark's options; see `parse_given` for errors."""
+        options = filled(cls, parse_given(SOURCE_OPTIONS, given))
+        if not options.path:
             msg = "path is missing: the commitlog directory, or several with commas between"
             raise OptionError(msg)
-        if values["includeBody"] and values["rows"] == "ranges":
+        if options.include_body and options.rows == "ranges":
             msg = "includeBody=true needs rows=messages: ranges have no bodies"
             raise OptionError(msg)
-        if values["onDamage"] == BROKER and values["checkCrc"] == "all":
+        if options.on_damage == BROKER and options.check_crc == "all":
             msg = "onDamage=broker and checkCrc=all exclude each other: a broker's replay checks no body"
             raise OptionError(msg)
-        return cls(
-            path=values["path"],
-            rows=values["rows"],
-            starting_offset=values["startingOffset"],
-            starting_timestamp=values["startingTimestamp"],
-            ending_offset=values["endingOffset"],
-            max_bytes_per_trigger=values["maxBytesPerTrigger"],
-            max_messages_per_trigger=values["maxMessagesPerTrigger"],
-            max_bytes_per_partition=values["maxBytesPerPartition"],
-            fail_on_data_loss=values["failOnDataLoss"],
-            check_crc=values["checkCrc"],
-            on_damage=values["onDamage"],
-            include_body=values["includeBody"],
-            tail_guard_ms=values["tailGuardMs"],
-            mapped_file_size=values["mappedFileSizeCommitLog"],
-            enable_dledger_commit_log=values["enableDLegerCommitLog"],
-            delays_ms=values["messageDelayLevel"],
-        )
+        return options
+
+
+SOURCE_OPTIONS: Final = options_of(SourceOptions)

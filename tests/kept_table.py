@@ -59,7 +59,7 @@ class KeptTable:
         """As `reput tail` does at its start."""
         config = self.config(*options)
         log = LogReader(SourceOptions.parse(config.source_options()))
-        fails = config["failOnDataLoss"]
+        fails = config.source.fail_on_data_loss
         begin, files = log.queue().min_offset, DurableFiles(self.out)
         table = MessageTable(self.spark, self.path, self.broker, files, log_begin=begin, accepts_loss=not fails)
         recover_sinks([table], log, fail_on_data_loss=fails)

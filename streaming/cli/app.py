@@ -62,16 +62,8 @@ errors = Console(stderr=True)
 
 Store = Annotated[Path, typer.Option(help="The broker's store root, which holds commitlog/; only read.")]
 Output = Annotated[Path, typer.Option(help="What 'reput tail' keeps, or a copy of a store.")]
-BrokerConf = Annotated[Path | None, typer.Option(help="The broker's broker.conf: sizes, index switches, paths.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Go by this log, even if it does not explain what the output has.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
-ConfigFile = Annotated[
-    Path | None, typer.Option(help="A file like conf/reput.toml; broker.conf and the command line beat it.")
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", help="name=value, any option of conf/reput.toml; may be repeated."),
-]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 

@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
-from reput.streaming.cli.app import app, run_or_fail
+from reput.streaming.cli.app import Store, app, run_or_fail
+from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
 @app.command(
     epilog="Example: reput query --store /data/store --broker-conf /data/broker.conf --topic orders --key 123 --body"
 )
 def query(
-    store: Annotated[Path, typer.Option(help="The broker's store root, which holds commitlog/; only read.")],
+    store: Store,
     topic: Annotated[str | None, typer.Option(help="The topic, with all but --msg-id.")] = None,
     key: Annotated[str | None, typer.Option(help="A key of the message.")] = None,
     unique_key: Annotated[str | None, typer.Option(help="The id that the client gave (UNIQ_KEY).")] = None,
@@ -43,9 +44,10 @@ def query(
     output: Annotated[
         Path | None, typer.Option(help="Holds consumequeue/ and index/, if not the store itself.")
     ] = None,
-    broker_conf: Annotated[
-        Path | None, typer.Option(help="The broker's broker.conf: sizes of the index, delay levels, paths.")
-    ] = None,
+    broker_conf: BrokerConf = None,
+    dledger: DLedger = False,
+    config: ConfigFile = None,
+    option: Overrides = None,
 ) -> None:
     """Find messages as a broker does, by key, id, queue offset or time, without broker, Spark or Java."""
     from reput.streaming.query.query import QueryOptions, run_query  # noqa: PLC0415
@@ -65,11 +67,11 @@ def query(
     )
 
     def run() -> None:
+        settings = settings_of(store, config, broker_conf, option, dledger=dledger, only_reads=True)
         found = run_query(
             options,
-            store,
+            settings,
             output=output,
-            broker_conf=broker_conf,
             output_format=output_format,
             with_body=body,
             out=sys.stdout,

@@ -8,18 +8,8 @@ from typing import Annotated
 
 import typer
 
-from reput.streaming.cli.app import (
-    BrokerConf,
-    ConfigFile,
-    Json,
-    Overrides,
-    Store,
-    Verbose,
-    Yes,
-    app,
-    run_or_fail,
-    set_up_logging,
-)
+from reput.streaming.cli.app import Json, Store, Verbose, Yes, app, run_or_fail, set_up_logging
+from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 # Where reput's own processes read the log, Spark only commits what they wrote to the table.
 _COMMITTER = "local[1]"
@@ -32,6 +22,7 @@ def rebuild(
         Path, typer.Option(help="Its consumequeue/ index/ checkpoint are replaced at the end; may be the store itself.")
     ],
     broker_conf: BrokerConf = None,
+    dledger: DLedger = False,
     table: Annotated[
         Path | None,
         typer.Option(
@@ -74,8 +65,7 @@ def rebuild(
     The output keeps what it has until all is made. 'reput tail' goes on where the rebuild ended.
     """
     began = time.monotonic()
-    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
-    from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
+    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415  --help need not wait for the modules
     from reput.streaming.rebuild.rebuild import Rebuild  # noqa: PLC0415
     from reput.streaming.rebuild.report import RebuildProgress  # noqa: PLC0415
     from reput.streaming.rebuild.request import RebuildRequest  # noqa: PLC0415
@@ -85,8 +75,8 @@ def rebuild(
 
     def run() -> None:
         overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
-        settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
-        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
+        settings = settings_of(store, config, broker_conf, overrides, dledger=dledger)
+        check_paths_on(settings.spark.master, store=store, output=output, table=table)
         request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes)
         with Rebuild(settings, request, RebuildProgress(began)) as job:
             spark_log = None if verbose else job.spark_log

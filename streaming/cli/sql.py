@@ -16,6 +16,7 @@ from rich.console import Console
 
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.cli.app import Verbose, app, run_or_fail
+from reput.streaming.cli.settings import ConfigFile, Overrides
 
 
 @app.command(
@@ -32,9 +33,12 @@ def sql(
         bool,
         typer.Option("--csv-safe", help="For a spreadsheet: a ' before each text that would be taken as a formula."),
     ] = False,
+    config: ConfigFile = None,
+    option: Overrides = None,
     verbose: Verbose = False,
 ) -> None:
     """Run one SQL query over the message table; nothing that could write, or read anything else, is run."""
+    from reput.streaming.config.pipeline import load_spark_options  # noqa: PLC0415
     from reput.streaming.spark.session import end_session, start_session, temporary_log_file  # noqa: PLC0415
     from reput.streaming.sql import sql as queries  # noqa: PLC0415
     from reput.streaming.sql.failure import spark_failures_told  # noqa: PLC0415
@@ -46,11 +50,16 @@ def sql(
             raise OptionError(msg)
         if csv_safe and output_format != "csv":
             raise OptionError(f"--csv-safe goes with --format csv, not with {output_format}")
+        options = load_spark_options(config, option or ())
         queries.check_table(table)
         _write_times_in_utc()
         log_file = None if verbose else temporary_log_file()
         spark = start_session(
-            "reput sql", master="local[*]", driver_memory="2g", log_file=log_file, settings=queries.SETTINGS
+            "reput sql",
+            master=options.master,
+            driver_memory=options.driver_memory,
+            log_file=log_file,
+            settings=queries.SETTINGS,
         )
         try:
             with _output_failures_told(), spark_failures_told(table):

@@ -7,25 +7,22 @@ from typing import Annotated
 
 import typer
 
-from reput.streaming.cli.app import ConfigFile, Overrides, Verbose, app, errors, run_or_fail, set_up_logging
+from reput.streaming.cli.app import Store, Verbose, app, errors, run_or_fail, set_up_logging
+from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
 @app.command(
     epilog="Example: reput tail --store /data/store --output /data/reput --table /data/messages --available-now"
 )
 def tail(
-    store: Annotated[Path, typer.Option(help="The broker's store root, which holds commitlog/; only read.")],
+    store: Store,
     output: Annotated[Path, typer.Option(help="Gets consumequeue/ index/ checkpoint and reput's own folder reput/.")],
     table: Annotated[Path | None, typer.Option(help="The Delta table of message metadata; created if missing.")] = None,
-    broker_conf: Annotated[
-        Path | None, typer.Option(help="The broker's broker.conf: sizes, delay levels, index switches, paths.")
-    ] = None,
+    broker_conf: BrokerConf = None,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Stop at the end of the log as it is now.")
     ] = False,
-    dledger: Annotated[
-        bool, typer.Option("--dledger", help="The log is DLedger's; same as -o enableDLegerCommitLog=true.")
-    ] = False,
+    dledger: DLedger = False,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Spark's checkpoints. [default: OUTPUT/reput/spark-checkpoint]")
     ] = None,
@@ -34,8 +31,7 @@ def tail(
     verbose: Verbose = False,
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
-    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
-    from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for Spark's modules
+    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415  --help need not wait for Spark's modules
     from reput.streaming.output.paths import TailPaths  # noqa: PLC0415
     from reput.streaming.output.progress import ProgressReporter  # noqa: PLC0415
     from reput.streaming.process.interruption import deferred  # noqa: PLC0415
@@ -46,14 +42,13 @@ def tail(
     reporter = ProgressReporter(errors)
 
     def run() -> None:
-        overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
-        settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides)
-        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table, checkpoint=checkpoint)
+        settings = settings_of(store, config, broker_conf, option, dledger=dledger)
+        check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
         with Tail(settings, TailPaths(output, table, checkpoint), reporter) as job:
             spark = start_session(
                 "reput tail",
-                master=settings["sparkMaster"],
-                driver_memory=settings["sparkDriverMemory"],
+                master=settings.spark.master,
+                driver_memory=settings.spark.driver_memory,
                 log_file=None if verbose else job.spark_log,
                 settings=TAIL_SETTINGS,
             )

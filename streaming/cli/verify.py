@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from reput.streaming.cli.app import BrokerConf, Json, Overrides, Store, app, run_or_fail, set_up_logging
+from reput.streaming.cli.app import Json, Store, app, run_or_fail, set_up_logging
+from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 _DIFFERS = 1
 
@@ -20,6 +21,7 @@ def verify(
         Path | None, typer.Option(help="Holds consumequeue/ and index/, if not the store itself; only read.")
     ] = None,
     broker_conf: BrokerConf = None,
+    dledger: DLedger = False,
     table: Annotated[Path | None, typer.Option(help="The Delta table to compare with the log, too.")] = None,
     against: Annotated[
         Path | None, typer.Option(help="Another store or output with the same settings, to compare with file by file.")
@@ -30,12 +32,12 @@ def verify(
     write_manifest: Annotated[
         Path | None, typer.Option(help="Write sizes and SHA-256 of all files to this file.")
     ] = None,
-    as_json: Json = False,
+    config: ConfigFile = None,
     option: Overrides = None,
+    as_json: Json = False,
 ) -> None:
     """Prove that log, queues, index and table agree, writing nothing; exit code 1 when something differs."""
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
-    from reput.streaming.config.pipeline import load_config  # noqa: PLC0415
     from reput.streaming.verify import report as verify_report  # noqa: PLC0415
     from reput.streaming.verify import verify as verify_command  # noqa: PLC0415
 
@@ -44,8 +46,8 @@ def verify(
 
     def run() -> None:
         nonlocal found
-        settings = load_config(store, broker_conf=broker_conf, overrides=option or ())
-        check_paths_on(settings["sparkMaster"], store=store, output=output, table=table)
+        settings = settings_of(store, config, broker_conf, option, dledger=dledger)
+        check_paths_on(settings.spark.master, store=store, output=output, table=table)
         request = verify_command.VerifyRequest(
             output or store, table, against, manifest, write_manifest, digests=as_json
         )

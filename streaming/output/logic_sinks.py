@@ -33,15 +33,15 @@ class LogicSinks:
         """
         sinks: list[Sink] = []
         index = None
-        needs = logic_needs(config.values, config.store)
-        if config["consumeQueueEnable"]:
-            ext_file_size = config["mappedFileSizeConsumeQueueExt"] if config["enableConsumeQueueExt"] else None
-            bound = config["maxFirstQueueOffset"]
-            sinks.append(ConsumeQueueSink(files, config["mappedFileSizeConsumeQueue"], ext_file_size, bound))
+        needs = logic_needs(config, config.store)
+        queue = config.queue
+        if queue.consume_queue_enable:
+            sizes = queue.mapped_file_size_consume_queue, queue.ext_file_size
+            sinks.append(ConsumeQueueSink(files, *sizes, queue.max_first_queue_offset))
             if needs.batch_topics:
-                sinks.append(BatchConsumeQueueSink(files, config["mapperFileSizeBatchConsumeQueue"]))
-        if config["messageIndexEnable"]:
-            count = count_of_empty_index(config.values, config.store)
-            index = IndexSink(files, config["maxHashSlotNum"], config["maxIndexNum"], count_of_empty=count)
+                sinks.append(BatchConsumeQueueSink(files, queue.mapper_file_size_batch_consume_queue))
+        if config.index.message_index_enable:
+            count = count_of_empty_index(config, config.store)
+            index = IndexSink(files, config.index.max_hash_slot_num, config.index.max_index_num, count_of_empty=count)
             sinks.append(index)
         return cls(tuple(sinks), index, needs)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from reput.source.errors import OptionError
+from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.query.output import FORMATS, lines, parse_time
 from reput.streaming.query.store_lookup import (
     DEFAULT_QUERY_MAX_NUM,
@@ -78,10 +79,9 @@ def _flag(name: str) -> str:
 
 def run_query(
     options: QueryOptions,
-    store: Path,
+    config: PipelineConfig,
     *,
     output: Path | None = None,
-    broker_conf: Path | None = None,
     output_format: str = "table",
     with_body: bool = False,
     out: TextIO,
@@ -99,7 +99,7 @@ def run_query(
     if output_format not in FORMATS:
         raise OptionError(f"--format {output_format}: one of {', '.join(FORMATS)} wanted")
     ask = _question(options)
-    answer = ask(StoreLookup(store, output=output, broker_conf=broker_conf))
+    answer = ask(StoreLookup(config, output))
     out.writelines(f"{line}\n" for line in lines(answer.found, output_format, with_body=with_body))
     for text in answer.notes:
         note(text)

@@ -15,7 +15,7 @@ from reput.source.errors import OptionError, SinkError, StoreError
 from reput.source.log.message_lookup import Absence, MessageId, MessageLookup
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_properties import KEY_SEPARATOR, split_keys
-from reput.streaming.config.pipeline import load_config
+from reput.streaming.config.pipeline import PipelineConfig
 
 MAX_MSGS_NUM_BATCH = 64  # index entries that a broker takes, however many are asked for
 DEFAULT_QUERY_MAX_NUM = 32  # the same for a unique key
@@ -49,27 +49,23 @@ class Answer:
 
 
 class StoreLookup:
-    """Look-ups in one store: the log of `store`, and the index and queues of `output`, which may be the store.
+    """Look-ups in one store: the log that `config` names, and the index and queues of `output`, or of the store itself.
 
     Raises
     ------
-    OptionError
-        The broker's configuration cannot be read.
     StoreError
         There is no commitlog, or its files form no row.
     """
 
-    def __init__(self, store: Path, *, output: Path | None = None, broker_conf: Path | None = None) -> None:
-        # Without this switch a setting that reput cannot write would be refused; it can be read.
-        config = load_config(store, broker_conf=broker_conf, overrides=["consumeQueueEnable=false"])
-        self._root = store if output is None else output
+    def __init__(self, config: PipelineConfig, output: Path | None = None) -> None:
+        self._root = config.store if output is None else output
         self._messages = MessageLookup(
             config.commit_log,
-            mapped_file_size=config["mappedFileSizeCommitLog"],
-            dledger=config["enableDLegerCommitLog"],
-            delays_ms=config["messageDelayLevel"],
+            mapped_file_size=config.source.mapped_file_size,
+            dledger=config.source.enable_dledger_commit_log,
+            delays_ms=config.source.delays_ms,
         )
-        self._index = IndexLookup(self._root, config["maxHashSlotNum"], config["maxIndexNum"])
+        self._index = IndexLookup(self._root, config.index.max_hash_slot_num, config.index.max_index_num)
 
     def by_key(
         self, topic: str, key: str, *, begin: int = 0, end: int = LONG_MAX, max_num: int = MAX_MSGS_NUM_BATCH

@@ -103,13 +103,14 @@ class Waves:
         table, decode = self._table, self._log.decode_options
         writer = None
         if table is not None:
-            writer = PartWriter(str(table.path), self._config["broker"], table.end_offset, decode)
+            writer = PartWriter(str(table.path), self._config.broker.name, table.end_offset, decode)
         task = RangeTask(decode, self._needs, self._wanted, self._by_window, self._scratch.directory, writer)
         queue = self._log.queue()
         name = "tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"
-        bytes_a_range = self._config[name]
-        check_range_count(name, bytes_a_range, min(end - start, self._config["rebuildMaxBytesPerWave"]))
-        cuts = cut_ranges(queue, start, end, bytes_a_range, self._config["rebuildMaxBytesPerWave"])
+        sizes = self._config.table if table else self._config.rebuild
+        bytes_a_range = sizes.max_bytes_per_partition
+        check_range_count(name, bytes_a_range, min(end - start, self._config.rebuild.max_bytes_per_wave))
+        cuts = cut_ranges(queue, start, end, bytes_a_range, self._config.rebuild.max_bytes_per_wave)
         return WaveRead(self._tasks, queue, cuts, task, bytes_a_range)
 
     @property

@@ -92,7 +92,7 @@ class Rebuild:
     @property
     def makes_rows(self) -> bool:
         """Whether tasks make Arrow's rows of what they read; see ``compile_kernels``."""
-        return self._request.makes_table or not logic_needs(self._config.values, self._config.store).is_plain
+        return self._request.makes_table or not logic_needs(self._config, self._config.store).is_plain
 
     @property
     def spark_log(self) -> Path:
@@ -159,7 +159,7 @@ class Rebuild:
         writers: list[EffectsWriter] = []
         if self._request.makes_queues(self._config):
             logic = LogicSinks.open(only_queues(self._config), self._own_files(cleanup))
-            write = PlacedQueueTasks(tasks, self._root, self._config["mappedFileSizeConsumeQueue"])
+            write = PlacedQueueTasks(tasks, self._root, self._config.queue.mapped_file_size_consume_queue)
             writers.append(QueueWriter(logic.sinks, write))
         if self._request.makes_index(self._config):
             index = LogicSinks.open(only_index(self._config), self._own_files(cleanup)).index
@@ -171,11 +171,11 @@ class Rebuild:
             assert spark is not None
             assert self._request.table is not None
             begin = self._log.queue().min_offset
-            table = MessageTable(spark, self._request.table, self._config["broker"], self._files, log_begin=begin)
+            table = MessageTable(spark, self._request.table, self._config.broker.name, self._files, log_begin=begin)
             if self._request.only == "table":
                 repair = TableRepair(spark, tasks, self._config, table, self._files)
                 repair.run(self._request.start, self._request.end)
-            recover_sinks([table], self._log_from_start(), fail_on_data_loss=self._config["failOnDataLoss"])
+            recover_sinks([table], self._log_from_start(), fail_on_data_loss=self._config.source.fail_on_data_loss)
             writers.append(TableWriter(table))
         return writers
 
@@ -183,17 +183,17 @@ class Rebuild:
         self, writers: list[EffectsWriter], spark: SparkSession | None, cleanup: ExitStack
     ) -> QuarantineStep | None:
         """What keeps that which is left out; None where damage ends the rebuild."""
-        policy = self._config["onDamage"]
+        policy = self._config.source.on_damage
         if policy == STOP:
             return None
-        quarantine = Quarantine(self._own_files(cleanup), self._config["broker"], policy)
+        quarantine = Quarantine(self._own_files(cleanup), self._config.broker.name, policy)
         ends = _ends(writers)
         quarantine.recover(max(self._plan.start, min(ends)), max(ends))
         table = None
         if self._request.makes_table:
             assert spark is not None
             assert self._request.table is not None
-            broker = self._config["broker"]
+            broker = self._config.broker.name
             table = open_quarantine_table(spark, self._request.table, broker, quarantine, self._root)
         queues = (sink for writer in writers for sink in writer.sinks if isinstance(sink, ConsumeQueueSink))
         return QuarantineStep(quarantine, self._log, next(queues, None), table)

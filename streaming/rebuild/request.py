@@ -59,11 +59,11 @@ class RebuildRequest:
 
     def makes_queues(self, config: PipelineConfig) -> bool:
         """Whether queues are made."""
-        return self.only in (None, "consumequeue") and bool(config["consumeQueueEnable"])
+        return self.only in (None, "consumequeue") and config.queue.consume_queue_enable
 
     def makes_index(self, config: PipelineConfig) -> bool:
         """Whether the index is made."""
-        return self.only in (None, "index") and self.topic is None and bool(config["messageIndexEnable"])
+        return self.only in (None, "index") and self.topic is None and config.index.message_index_enable
 
     @property
     def is_whole(self) -> bool:
@@ -89,9 +89,9 @@ class RebuildRequest:
 
 def only_queues(config: PipelineConfig) -> PipelineConfig:
     """The same without the index."""
-    return replace(config, values={**config.values, "messageIndexEnable": False})
+    return replace(config, index=replace(config.index, message_index_enable=False))
 
 
 def only_index(config: PipelineConfig) -> PipelineConfig:
     """The same without queues."""
-    return replace(config, values={**config.values, "consumeQueueEnable": False})
+    return replace(config, queue=replace(config.queue, consume_queue_enable=False))

@@ -52,7 +52,7 @@ class TableRepair:
         self._config = config
         self._table = table
         self._output = output
-        self._log = self._reader("maxBytesPerPartition")
+        self._log = self._reader(config.logic.max_bytes_per_partition)
         self._least = self._log.queue().min_offset
 
     def run(self, start: int | None, end: int | None) -> None:
@@ -124,16 +124,16 @@ class TableRepair:
             raise OutputError(msg)
 
     def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[BadFile], limit: int) -> None:
-        reader = self._reader("tableMaxBytesPerPartition")
-        writer = PartWriter(str(self._table.path), self._config["broker"], 0, reader.decode_options)
+        reader = self._reader(self._config.table.max_bytes_per_partition)
+        writer = PartWriter(str(self._table.path), self._config.broker.name, 0, reader.decode_options)
         spans = [span for begin, end in ranges for span in reader.split(begin, min(end, limit)) if begin < limit]
         rows = run_over(self._tasks, writer.write, spans)
         parts = [TableBatch.merge(pa.Table.from_batches([row])) for row in rows]
         files = [file for part in parts for file in part.files]
         replacement = RowReplacement(
-            self._spark, self._table.delta, self._config["broker"], LogRanges(ranges), files, bad
+            self._spark, self._table.delta, self._config.broker.name, LogRanges(ranges), files, bad
         )
-        version = replacement.commit(MessageTable.app_id(self._config["broker"]), limit)
+        version = replacement.commit(MessageTable.app_id(self._config.broker.name), limit)
         said = ", ".join(f"[{begin}, {min(end, limit)})" for begin, end in ranges[:_SAID] if begin < limit)
         more = f" and {len(ranges) - _SAID} more" if len(ranges) > _SAID else ""
         messages = sum(part.messages for part in parts)
@@ -150,7 +150,7 @@ class TableRepair:
     def _differing(self, limit: int, *, is_cut: bool) -> list[tuple[int, int]]:
         """The ranges, at places where records begin, in which the table has not the rows of the log."""
         with reading_what_is_there(self._spark):
-            rows = compared_rows(self._spark, self._table.path, self._config["broker"])
+            rows = compared_rows(self._spark, self._table.path, self._config.broker.name)
             rows = rows.where(sf.col("physical_offset") >= self._least)
             found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
             expected = self._log_sums(limit)
@@ -159,7 +159,7 @@ class TableRepair:
             contradicted = [stretch for stretch in differing if stretch in found.sums]
             if contradicted and not agrees and not self._have_common(rows, contradicted, limit):
                 msg = (
-                    f"{self._table.path}: no row of broker {self._config['broker']!r} is of a record of the log "
+                    f"{self._table.path}: no row of broker {self._config.broker.name!r} is of a record of the log "
                     f"[{self._least}, {limit}): this is another store, or its log is empty; nothing was changed"
                 )
                 raise OutputError(msg)
@@ -209,8 +209,8 @@ class TableRepair:
         step = max(1, len(segments) // _PLACES)
         return sorted({self._least, *segments[::step], *ends[:_PLACES]} - {0})
 
-    def _reader(self, partition: str) -> LogReader:
-        options = self._config.source_options(maxBytesPerPartition=self._config[partition])
+    def _reader(self, bytes_a_range: int) -> LogReader:
+        options = self._config.source_options(maxBytesPerPartition=bytes_a_range)
         return LogReader(SourceOptions.parse(options))
 
 

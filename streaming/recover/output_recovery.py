@@ -52,7 +52,7 @@ class OutputRecovery:
         self._log = log
         self._least = log.queue().min_offset
         self.log_end = log.settled_end(self._least)
-        self._needs = replace(logic_needs(config.values, config.store), filters=None, ext=False)
+        self._needs = replace(logic_needs(config, config.store), filters=None, ext=False)
         self._batches: list[tuple[int, int, RecordFingerprint | None]] = []
         self._queue_side = QueueSide(config, files)
         index_side = IndexSide(config, files)

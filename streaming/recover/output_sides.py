@@ -113,7 +113,7 @@ class QueueSide(OutputSide):
     def open(self, start: int) -> None:
         """See `OutputSide`."""
         self.start = start
-        self._check = QueueCheck.load(self.files.root, self.config["mappedFileSizeConsumeQueue"], start)
+        self._check = QueueCheck.load(self.files.root, self.config.queue.mapped_file_size_consume_queue, start)
 
     @property
     def trusted_until(self) -> int:
@@ -157,7 +157,7 @@ class QueueSide(OutputSide):
         """See `OutputSide`."""
         ProgressFile(self.files, self.name).store(planned)
         cut_queues(self.files, self._check)
-        ConsumeQueueSink(self.files, self.config["mappedFileSizeConsumeQueue"]).recover(self.start)
+        ConsumeQueueSink(self.files, self.config.queue.mapped_file_size_consume_queue).recover(self.start)
 
     def queues(self, min_physic_offset: int) -> tuple[QueueReport, ...]:
         """Every queue that is left (``DefaultMessageStore#recoverTopicQueueTable``)."""
@@ -182,7 +182,8 @@ class IndexSide(OutputSide):
     def open(self, start: int) -> None:
         """See `OutputSide`."""
         self.start = start
-        self._check = IndexCheck(self.files.root, self.config["maxHashSlotNum"], self.config["maxIndexNum"], start)
+        sizes = self.config.index.max_hash_slot_num, self.config.index.max_index_num
+        self._check = IndexCheck(self.files.root, *sizes, start)
 
     @property
     def trusted_until(self) -> int:
@@ -214,4 +215,5 @@ class IndexSide(OutputSide):
     def apply(self, planned: SinkProgress) -> None:
         """See `OutputSide`."""
         ProgressFile(self.files, self.name).store(planned)
-        IndexSink(self.files, self.config["maxHashSlotNum"], self.config["maxIndexNum"]).recover(self.start)
+        sizes = self.config.index.max_hash_slot_num, self.config.index.max_index_num
+        IndexSink(self.files, *sizes).recover(self.start)

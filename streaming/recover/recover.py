@@ -156,11 +156,14 @@ def _hand_over(
 ) -> HandOver | None:
     if abort_left_by(files.root) is LeftBy.NOBODY:
         return None
-    if batch_topics(config.store) or config["enableConsumeQueueExt"]:
+    if batch_topics(config.store) or config.queue.enable_consume_queue_ext:
         names = f"{BATCH_CONSUME_QUEUE}/ and {CONSUME_QUEUE_EXT}/"
         return HandOver(is_cleared=False, reason=f"{names} are not compared; 'reput rebuild' makes all again")
-    wanted = {ConsumeQueueSink.name: "consumeQueueEnable", IndexSink.name: "messageIndexEnable"}
-    ends = {sink: log.queue().min_offset for sink, setting in wanted.items() if config[setting]}
+    wanted = {
+        ConsumeQueueSink.name: config.queue.consume_queue_enable,
+        IndexSink.name: config.index.message_index_enable,
+    }
+    ends = {sink: log.queue().min_offset for sink, is_on in wanted.items() if is_on}
     ends.update((sink.name, sink.end_after) for sink in sinks)
     return hand_over(files, log, list(ends.items()), doubt, dry_run=dry_run)
 
@@ -201,7 +204,7 @@ def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False
         check_explained(log, output, [Gap.GONE], way_out=_EMPTY_LOG)
         if not yes:
             check_explained(log, output)
-        size = rounded_file_size(config["mappedFileSizeConsumeQueue"])
+        size = rounded_file_size(config.queue.mapped_file_size_consume_queue)
         queues = [expire_queue(disk, segments.min_offset) for disk in load_queues(output, KIND, size)]
         index_files = expired_index_files(output, segments.min_offset)
         removed = [parts for queue in queues for parts in queue.removed] + index_files

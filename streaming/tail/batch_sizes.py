@@ -19,7 +19,5 @@ class BatchSizes:
     @classmethod
     def of(cls, config: PipelineConfig, query: str) -> BatchSizes:
         """Those of the query of this name."""
-        prefix = "tableMax" if query == TABLE else "max"
-        return cls(
-            config[f"{prefix}BytesPerTrigger"], config["maxMessagesPerTrigger"], config[f"{prefix}BytesPerPartition"]
-        )
+        sizes = config.table if query == TABLE else config.logic
+        return cls(sizes.max_bytes_per_trigger, config.source.max_messages_per_trigger, sizes.max_bytes_per_partition)

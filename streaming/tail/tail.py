@@ -85,8 +85,8 @@ class Tail:
         self._paths = paths
         self._reporter = reporter
         self._on_arrival = on_arrival
-        start = {name: config[name] for name in ("startingOffset", "startingTimestamp")}
-        options = SourceOptions.parse(config.source_options(**start))
+        start, since = config.source.starting_offset, config.source.starting_timestamp
+        options = SourceOptions.parse(config.source_options(startingOffset=start, startingTimestamp=since))
         self._log = LogReader(options)
         self._log_end = LogEndWatch(LogReader(options))
         self._lock: StoreLock | None = None
@@ -95,8 +95,8 @@ class Tail:
         self._stop = threading.Event()
         self._cleanup = ExitStack()
         self._logic = LogicSinks.open(config, self._files)
-        policy = config["onDamage"]
-        self._quarantine = None if policy == STOP else Quarantine(self._files, config["broker"], policy)
+        policy = config.source.on_damage
+        self._quarantine = None if policy == STOP else Quarantine(self._files, config.broker.name, policy)
 
     def __enter__(self) -> Tail:
         """Check the paths and the store, lock the output, recover its files; all before Spark is needed.
@@ -106,7 +106,7 @@ class Tail:
         ReputError
             With a message for the user.
         """
-        if not (self._config["consumeQueueEnable"] or self._config["messageIndexEnable"] or self._paths.table):
+        if not self._logic.sinks and self._paths.table is None:
             msg = "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
             raise OptionError(msg)
         check_paths(self._config.log_directories, self._paths)
@@ -115,7 +115,7 @@ class Tail:
             self._lock = self._cleanup.enter_context(StoreLock(self._paths.output))
             self._cleanup.callback(self._files.close)
             finish_swap(self._files)
-            fail_on_data_loss = self._config["failOnDataLoss"]
+            fail_on_data_loss = self._config.source.fail_on_data_loss
             names = [sink.name for sink in self._logic.sinks]
             check_taken_over(self._paths.output, names, self._log, fail_on_data_loss=fail_on_data_loss)
             self._cleanup.enter_context(abort_while_written(self._files, self._logic.sinks, self._log))
@@ -133,7 +133,7 @@ class Tail:
         quarantine.recover(least_end, most_end)
         # The sinks passed over it (or there is none, and the log's beginning is where all begins).
         least = self._log.queue().min_offset
-        if not self._config["failOnDataLoss"]:
+        if not self._config.source.fail_on_data_loss:
             least = self._log.next_available(quarantine.end_offset)
         if quarantine.end_offset < least:
             quarantine.write(least, [expired_range(quarantine.end_offset, least)])
@@ -178,23 +178,23 @@ class Tail:
                 LogicDispatch(self._logic, self._files, decode, continuity, report, self._on_arrival, quarantine)
             )
         if self._paths.table is not None:
-            fails = self._config["failOnDataLoss"]
+            fails = self._config.source.fail_on_data_loss
             begin = self._log.queue().min_offset
             table = MessageTable(
-                spark, self._paths.table, self._config["broker"], self._files, log_begin=begin, accepts_loss=not fails
+                spark, self._paths.table, self._config.broker.name, self._files, log_begin=begin, accepts_loss=not fails
             )
             recover_sinks([table], self._log, fail_on_data_loss=fails)
             continuity = self._continuity(TableDispatch.name)
-            dispatches.append(TableDispatch(table, self._config["broker"], decode, continuity, report))
+            dispatches.append(TableDispatch(table, self._config.broker.name, decode, continuity, report))
         return dispatches
 
     def _continuity(self, query: str) -> LogContinuity:
-        return LogContinuity(query, self._log, fail_on_data_loss=self._config["failOnDataLoss"])
+        return LogContinuity(query, self._log, fail_on_data_loss=self._config.source.fail_on_data_loss)
 
     def _quarantine_step(self, spark: SparkSession, quarantine: Quarantine) -> QuarantineStep:
         table = None
         if self._paths.table is not None:
-            broker, output = self._config["broker"], self._paths.output
+            broker, output = self._config.broker.name, self._paths.output
             table = open_quarantine_table(spark, self._paths.table, broker, quarantine, output)
         queues = [sink for sink in self._logic.sinks if isinstance(sink, ConsumeQueueSink)]
         return QuarantineStep(quarantine, self._log, queues[0] if queues else None, table)
@@ -244,8 +244,8 @@ class Tail:
         writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(dispatch.name)))
         if available_now:
             return writer.trigger(availableNow=True).start()
-        period = self._config["tableTriggerMs" if is_table else "logicTriggerMs"]
-        return writer.trigger(processingTime=f"{period} milliseconds").start()
+        period_ms = (self._config.table if is_table else self._config.logic).trigger_ms
+        return writer.trigger(processingTime=f"{period_ms} milliseconds").start()
 
     def _wait(self, spark: SparkSession, running: Sequence[RunningQuery], *, available_now: bool) -> None:
         looked_at = time.monotonic()

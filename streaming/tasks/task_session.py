@@ -54,7 +54,7 @@ def task_session(
     EnvironmentSetupError
         Java is missing or too old, Spark does not start, or a limit of this process is below what it needs.
     """
-    processes = processes_of(config["sparkMaster"])
+    processes = processes_of(config.spark.master)
     with ExitStack() as cleanup:
         tasks: Tasks | None = None
         if processes is not None and alone:
@@ -63,13 +63,13 @@ def task_session(
             prepare_kernels(with_rows=with_rows)
             tasks = cleanup.enter_context(ProcessTasks(processes))
         spark = None
-        master = config["sparkMaster"] if tasks is None else table_master
+        master = config.spark.master if tasks is None else table_master
         if master is not None:
             check_limits(SPARK)
             spark = start_session(
                 name,
                 master=master,
-                driver_memory=config["sparkDriverMemory"],
+                driver_memory=config.spark.driver_memory,
                 log_file=spark_log,
                 settings=TAIL_SETTINGS,
                 with_delta=table_master is not None,

@@ -104,7 +104,7 @@ class StoreVerification:
         if not output.is_dir():
             msg = f"no output at {output}: the directory does not exist; give what holds consumequeue/ and index/"
             raise OutputError(msg)
-        options = config.source_options(maxBytesPerPartition=config["maxBytesPerPartition"])
+        options = config.source_options(maxBytesPerPartition=config.logic.max_bytes_per_partition)
         self.log = LogReader(SourceOptions.parse(options))
         self.output = output
         self._config = config
@@ -115,15 +115,15 @@ class StoreVerification:
         segments = self._segments = self.log.queue()
         self.log_start = segments.min_offset
         self.log_end = self.log.settled_end(self.log_start)
-        needs = logic_needs(config.values, config.store)
-        ext_size = config["mappedFileSizeConsumeQueueExt"] if needs.ext else None
-        sizes = config["mappedFileSizeConsumeQueue"], config["mapperFileSizeBatchConsumeQueue"]
-        self._queues = QueueSettings(output, *sizes, ext_size)
+        needs = logic_needs(config, config.store)
+        queue = config.queue
+        sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
+        self._queues = QueueSettings(output, *sizes, queue.ext_file_size)
         self.limit = self._limit(records, consume_queue=needs.consume_queue)
         start = self._start(records)
         index = None
         if needs.index:
-            sizes = config["maxHashSlotNum"], config["maxIndexNum"]
+            sizes = config.index.max_hash_slot_num, config.index.max_index_num
             index = IndexReader(output, *sizes, may_follow_expired=self.log_start > 0)
         limits = LogLimits(start, max(start, self.limit), segments.mapped_file_size)
         self.settings = VerifySettings(self._queues, index, needs, self.log.decode_options, limits, sums)

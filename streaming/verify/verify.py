@@ -67,12 +67,12 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
             from reput.streaming.verify.table import verify_table  # noqa: PLC0415  Delta's modules
 
             assert session.spark is not None
-            parts.append(verify_table(session.spark, request.table, config["broker"], verification))
+            parts.append(verify_table(session.spark, request.table, config.broker.name, verification))
         files = store_files(request.output, config.commit_log)
         if request.against is not None:
             parts.append(_compare_stores(config, files, request.against))
         digests = (
-            digest_files(session.tasks, files, config["maxHashSlotNum"], config["maxIndexNum"])
+            digest_files(session.tasks, files, config.index.max_hash_slot_num, config.index.max_index_num)
             if request.needs_digests
             else []
         )
@@ -114,14 +114,14 @@ def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Pat
     mine = [file for file in files if directories or not file.name.startswith(f"{COMMIT_LOG}/")]
     pairs = pair_files(mine, store_files(against, directories))
     for pair in pairs:
-        compare_pair(pair, config["maxHashSlotNum"], part.findings)
+        compare_pair(pair, config.index.max_hash_slot_num, part.findings)
     part.compared = {"files": len(pairs)}
     return part
 
 
 def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:
     """Where the other store keeps its log; an output has none, and then the log is not compared."""
-    if config["enableDLegerCommitLog"]:
+    if config.source.enable_dledger_commit_log:
         return [*with_dledger((against / COMMIT_LOG,), against, {})] if list(against.glob("dledger-*")) else []
     return [path for path in (against / COMMIT_LOG,) if path.is_dir()]
 
@@ -129,7 +129,7 @@ def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:
 @contextmanager
 def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> Iterator[TaskSession]:
     """Spark's messages go to a file that is gone afterwards: nothing is written into the output."""
-    table_master = config["sparkMaster"] if request.table is not None else None
+    table_master = config.spark.master if request.table is not None else None
     log_file = temporary_log_file()
     try:
         with task_session(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.rocketmq import RocketMQ
+from reput.streaming.config.pipeline import load_config
 from reput.streaming.query.output import plain_body
 from reput.streaming.query.store_lookup import MAX_MSGS_NUM_BATCH, Answer, StoreLookup
 
@@ -52,7 +53,7 @@ def test_a_running_brokers_answers(rocketmq: RocketMQ, tmp_path: Path) -> None:
         begin, end = times[len(times) // 4], times[len(times) * 3 // 4]
         timed = ask("timed", chosen, begin=begin, end=end)
         assert sum(map(len, timed.values())) > 50
-        lookup = StoreLookup(broker.store, broker_conf=broker.home / "server.conf")
+        lookup = StoreLookup(load_config(broker.store, broker_conf=broker.home / "server.conf", only_reads=True))
 
         found = 0
         for key in chosen:

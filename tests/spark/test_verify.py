@@ -57,7 +57,7 @@ def test_the_table(spark: SparkSession, broker_store: Unpack, tmp_path: Path) ->
     config = config_of(store)
     verification = StoreVerification(config, store.root, sums=True)
     verification.run(SerialTasks())
-    part = verify_table(spark, table, config["broker"], verification)
+    part = verify_table(spark, table, config.broker.name, verification)
     assert part.findings.as_dict() == {"counts": {}, "differences": [], "notes": {}}
     assert part.compared == {"rows": store.facts["totalMessages"]}
     rows = spark.read.format("delta").load(str(table)).select("physical_offset").orderBy("physical_offset").collect()
@@ -71,7 +71,7 @@ def test_the_table(spark: SparkSession, broker_store: Unpack, tmp_path: Path) ->
         f"physical_offset = physical_offset + 3 * cast(physical_offset = {moved} AS int) "
         f"WHERE physical_offset IN ({crc}, {time}, {moved})"
     )
-    part = verify_table(spark, table, config["broker"], verification)
+    part = verify_table(spark, table, config.broker.name, verification)
     found = {(difference.kind, difference.physical_offset) for difference in part.findings.first}
     assert found == {
         ("row_twice", twice),

@@ -85,7 +85,7 @@ def test_what_a_broker_reads(
 ) -> None:
     """Reput has the broker's value, and says so in one line where that is not what stands there."""
     with caplog.at_level(logging.WARNING):
-        assert load(tmp_path, lines)[name] == value
+        assert load(tmp_path, lines).values[name] == value
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == (1 if warning else 0), messages
     assert not warning or (warning in messages[0] and messages[0].startswith(f"{tmp_path}/broker.conf, line 1: "))
@@ -93,9 +93,9 @@ def test_what_a_broker_reads(
 
 def test_a_setting_that_the_broker_does_not_read_beats_the_file_of_options(tmp_path: Path) -> None:
     """The broker has its default, whatever reput.toml says; the command line is asked first."""
-    assert load(tmp_path, "maxIndexNum=5 ", toml="maxIndexNum = 9")["maxIndexNum"] == 20_000_000
-    assert load(tmp_path, "foo=5", toml="maxIndexNum = 9")["maxIndexNum"] == 9
-    assert load(tmp_path, "maxIndexNum=5 ", "maxindexnum= 8 ", toml="maxIndexNum = 9")["maxIndexNum"] == 8
+    assert load(tmp_path, "maxIndexNum=5 ", toml="maxIndexNum = 9").index.max_index_num == 20_000_000
+    assert load(tmp_path, "foo=5", toml="maxIndexNum = 9").index.max_index_num == 9
+    assert load(tmp_path, "maxIndexNum=5 ", "maxindexnum= 8 ", toml="maxIndexNum = 9").index.max_index_num == 8
 
 
 def test_since_5_2_0_text_has_no_white_space_around_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -104,7 +104,7 @@ def test_since_5_2_0_text_has_no_white_space_around_it(tmp_path: Path, caplog: p
     for version, name, path in (("5.1.4", "broker-a ", "/log\t"), ("5.2.0", "broker-a", "/log")):
         caplog.clear()
         config = load(tmp_path, lines, f"brokerVersion={version}")
-        assert (config["broker"], config["maxIndexNum"], str(config.commit_log[0])) == (name, 20_000_000, path)
+        assert (config.broker.name, config.index.max_index_num, str(config.commit_log[0])) == (name, 20_000_000, path)
         assert len(caplog.records) == (1 if version == "5.2.0" else 3)
 
 

@@ -35,6 +35,6 @@ def test_version_of_a_store(tmp_path: Path, left: tuple[str, ...], option: str, 
 def test_what_a_version_does(tmp_path: Path, version: str, index_tags: bool, lmq_topics_only: bool) -> None:
     """Tags are keys since 5.4.0; system topics go to no further queue since 5.3.2."""
     config = load_config(tmp_path, overrides=[f"brokerVersion={version}", "enableMultiDispatch=true"])
-    needs = logic_needs(config.values, tmp_path)
+    needs = logic_needs(config, tmp_path)
     assert needs.multi_dispatch is not None
     assert (needs.index_tags, needs.multi_dispatch.lmq_topics_only) == (index_tags, lmq_topics_only)

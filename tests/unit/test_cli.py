@@ -43,6 +43,49 @@ def test_version_and_help() -> None:
         assert f"Example: reput {command}" in shown.output
 
 
+@pytest.mark.parametrize("command", ["tail", "rebuild", "verify", "recover", "expire", "query", "sql"])
+def test_every_command_is_told_its_settings_the_same_way(command: str, store: Path, tmp_path: Path) -> None:
+    """A wrong file of options, a wrong option and a wrong broker.conf are each told by each command."""
+    out = tmp_path / "out"
+    out.mkdir()
+    paths = ["--store", str(store), *(["--msg-id", "7F" * 16] if command == "query" else []), "--output", str(out)]
+    if command == "sql":
+        paths = ["--table", str(out), "SELECT 1"]
+    settings = {"--config": "cannot read the configuration", "-o": "name=value wanted"}
+    if command != "sql":
+        settings["--broker-conf"] = "cannot read the broker's configuration"
+    for option, words in settings.items():
+        result = CliRunner().invoke(cli.app, [command, *paths, option, f"{tmp_path}/none"])
+        assert words in result.output
+    if command != "sql":
+        plain = CliRunner().invoke(cli.app, [command, *paths, "--dledger"])
+        assert "it has no directory dledger-SELFID" in plain.output
+        twice = CliRunner().invoke(cli.app, [command, *paths, "--dledger", "-o", "enabledlegercommitlog=false"])
+        assert "enableDLegerCommitLog is given twice: false and true" in twice.output
+
+
+def test_sql_runs_where_its_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the other commands do: on this machine unless another master is given, with the memory that is given."""
+    from reput.source.errors import EnvironmentSetupError
+    from reput.streaming.spark import session
+
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("{}")
+    started: list[tuple[object, object]] = []
+
+    def start(name: str, **given: object) -> None:
+        started.append((given["master"], given["driver_memory"]))
+        raise EnvironmentSetupError("enough")
+
+    monkeypatch.setattr(session, "start_session", start)
+    (tmp_path / "reput.toml").write_text('sparkMaster = "local[3]"\nmaxIndexNum = 7\n')
+    words = ["sql", "--table", str(tmp_path / "table"), "SELECT 1"]
+    for more in ([], ["--config", str(tmp_path / "reput.toml")], ["-o", "sparkDriverMemory=3g"]):
+        assert "enough" in CliRunner().invoke(cli.app, [*words, *more]).output
+    assert started == [("local[*]", "2g"), ("local[3]", "2g"), ("local[*]", "3g")]
+
+
 def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path) -> None:
     """Pyarrow loads it to make an array of Python values: a fifth of the start-up of a command that has none."""
     code = "import atexit, sys; from reput.streaming.cli.main import main\n"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import fields
 from pathlib import Path
+from typing import get_origin, get_type_hints
 
 import pytest
 
 from reput.source.errors import OptionError
 from reput.source.options import Option
-from reput.streaming.config.pipeline import PIPELINE_OPTIONS, load_config
+from reput.streaming.config.pipeline import PIPELINE_OPTIONS, PipelineConfig, load_config
+from reput.streaming.config.settings import GROUPS
 
 REPUT_TOML = Path(__file__).parents[2] / "conf" / "reput.toml"
 
@@ -41,7 +44,7 @@ def delay_text(delay_ms: int) -> str:
 def test_reput_toml_is_the_table_of_options() -> None:
     """Every option with its unit, default and reason, and nothing else."""
     header = (
-        "# Options of `reput tail` and `rebuild`: what each allows, its unit, the default and its reason.\n"
+        "# Options of reput's commands: what each allows, its unit, the default and its reason.\n"
         "# broker.conf (--broker-conf) beats this file (--config); the command line (--option name=value) beats both.\n"
     )
     expected = header + "".join(f"\n{rendered(option)}\n" for option in PIPELINE_OPTIONS)
@@ -63,9 +66,53 @@ def test_broker_conf_beats_the_file_and_the_command_line_both(tmp_path: Path) ->
         broker_conf=tmp_path / "broker.conf",
         overrides=["MAXINDEXNUM=33"],
     )
-    assert (2, 33, False, "broker-a") == tuple(
-        config[name] for name in ("maxHashSlotNum", "maxIndexNum", "messageIndexEnable", "broker")
-    )
+    index = config.index
+    assert (2, 33, False) == (index.max_hash_slot_num, index.max_index_num, index.message_index_enable)
+    assert config.broker.name == "broker-a"
+
+
+#: A text for each option that is not its default, and what the option's field then holds.
+TEXTS: dict[str, tuple[str, object]] = {
+    "broker": ("broker-b", "broker-b"),
+    "brokerVersion": ("5.1.4", "5.1.4"),
+    "startingOffset": ("latest", "latest"),
+    "checkCrc": ("all", "all"),
+    "onDamage": ("quarantine", "quarantine"),
+    "messageDelayLevel": ("1s", (1000,)),
+    "sparkMaster": ("local[3]", "local[3]"),
+    "sparkDriverMemory": ("3g", "3g"),
+}
+
+
+def fields_of(config: PipelineConfig) -> dict[tuple[str, str], object]:
+    """Every field of every group of options."""
+    return {(name, key): value for name in GROUPS for key, value in vars(getattr(config, name)).items()}
+
+
+@pytest.mark.parametrize("option", PIPELINE_OPTIONS, ids=lambda option: option.name)
+def test_each_option_reaches_one_field_of_its_type(option: Option, tmp_path: Path) -> None:
+    """What is given comes out of exactly one field, whose type is that of the value and of the default."""
+    (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
+    (tmp_path / "commitlog").mkdir()
+    number = 24 if option.default is None or isinstance(option.default, int) else 0
+    given: tuple[str, object] = (str(number), number)
+    if isinstance(option.default, bool):
+        given = (str(not option.default).lower(), not option.default)
+    text, value = TEXTS.get(option.name, given)
+    before = fields_of(load_config(tmp_path))
+    after = fields_of(load_config(tmp_path, overrides=[f"{option.name}={text}"]))
+    ((group, field),) = [place for place in after if after[place] != before[place]]
+    assert after[group, field] == value
+    hint = get_type_hints(GROUPS[group])[field]
+    hint = get_origin(hint) if get_origin(hint) is tuple else hint
+    assert isinstance(value, hint)
+    assert isinstance(option.default, hint)
+
+
+def test_every_field_is_an_option() -> None:
+    """No option has two fields or none, and nothing is a setting that nobody can give."""
+    names = [option.name for option in PIPELINE_OPTIONS]
+    assert len(names) == len(set(names)) == sum(len(fields(group)) for group in GROUPS.values())
 
 
 @pytest.mark.parametrize(
@@ -189,7 +236,7 @@ def test_a_configuration_that_is_no_file(tmp_path: Path) -> None:
 
 def test_an_option_of_the_command_line_twice(tmp_path: Path) -> None:
     """Two values are refused, whatever the case of the names; the same one twice is no contradiction."""
-    assert load_config(tmp_path, overrides=["maxIndexNum=5", "MAXINDEXNUM=5"])["maxIndexNum"] == 5
+    assert load_config(tmp_path, overrides=["maxIndexNum=5", "MAXINDEXNUM=5"]).index.max_index_num == 5
     with pytest.raises(OptionError, match=r"^option MAXINDEXNUM is given twice: 5 and 6; give one of them$"):
         load_config(tmp_path, overrides=["maxIndexNum=5", "MAXINDEXNUM=6"])
 
@@ -200,7 +247,7 @@ def test_source_options_read_back_the_same(tmp_path: Path) -> None:
 
     config = load_config(tmp_path, overrides=["messageDelayLevel=1s 90s 2h 1d", "checkCrc=all", "tailGuardMs=7"])
     options = SourceOptions.parse(config.source_options(rows="ranges", startingOffset=5))
-    assert config["messageDelayLevel"] == options.delays_ms
+    assert config.source.delays_ms == options.delays_ms
     assert ("all", 7, 5, "ranges") == (
         options.check_crc,
         options.tail_guard_ms,

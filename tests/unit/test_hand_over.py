@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -234,7 +235,7 @@ def test_what_recover_does_not_compare_is_left_to_the_broker(output: Output) -> 
     """Queues of other kinds."""
     abort(output).touch()
     config = output.config
-    config.values["enableConsumeQueueExt"] = True  # type: ignore[index]
+    config = replace(config, queue=replace(config.queue, enable_consume_queue_ext=True))
     report = recover_output(config, output.store, output.out)
     assert "'reput rebuild' makes all again" in report.abort.text()  # type: ignore[union-attr]
     assert abort_left_by(output.out) is LeftBy.BROKER

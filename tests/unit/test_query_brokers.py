@@ -19,6 +19,7 @@ from sink_runner import LogBatches, no_fsync, places, run_sinks
 
 from reput.source.errors import SinkError
 from reput.source.record.message_decoder import Message
+from reput.streaming.config.pipeline import load_config
 from reput.streaming.query.store_lookup import StoreLookup
 
 DATA = Path(__file__).parents[1] / "data"
@@ -37,6 +38,11 @@ COUNTS = {
     "v5-propcrc": (186, 9),
 }
 GetStore = Callable[[str], StoreLookup]
+
+
+def opened(store: Path, broker_conf: Path, output: Path | None = None) -> StoreLookup:
+    """As `reput query` opens a store."""
+    return StoreLookup(load_config(store, broker_conf=broker_conf, only_reads=True), output)
 
 
 def answers_of(name: str) -> Any:
@@ -59,9 +65,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def lookup(unpacked: Callable[[str], Path]) -> GetStore:
-    return functools.cache(
-        lambda name: StoreLookup(unpacked(name) / "store", broker_conf=unpacked(name) / "broker.conf")
-    )
+    return functools.cache(lambda name: opened(unpacked(name) / "store", unpacked(name) / "broker.conf"))
 
 
 def check_keys(name: str, store: StoreLookup) -> None:
@@ -98,7 +102,7 @@ def test_keys_from_reputs_own_index(
     log, conf = unpacked(name) / "store" / "commitlog", unpacked(name) / "broker.conf"
     with no_fsync():
         run_sinks(tmp_path, LogBatches(log, 100_000, 40_000), ends(records_of(log)), settings_of(conf))
-    check_keys(name, StoreLookup(unpacked(name) / "store", output=tmp_path, broker_conf=conf))
+    check_keys(name, opened(unpacked(name) / "store", conf, tmp_path))
 
 
 def ends(records: list[Record]) -> list[int]:

@@ -1,0 +1,45 @@
+"""The options by which every command is told its settings, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from reput.streaming.config.pipeline import PipelineConfig
+
+BrokerConf = Annotated[
+    Path | None, typer.Option(help="The broker's broker.conf: sizes, delay levels, index switches, paths.")
+]
+DLedger = Annotated[
+    bool, typer.Option("--dledger", help="The log is DLedger's; same as -o enableDLegerCommitLog=true.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="A file like conf/reput.toml; broker.conf and the command line beat it.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="name=value, any option of conf/reput.toml; may be repeated."),
+]
+
+
+def settings_of(
+    store: Path,
+    config: Path | None,
+    broker_conf: Path | None,
+    option: Sequence[str] | None,
+    *,
+    dledger: bool,
+    only_reads: bool = False,
+) -> PipelineConfig:
+    """What a command works with; the arguments are its options of these names.
+
+    `only_reads` is for a command that reads queues of any kind; see ``load_config`` for it, and for errors.
+    """
+    from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
+
+    overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
+    return load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides, only_reads=only_reads)

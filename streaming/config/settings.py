@@ -1,0 +1,306 @@
+"""All options of the commands, by what they are about: each is one field, with its parser, limits, default and reason.
+
+``conf/reput.toml`` is made of these fields, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from reput.sinks.formats.consume_queue_ext import END_BLANK_DATA_LENGTH, MIN_EXT_UNIT_SIZE
+from reput.sinks.formats.index_file import ENTRY_SIZE, SLOT_SIZE, index_file_size
+from reput.sinks.index.index_sink import MAX_HASH_SLOT_NUM, MAX_INDEX_NUM
+from reput.sinks.queue.batch_consume_queue import MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE
+from reput.sinks.queue.consume_queue import MAPPED_FILE_SIZE_CONSUME_QUEUE
+from reput.sinks.queue.consume_queue_ext import MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT
+from reput.source.options import (
+    INT_MAX,
+    WAIT_MS_MAX,
+    LogOptions,
+    boolean,
+    byte_count,
+    bytes_allowed,
+    number_allowed,
+    option,
+    options_of,
+    values_of,
+    whole_number,
+)
+from reput.streaming.config.master import MASTER_ALLOWED, master_url
+
+DEFAULT_BROKER: Final = "DEFAULT_BROKER"
+# The release of a broker is what the store shows.
+AUTO: Final = "auto"
+VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
+
+_SWITCH = "true or false"
+_BYTES = bytes_allowed(1)
+_WAIT_MS = f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}"
+_BROKERS_SWITCH = "the broker's own switch and default"
+_BROKERS_DEFAULT = "the broker's default"
+
+# A broker keeps a file's size in an int: a queue file of whole entries, and an index file of slots and keys.
+_QUEUE_FILE_MAX = INT_MAX - INT_MAX % CQ_STORE_UNIT_SIZE
+_SLOTS_MIN, _KEYS_MIN = 1, 2
+_SLOTS_MAX = (INT_MAX - index_file_size(0, _KEYS_MIN)) // SLOT_SIZE
+_KEYS_MAX = (INT_MAX - index_file_size(_SLOTS_MIN, 0)) // ENTRY_SIZE
+# A file has at least one unit of its least size, and the mark behind the last one.
+_EXT_FILE_MIN = MIN_EXT_UNIT_SIZE + END_BLANK_DATA_LENGTH
+# A million makes a bitmap of a megabyte a message, far more than a unit holds.
+_CONSUMERS_MAX = 1_000_000
+
+# Spark needs 450 MiB; the JVM takes these as -Xmx.
+_HEAP = re.compile(r"([0-9]+)([kmgt])", re.IGNORECASE)
+_HEAP_MIN, _HEAP_MAX = 512 * 1024 * 1024, 1024 * 1024 * 1024 * 1024
+
+
+def _text(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError(text)
+    return text.strip()
+
+
+def _heap(text: str) -> str:
+    if not _HEAP.fullmatch(text.strip()):
+        raise ValueError(text)
+    byte_count(_HEAP_MIN, _HEAP_MAX)(text)
+    return text.strip()
+
+
+def _version(text: str) -> str:
+    if text.strip() != AUTO and not VERSION.fullmatch(text.strip()):
+        raise ValueError(text)
+    return text.strip()
+
+
+@dataclass(frozen=True)
+class BrokerOptions:
+    """Which broker it is, and what its release and its switches make of a record."""
+
+    name: str = option(
+        "broker",
+        _text,
+        "a name",
+        DEFAULT_BROKER,
+        "tells brokers apart in one table; brokerName of broker.conf, and RocketMQ's own word without one",
+    )
+    version: str = option(
+        "brokerVersion",
+        _version,
+        "auto, or a version such as 4.9.3",
+        AUTO,
+        "auto takes a store with rocksdbstore/, which 5.4.0 and later make, as 5.5.0's, one with abort.bak, which "
+        "5.0.0 and later leave, as 5.3.3's, and any other as 4.9.3's: 5.4.0 and later also index tags, 5.3.2 and later "
+        "dispatch system topics to no further queue",
+    )
+    enable_multi_dispatch: bool = option("enableMultiDispatch", boolean, _SWITCH, False, _BROKERS_SWITCH)
+    enable_lmq: bool = option("enableLmq", boolean, _SWITCH, False, _BROKERS_SWITCH)
+    enable_calc_filter_bit_map: bool = option(
+        "enableCalcFilterBitMap",
+        boolean,
+        _SWITCH,
+        False,
+        f"{_BROKERS_SWITCH}; the subscriptions are those of the store's config/consumerFilter.json",
+    )
+    expect_consumer_num_use_filter: int = option(
+        "expectConsumerNumUseFilter",
+        whole_number(1, _CONSUMERS_MAX),
+        number_allowed(1, _CONSUMERS_MAX),
+        32,
+        _BROKERS_DEFAULT,
+    )
+    max_error_rate_of_bloom_filter: int = option(
+        "maxErrorRateOfBloomFilter",
+        whole_number(1, 99),
+        f"per cent: {number_allowed(1, 99)}",
+        20,
+        _BROKERS_DEFAULT,
+    )
+
+
+@dataclass(frozen=True)
+class LogicOptions:
+    """The `logic` query of `reput tail`, which keeps queues and index; ``maxBytesPerPartition`` is for verify, too."""
+
+    max_bytes_per_trigger: int = option(
+        "maxBytesPerTrigger",
+        byte_count(1),
+        _BYTES,
+        1024 * 1024 * 1024,
+        "of the logic query: large enough to hide a micro-batch's fixed cost, half a second of work for two cores",
+    )
+    max_bytes_per_partition: int = option(
+        "maxBytesPerPartition",
+        byte_count(1),
+        _BYTES,
+        128 * 1024 * 1024,
+        "of the logic query: a task takes a tenth of a second, which is much beside what Spark needs to start one",
+    )
+    trigger_ms: int = option(
+        "logicTriggerMs",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        0,
+        "0: the next micro-batch begins when the last one ends; consumers wait for queue entries",
+    )
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """ConsumeQueue, ConsumeQueueExt and BatchConsumeQueue."""
+
+    consume_queue_enable: bool = option(
+        "consumeQueueEnable", boolean, _SWITCH, True, "queues are what brokers and consumers miss first"
+    )
+    mapped_file_size_consume_queue: int = option(
+        "mappedFileSizeConsumeQueue",
+        byte_count(1, _QUEUE_FILE_MAX),
+        bytes_allowed(1, _QUEUE_FILE_MAX),
+        MAPPED_FILE_SIZE_CONSUME_QUEUE,
+        "the broker's default: 300,000 entries; rounded up to whole entries as the broker does",
+    )
+    max_first_queue_offset: int | None = option(
+        "maxFirstQueueOffset",
+        whole_number(0),
+        f"a queue offset: {number_allowed(0)}",
+        None,
+        "unset: a queue may begin anywhere, as in the broker, which fills one file's front; a bound finds lies",
+    )
+    enable_consume_queue_ext: bool = option("enableConsumeQueueExt", boolean, _SWITCH, False, _BROKERS_SWITCH)
+    mapped_file_size_consume_queue_ext: int = option(
+        "mappedFileSizeConsumeQueueExt",
+        byte_count(_EXT_FILE_MIN, INT_MAX),
+        bytes_allowed(_EXT_FILE_MIN, INT_MAX),
+        MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT,
+        _BROKERS_DEFAULT,
+    )
+    mapper_file_size_batch_consume_queue: int = option(
+        "mapperFileSizeBatchConsumeQueue",
+        byte_count(1, INT_MAX),
+        bytes_allowed(1, INT_MAX),
+        MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE,
+        "the broker's default (5.x): 300,000 entries; which topics have such queues is in the store's "
+        "config/topics.json",
+    )
+
+    @property
+    def ext_file_size(self) -> int | None:
+        """The size of a ConsumeQueueExt file in bytes; None where the broker keeps none."""
+        return self.mapped_file_size_consume_queue_ext if self.enable_consume_queue_ext else None
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """IndexFile."""
+
+    message_index_enable: bool = option("messageIndexEnable", boolean, _SWITCH, True, _BROKERS_SWITCH)
+    max_hash_slot_num: int = option(
+        "maxHashSlotNum",
+        whole_number(_SLOTS_MIN, _SLOTS_MAX),
+        number_allowed(_SLOTS_MIN, _SLOTS_MAX),
+        MAX_HASH_SLOT_NUM,
+        "the broker's default; with maxIndexNum at most what makes a file of 2 GiB",
+    )
+    max_index_num: int = option(
+        "maxIndexNum",
+        whole_number(_KEYS_MIN, _KEYS_MAX),
+        number_allowed(_KEYS_MIN, _KEYS_MAX),
+        MAX_INDEX_NUM,
+        _BROKERS_DEFAULT,
+    )
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The `table` query of `reput tail`; the size of a range is that of `reput rebuild` with a table, too."""
+
+    max_bytes_per_trigger: int = option(
+        "tableMaxBytesPerTrigger",
+        byte_count(1),
+        _BYTES,
+        1024 * 1024 * 1024,
+        "a commit of the table holds at most so much of the log",
+    )
+    max_bytes_per_partition: int = option(
+        "tableMaxBytesPerPartition",
+        byte_count(1),
+        _BYTES,
+        128 * 1024 * 1024,
+        "one Parquet file each: few files, and enough tasks for every core",
+    )
+    trigger_ms: int = option(
+        "tableTriggerMs",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        10_000,
+        "each micro-batch leaves a file in the table, and small files cost for ever",
+    )
+
+
+@dataclass(frozen=True)
+class RebuildOptions:
+    """`reput rebuild`."""
+
+    max_bytes_per_wave: int = option(
+        "rebuildMaxBytesPerWave",
+        byte_count(1),
+        _BYTES,
+        2 * 1024 * 1024 * 1024,
+        "of reput rebuild: the log that is read at once, then placed and written; scratch files, of three waves at "
+        "most, are about a third of it, and a wave lost to a crash is read again",
+    )
+    max_bytes_per_partition: int = option(
+        "rebuildMaxBytesPerPartition",
+        byte_count(1),
+        _BYTES,
+        128 * 1024 * 1024,
+        "of reput rebuild, without a table: a task's range; a wave should have one for every core at least, and two "
+        "are read at once; on a cluster, Spark's own work for a task is a tenth of a range of 64m",
+    )
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Where the work is done."""
+
+    master: str = option(
+        "sparkMaster",
+        master_url,
+        MASTER_ALLOWED,
+        "local[*]",
+        "all cores of this machine; reput rebuild and verify take local[N] as N processes of their own, without Spark",
+    )
+    driver_memory: str = option(
+        "sparkDriverMemory",
+        _heap,
+        "a whole number with k, m, g or t, from 512m to 1t",
+        "2g",
+        "room for a micro-batch's entries beside Spark itself",
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a command, in groups."""
+
+    broker: BrokerOptions = field(default_factory=BrokerOptions)
+    source: LogOptions = field(default_factory=LogOptions)
+    logic: LogicOptions = field(default_factory=LogicOptions)
+    queue: QueueOptions = field(default_factory=QueueOptions)
+    index: IndexOptions = field(default_factory=IndexOptions)
+    table: TableOptions = field(default_factory=TableOptions)
+    rebuild: RebuildOptions = field(default_factory=RebuildOptions)
+    spark: SparkOptions = field(default_factory=SparkOptions)
+
+    @property
+    def values(self) -> dict[str, object]:
+        """Every option's value by its name, to be written down or compared."""
+        groups: list[Any] = [getattr(self, name) for name in GROUPS]
+        return {name: value for group in groups for name, value in values_of(group).items()}
+
+
+GROUPS: Final[dict[str, type[Any]]] = {each.name: each.default_factory for each in fields(Settings)}  # type: ignore[misc]
+PIPELINE_OPTIONS: Final = options_of(*GROUPS.values())
