@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.multi_dispatch import MultiDispatch
-from reput.sinks.dispatch.window import LogicNeeds
 from reput.sinks.filter.bloom_filter import BloomFilter
 from reput.sinks.filter.consumer_filter import load_consumer_filters
 from reput.sinks.formats.consume_queue_ext import END_BLANK_DATA_LENGTH, MIN_EXT_UNIT_SIZE
