@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 from model import Record, Settings, consume_queue_files, index_file_contents
 from record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks.anomalies import NO_ANOMALIES
-from reput.sinks.dispatch.batch import KeyEntries, LogicBatch, QueueEntries
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.piece import Piece, PieceRow, QueueFilter, make_pieces
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import find_runs
-from reput.sinks.dispatch.window import LogicNeeds, encode_window
 from reput.sinks.files import durable_file
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import RecordFingerprint
@@ -29,11 +29,14 @@ from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.sink import Sink
 from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
+from reput.source.arrays import Bytes, Int64s
 from reput.source.log.log_reader import LogReader
-from reput.source.log.offset_range import split
+from reput.source.log.offset_range import OffsetRange, split
 from reput.source.options import SourceOptions
+from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.range_reader import DecodeOptions, Window, read_windows
+from reput.source.segments.segment_scan import Scan
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects
@@ -74,12 +77,23 @@ class LogBatches:
     def __call__(self, start: int, end: int) -> LogicBatch:
         """The batch; both must be places where a record or the blank begins, or where the records end."""
         spans = split(self._queue, start, end, self._range_bytes)
-        rows = [
-            encode_window(window, self._needs)
-            for span in spans
-            for window in read_windows(span.file, span.start, span.end, DecodeOptions(), self._window_bytes)
-        ]
-        return LogicBatch.merge(pa.Table.from_batches(reversed(rows)))  # results come in no order
+        return LogicBatch.merge([row for span in spans for row in pieces_of(span, self._needs, self._window_bytes)])
+
+
+def pieces_of(
+    span: OffsetRange, needs: LogicNeeds, window_bytes: int, decode: DecodeOptions | None = None
+) -> Iterator[PieceRow]:
+    """What a task makes of a range for queues and index, in memory, from windows of so many bytes."""
+    decode = decode or DecodeOptions()
+    windows = read_windows(span.file, span.start, span.end, decode, window_bytes)
+    scans = (scan_of(window, span.file.frame) for window in windows)
+    return make_pieces(scans, span.file, needs, decode.delays_ms, QueueFilter(), None)
+
+
+def scan_of(window: Window, frame: int = 0) -> Scan:
+    """A window as pieces take it."""
+    columns = window.columns
+    return Scan(columns.data, columns.place, columns.parts, window.end, Verdict.MESSAGE, frame, columns)
 
 
 def places(records: Iterable[Record], frame: int = 0) -> list[int]:
@@ -104,27 +118,6 @@ def take_step(step: LogicStep, log: LogReader, start: int, end: int) -> None:
     step.write(RangeEffects.join([step.task.read(span) for span in log.split(start, end)]))
 
 
-def as_read(batch: LogicBatch) -> PieceEntries:
-    """The plain entries and the keys of a batch, as a task leaves them that reads nothing else of the log."""
-    queues = batch.queues
-    counts = np.array([len(queue.entries) for queue in queues], np.int64)
-    entries = np.concatenate([np.empty((0, ENTRY.itemsize), np.uint8), *(queue.entries for queue in queues)])
-    queue_offsets = np.concatenate([np.empty(0, np.int64), *(queue.queue_offsets for queue in queues)])
-    piece = {
-        "topics": np.frombuffer(b"".join(queue.topic for queue in queues), np.uint8),
-        "topic_sizes": np.array([len(queue.topic) for queue in queues], np.int64),
-        "queue_ids": np.array([queue.queue_id for queue in queues], np.int32),
-        "counts": counts,
-        "runs": find_runs(entries, queue_offsets, counts),
-        "entries": entries,
-        "queue_offsets": queue_offsets,
-        "key_hashes": batch.keys.hashes,
-        "key_offsets": batch.keys.offsets,
-        "key_timestamps": batch.keys.timestamps,
-    }
-    return PieceEntries([piece])
-
-
 def write_log(directory: Path, messages: Iterable[Message], mapped_file_size: int = 2000) -> list[StoredRecord]:
     """Write a commitlog and return what it holds."""
     with CommitLogWriter(directory, mapped_file_size) as writer:
@@ -136,10 +129,23 @@ def write_log(directory: Path, messages: Iterable[Message], mapped_file_size: in
 def batch_of(topic: bytes, queue_id: int, placed: Sequence[tuple[int, int]], msg_size: int = 100) -> LogicBatch:
     """A batch of one queue without a log: records of `msg_size` bytes at (physical offset, queue offset)."""
     entries = np.array([(at, msg_size, 0) for at, _ in placed], ENTRY).view(np.uint8).reshape(-1, ENTRY.itemsize)
-    queue = QueueEntries(topic, queue_id, entries, np.array([offset for _, offset in placed], np.int64))
-    nothing = np.empty(0, np.int64)
-    keys = KeyEntries(np.empty(0, np.int32), nothing, nothing)
-    return LogicBatch(0, max(at for at, _ in placed) + msg_size, len(placed), None, (queue,), keys)
+    queue_offsets = np.array([offset for _, offset in placed], np.int64)
+    with_entries = entries_of({(topic, queue_id): (entries, queue_offsets)})
+    return LogicBatch(0, max(at for at, _ in placed) + msg_size, len(placed), None, with_entries)
+
+
+def entries_of(queues: Mapping[tuple[bytes, int], tuple[Bytes, Int64s]]) -> PieceEntries:
+    """Entries (uint8[n, 20]) and their queue offsets by queue, as one piece without a key has them."""
+    piece = Piece(LogicNeeds(), (), 0).arrays(QueueFilter())
+    counts = np.array([len(entries) for entries, _ in queues.values()], np.int64)
+    piece["topics"] = np.frombuffer(b"".join(topic for topic, _ in queues), np.uint8)
+    piece["topic_sizes"] = np.array([len(topic) for topic, _ in queues], np.int64)
+    piece["queue_ids"] = np.array([queue_id for _, queue_id in queues], np.int32)
+    piece["counts"] = counts
+    piece["entries"] = np.concatenate([entries for entries, _ in queues.values()])
+    piece["queue_offsets"] = np.concatenate([queue_offsets for _, queue_offsets in queues.values()])
+    piece["runs"] = find_runs(piece["entries"], piece["queue_offsets"], counts)
+    return PieceEntries([piece])
 
 
 class SinkRun:
@@ -196,14 +202,8 @@ class SinkRun:
         before = before if end == batch.start else None
         self._before = batch.end, batch.last_record or before
         self.anomalies += batch.anomalies(before)
-        is_plain = not batch.batch_queues and all(queue.ext is None for queue in batch.queues)
         for sink in self.sinks:
-            if is_plain and isinstance(sink, ConsumeQueueSink):
-                self.anomalies += sink.write_entries(batch, as_read(batch), {})
-            elif is_plain and isinstance(sink, IndexSink):
-                sink.write_entries(batch, as_read(batch))
-            else:
-                self.anomalies += sink.write(batch)
+            self.anomalies += sink.write(batch)
             self.returned[sink.name] = max(batch.end, self.returned.get(sink.name, 0))
         if batch.last_record is not None:
             times = batch.last_record.store_timestamp, self.queues.logics_msg_timestamp, self.index.index_msg_timestamp

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from reput.source.record.java_string import decode_utf8
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,23 @@ class TopicCount:
 
 
 @dataclass(frozen=True)
+class QueueArrivals:
+    """What one queue got in a part of the log: the last message as in `Arrival`, whether it `is_queued`, all counted.
+
+    `messages` and `size_bytes` leave out those that are the queue's by multi dispatch only.
+    """
+
+    topic: bytes
+    queue_id: int
+    next_offset: int
+    tags_code: int
+    store_timestamp: int
+    is_queued: bool
+    messages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class ArrivalSummary:
     """The arrivals of `[start, end)` of the log, by queue and by topic, in order of first appearance."""
 
@@ -38,6 +57,25 @@ class ArrivalSummary:
     end: int
     queues: tuple[Arrival, ...]
     topics: tuple[TopicCount, ...]
+
+    @classmethod
+    def merge(cls, start: int, end: int, arrivals: Iterable[QueueArrivals]) -> ArrivalSummary | None:
+        """What parts of `[start, end)` got, given in log order; None where nothing is known of any."""
+        last: dict[tuple[bytes, int], QueueArrivals] = {}
+        counts: dict[bytes, tuple[int, int]] = {}
+        for each in arrivals:
+            known = last.get((each.topic, each.queue_id))
+            if each.is_queued or known is None or not known.is_queued:
+                last[each.topic, each.queue_id] = each
+            if each.messages:
+                messages, size_bytes = counts.get(each.topic, (0, 0))
+                counts[each.topic] = messages + each.messages, size_bytes + each.size_bytes
+        queues = (
+            Arrival(decode_utf8(each.topic), each.queue_id, each.next_offset, each.tags_code, each.store_timestamp)
+            for each in last.values()
+        )
+        topics = (TopicCount(decode_utf8(topic), *count) for topic, count in counts.items())
+        return cls(start, end, tuple(queues), tuple(topics)) if last else None
 
 
 ArrivalListener = Callable[[ArrivalSummary], None]

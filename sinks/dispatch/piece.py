@@ -1,7 +1,8 @@
-"""What a task leaves of a piece of the log: entries by queue, keys in log order, in a scratch file.
+"""What a task leaves of a piece of the log: entries by queue, keys in log order, as arrays.
 
 A record's entry and keys are made as the walk comes by (``piece_kernels``), and nothing else of it is kept; the driver
-sees a block a queue and piece and no entry at all. A piece ends with its range, or where what it collected reaches
+sees a block a queue and piece and no entry at all. What few stores need besides (``LogicNeeds.is_plain``) is added to
+that from the records' columns (``piece_additions``). A piece ends with its range, or where what it collected reaches
 `PIECE_BYTES`: records full of keys have ten times their own size of them.
 """
 
@@ -13,16 +14,21 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
-import pyarrow as pa
 
 from reput.sinks.dispatch import piece_kernels as kernels
+from reput.sinks.dispatch.arrival import QueueArrivals
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.multi_dispatch import MultiDispatch
+from reput.sinks.dispatch.piece_additions import ext_units, further_queues
 from reput.sinks.dispatch.runs import find_runs
-from reput.sinks.files.array_file import write_arrays
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from reput.sinks.files.scratch import write_arrays
+from reput.sinks.formats.batch_consume_queue import BATCH_STORE_UNIT_SIZE, batch_entries
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, queued_records
 from reput.sinks.formats.index_file import keys_most
-from reput.source.arrays import Int64s
+from reput.source.arrays import Bools, Bytes, Int32s, Int64s
 from reput.source.kernels import property_kernels as pk
-from reput.source.kernels.batch_decoder import decode_columns
+from reput.source.kernels import record_kernels as rk
+from reput.source.kernels.batch_decoder import RecordColumns, decode_columns
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFile
 from reput.source.segments.range_reader import corrupt_record
@@ -30,16 +36,26 @@ from reput.source.segments.segment_scan import Scan
 
 PIECE_BYTES = 64 * 1024 * 1024
 
+# By name; see `Piece.arrays`.
+PieceArrays = dict[str, np.ndarray[Any, Any]]
+
 
 class PieceRow(TypedDict):
-    """What the driver is told of a piece: ``RESULT_FIELDS``, store times as in ``WINDOW_SCHEMA``, the rest's file."""
+    """What the driver is told of a piece.
+
+    ``RESULT_FIELDS``. `store_times` (ms): the first record's, how many were stored earlier than the one before, that of
+    the last record with a queue entry, None without one; none of them without records. `latest_store_time` is at least
+    0. `arrivals` where they are wanted. `arrays` is the scratch file that has them, or they.
+    """
 
     start: int
     end: int
     messages: int
     last_record: list[int] | None
     store_times: list[int | None]
-    scratch: str
+    latest_store_time: int
+    arrivals: list[QueueArrivals]
+    arrays: Path | PieceArrays
 
 
 _ENTRY_BYTES, _KEY_BYTES = CQ_STORE_UNIT_SIZE + 8 + 4, 4 + 8 + 8
@@ -47,6 +63,8 @@ _ENTRY_BYTES, _KEY_BYTES = CQ_STORE_UNIT_SIZE + 8 + 4, 4 + 8 + 8
 _ENTRIES, _KEYS, _QUEUES, _TOPIC_BYTES = 1 << 18, 1 << 19, 1 << 10, 1 << 16
 _TEXT_MAX = 2**15 - 1  # of a topic, of a property
 _NO_ROW = -1
+_NO_EXT = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, object))
+_NO_BATCHES = (np.empty(0, np.int32), np.empty((0, BATCH_STORE_UNIT_SIZE), np.uint8))
 
 
 @dataclass(frozen=True)
@@ -63,22 +81,18 @@ class QueueFilter:
         return is_named and topic not in self.exclude
 
 
-@dataclass(frozen=True)
-class PieceNeeds:
-    """Which effects of a record are wanted; `index_tags` as in ``LogicNeeds``, `delays_ms` as in ``DecodeOptions``."""
-
-    consume_queue: bool
-    index: bool
-    index_tags: bool
-    delays_ms: tuple[int, ...]
-
-
-def write_pieces(
-    scans: Iterable[Scan], file: MappedFile, needs: PieceNeeds, wanted: QueueFilter, directory: Path
+def make_pieces(
+    scans: Iterable[Scan],
+    file: MappedFile,
+    needs: LogicNeeds,
+    delays_ms: tuple[int, ...],
+    wanted: QueueFilter,
+    directory: Path | None,
 ) -> Iterator[PieceRow]:
-    """Write the effects of consecutive records of `file` to scratch files below `directory`; a row for each.
+    """The effects of consecutive records of `file`, piece by piece; `delays_ms` as in ``DecodeOptions``.
 
-    Memory: four times `PIECE_BYTES`, and one scan.
+    Their arrays are left in scratch files below `directory`, or in memory where that is None. The scans have columns
+    unless the needs are plain. Memory: four times `PIECE_BYTES`, and one scan.
 
     Raises
     ------
@@ -88,22 +102,22 @@ def write_pieces(
     piece = None
     for scan in scans:
         if piece is None:
-            piece = Piece(needs, scan.start)
+            piece = Piece(needs, delays_ms, scan.start)
         piece.add(scan, file)
         if piece.size_bytes >= PIECE_BYTES:
-            yield piece.write(wanted, directory)
+            yield piece.finish(wanted, directory)
             piece = None
     if piece is not None:
-        yield piece.write(wanted, directory)
+        yield piece.finish(wanted, directory)
 
 
 class Piece:
     """What was collected of consecutive records, from `start` on, and the arrays it is collected in."""
 
-    def __init__(self, needs: PieceNeeds, start: int) -> None:
+    def __init__(self, needs: LogicNeeds, delays_ms: tuple[int, ...], start: int) -> None:
         self._needs = needs
         self._start = self._end = start
-        self._delays = np.array(needs.delays_ms, np.int64)
+        self._delays = np.array(delays_ms, np.int64)
         self._spans, self._tags_codes = np.empty((1, len(pk.LOCATED), 2), np.int32), np.empty(1, np.int64)
         self._state = np.zeros(kernels.STATE, np.int64)
         self._queues = np.empty((_QUEUES, kernels.QUEUE), np.int64)
@@ -113,11 +127,16 @@ class Piece:
         self._entries = np.empty((_ENTRIES, CQ_STORE_UNIT_SIZE), np.uint8)
         self._hashes, self._offsets = np.empty(_KEYS, np.int32), np.empty(_KEYS, np.int64)
         self._timestamps = np.empty(_KEYS, np.int64)
+        # Scan by scan: what `ext_units` gave; of each entry of a batch queue, its queue's number and its bytes.
+        self._ext: list[tuple[Int64s, Int32s, Any]] = []
+        self._batches: list[tuple[Int32s, Bytes]] = []
+        self._added_bytes = 0
+        self._has_queued = False
 
     @property
     def size_bytes(self) -> int:
         """What was collected, in bytes."""
-        return _ENTRY_BYTES * self._count(kernels.ENTRIES) + _KEY_BYTES * self._count(kernels.KEYS)
+        return _ENTRY_BYTES * self._count(kernels.ENTRIES) + _KEY_BYTES * self._count(kernels.KEYS) + self._added_bytes
 
     def _count(self, which: int) -> int:
         return int(self._state[which])
@@ -125,6 +144,7 @@ class Piece:
     def add(self, scan: Scan, file: MappedFile) -> None:
         """Collect the effects of the records of a scan, which begins where the one before ended."""
         row, known_row, known_code = 0, _NO_ROW, 0
+        first = self._count(kernels.ENTRIES)
         while True:
             row, cause = self._add(scan, row, known_row, known_code)
             if row == len(scan):
@@ -136,17 +156,21 @@ class Piece:
             if verdict is not Verdict.MESSAGE:
                 raise corrupt_record(file, scan.place_of(row), verdict)
             known_row, known_code = row, int(one.tags_code[0])
+        self._has_queued |= self._count(kernels.ENTRIES) > first
+        if not self._needs.is_plain:
+            assert scan.columns is not None
+            self._add_more(scan.columns, first)
         self._end = scan.stop
 
     def _add(self, scan: Scan, first: int, known_row: int, known_code: int) -> tuple[int, int]:
-        columns = scan.columns
+        columns, needs = scan.columns, self._needs
         spans, codes = (self._spans, self._tags_codes) if columns is None else (columns.spans, columns.tags_code)
         row, cause = kernels.add_records(
             *(scan.data, scan.parts, first, scan.start, self._delays, known_row, known_code),
             *(columns is not None, spans, codes, self._state),
-            *(self._needs.consume_queue, self._table, self._queues, self._topics),
+            *(needs.consume_queue, needs.arrivals, self._table, self._queues, self._topics),
             *(self._numbers, self._entries, self._queue_offsets),
-            *(self._needs.index, self._needs.index_tags, self._hashes, self._offsets, self._timestamps),
+            *(needs.index, needs.index_tags, self._hashes, self._offsets, self._timestamps),
         )
         return int(row), int(cause)
 
@@ -154,8 +178,7 @@ class Piece:
         """Double what is full, or has no room for the longest topic or for the keys of any record."""
         state = self._state
         if state[kernels.ENTRIES] == len(self._numbers):
-            self._numbers, self._entries = _doubled(self._numbers), _doubled(self._entries)
-            self._queue_offsets = _doubled(self._queue_offsets)
+            self._grow_entries()
         if state[kernels.QUEUES] == len(self._queues):
             self._queues = _doubled(self._queues)
             self._table = np.full(2 * len(self._table), -1, np.int32)
@@ -166,21 +189,99 @@ class Piece:
             self._hashes, self._offsets = _doubled(self._hashes), _doubled(self._offsets)
             self._timestamps = _doubled(self._timestamps)
 
-    def write(self, wanted: QueueFilter, directory: Path) -> PieceRow:
-        """Write the entries of the queues that are `wanted`, and the keys."""
-        state = self._state.tolist()
-        keys = state[kernels.KEYS]
-        path = write_arrays(
-            directory,
-            {
-                **self.grouped(wanted),
-                "key_hashes": self._hashes[:keys],
-                "key_offsets": self._offsets[:keys],
-                "key_timestamps": self._timestamps[:keys],
-            },
-        )
+    def _grow_entries(self) -> None:
+        self._numbers, self._entries = _doubled(self._numbers), _doubled(self._entries)
+        self._queue_offsets = _doubled(self._queue_offsets)
+
+    # --- what few stores need ---------------------------------------------------------------------------------
+
+    def _add_more(self, columns: RecordColumns, first: int) -> None:
+        """Add what the compiled pass leaves out of the records of a scan, whose entries begin at `first`."""
+        needs = self._needs
+        queued = queued_records(columns.sys_flag) & needs.consume_queue
+        if needs.batch_topics:
+            self._take_batches(columns, queued, first)
+        rows = np.flatnonzero(queued)
+        is_own = np.ones(len(rows), bool)
+        if needs.multi_dispatch or needs.arrivals:
+            rows, is_own = self._add_further(columns, queued, first)
+        if needs.ext and needs.consume_queue:
+            units = ext_units(columns, rows, is_own, needs.filters)
+            self._ext.append(units)
+            self._added_bytes += units[0].nbytes + units[1].nbytes + sum(map(len, units[2]))
+
+    def _take_batches(self, columns: RecordColumns, queued: Bools, first: int) -> None:
+        """Make the entries of batch queues; their records lose the others, and are taken out of `queued` (bool[n])."""
+        rows = np.flatnonzero(queued)
+        end = first + len(rows)
+        numbers = self._numbers[first:end].copy()
+        found, which = np.unique(numbers, return_inverse=True)
+        names = self._names()
+        is_batch = np.array([names[number][0] in self._needs.batch_topics for number in found], bool)[which]
+        count = int(np.count_nonzero(is_batch))
+        for values in (self._numbers, self._queue_offsets, self._entries):
+            values[first : end - count] = values[first:end][~is_batch]
+        self._state[kernels.ENTRIES] -= count
+        self._queues[:, kernels.COUNT] -= np.bincount(numbers[is_batch], minlength=len(self._queues))
+        queued[rows[is_batch]] = False
+        kept, entries = batch_entries(columns, rows[is_batch])
+        units = entries.view(np.uint8).reshape(-1, BATCH_STORE_UNIT_SIZE)
+        self._batches.append((numbers[np.searchsorted(rows, kept)], units))
+        self._added_bytes += units.nbytes
+
+    def _add_further(self, columns: RecordColumns, queued: Bools, first: int) -> tuple[Int64s, Bools]:
+        """Put entries of further queues among those of the `queued` records, from `first` on, and note who arrived.
+
+        In log order, behind the own entry of their record. Returns each entry's record, and whether it is an own one.
+        """
+        needs, rules = self._needs, self._needs.multi_dispatch or MultiDispatch()
+        added = []
+        asked = np.ones(len(columns), bool) if needs.arrivals else queued  # those that wait are told of any
+        for row, topic, queue_id, queue_offset in further_queues(columns, asked, rules):
+            number = self._number(topic, queue_id)
+            if needs.arrivals:
+                self._arrive(number, columns, row, queue_offset)
+            if needs.multi_dispatch and queued[row]:
+                added.append((number, queue_offset, row))
+        rows = np.flatnonzero(queued)
+        numbers, queue_offsets, further = np.array(added, np.int64).reshape(-1, 3).T
+        end = first + len(rows)
+        while end + len(added) > len(self._numbers):
+            self._grow_entries()
+        new, mixed = slice(end, end + len(added)), slice(first, end + len(added))
+        self._numbers[new], self._queue_offsets[new] = numbers, queue_offsets
+        self._entries[new] = self._entries[first + np.searchsorted(rows, further)]
+        self._state[kernels.ENTRIES] += len(added)
+        self._queues[:, kernels.COUNT] += np.bincount(numbers, minlength=len(self._queues))
+        rows = np.concatenate([rows, further])
+        order = np.argsort(rows, kind="stable")
+        for values in (self._numbers, self._queue_offsets, self._entries):
+            values[mixed] = values[mixed][order]
+        return rows[order], order < end - first
+
+    def _number(self, topic: bytes, queue_id: int) -> int:
+        """The number of a queue that a property names."""
+        data = np.frombuffer(bytearray(topic), np.uint8)
+        tables = self._table, self._queues, self._topics, self._state
+        while (number := int(kernels.queue_number(data, queue_id, *tables))) < 0:
+            self._grow()
+            tables = self._table, self._queues, self._topics, self._state
+        return number
+
+    def _arrive(self, number: int, columns: RecordColumns, row: int, queue_offset: int) -> None:
+        """Note that a further queue got a record, which is queued whatever the record is."""
+        queue, place = self._queues[number], columns.place + columns.parts[row, rk.AT]
+        if queue[kernels.ARRIVED_QUEUED] < 1 or queue[kernels.ARRIVED_AT] <= place:
+            last = place, queue_offset, columns.tags_code[row], columns.store_timestamp[row], 1
+            queue[kernels.ARRIVED_AT : kernels.ARRIVED_QUEUED + 1] = last
+
+    # --- the result -------------------------------------------------------------------------------------------
+
+    def finish(self, wanted: QueueFilter, directory: Path | None) -> PieceRow:
+        """What was collected, of the queues that are `wanted`; for `directory` see `make_pieces`."""
+        state, arrays = self._state.tolist(), self.arrays(wanted)
         messages = state[kernels.MESSAGES]
-        queued = state[kernels.LAST_QUEUED_TIME] if state[kernels.ENTRIES] else None
+        queued = state[kernels.LAST_QUEUED_TIME] if self._has_queued else None
         last = (kernels.LAST_OFFSET, kernels.LAST_SIZE, kernels.LAST_TIME, kernels.LAST_CRC)
         return {
             "start": self._start,
@@ -188,50 +289,86 @@ class Piece:
             "messages": messages,
             "last_record": [state[field] for field in last] if messages else None,
             "store_times": [state[kernels.FIRST_TIME], state[kernels.BACKWARDS], queued] if messages else [],
-            "scratch": str(path),
+            "latest_store_time": state[kernels.LATEST_TIME],
+            "arrivals": list(self._arrivals()) if self._needs.arrivals else [],
+            "arrays": arrays if directory is None else write_arrays(directory, arrays),
         }
 
-    def grouped(self, wanted: QueueFilter) -> dict[str, np.ndarray[Any, Any]]:
-        """The queues that are wanted, each one's entries together, and whether they run on.
+    def arrays(self, wanted: QueueFilter) -> PieceArrays:
+        """The entries of the queues that are wanted, each one's together, whether they run on, and all keys.
 
-        `queue_offsets` is empty where every queue runs on: the runs tell them.
+        By name, of ConsumeQueues: `topics` (uint8, one behind the other), `topic_sizes`, `queue_ids` and `counts`
+        [queues], `runs` (RUN[queues]), `entries` (uint8[n, 20]), `queue_offsets` (int64[n], empty where every queue
+        runs on: the runs tell them). Of their ext units, where there are some: `store_timestamps` and `bit_map_sizes`
+        [n], `bit_maps` (uint8, one behind the other). Of BatchConsumeQueues: the first four with ``batch_`` before
+        them, and `batch_entries` (uint8[m, 46]). In log order: `key_hashes`, `key_offsets`, `key_timestamps` [keys].
         """
-        queues = self._queues[: self._count(kernels.QUEUES)]
-        topics = [
-            self._topics[at : at + size].tobytes()
-            for at, size in queues[:, [kernels.TOPIC_AT, kernels.TOPIC_SIZE]].tolist()
-        ]
-        names = zip(topics, queues[:, kernels.QUEUE_ID].tolist(), strict=True)
-        # A queue was given a number before there was room for its entry.
-        kept = queues[:, kernels.COUNT] > 0
-        kept &= np.array([wanted.takes(*name) for name in names], bool)
-        counts = np.where(kept, queues[:, kernels.COUNT], 0)
+        names, numbers = self._names(), self._numbers[: self._count(kernels.ENTRIES)]
+        is_wanted = np.array([wanted.takes(*name) for name in names], bool)
+        # A queue was given a number before there was an entry, or without one.
+        counts = np.where(is_wanted, self._queues[: len(names), kernels.COUNT], 0)
         total = int(counts.sum())
-        starts = np.where(kept, np.cumsum(counts) - counts, -1)
+        starts = np.where(counts > 0, np.cumsum(counts) - counts, -1)
         entries, queue_offsets = np.empty((total, CQ_STORE_UNIT_SIZE), np.uint8), np.empty(total, np.int64)
-        numbers = self._numbers[: self._count(kernels.ENTRIES)]
         kernels.group_rows(numbers, starts, self._entries, self._queue_offsets, entries, queue_offsets)
-        runs = find_runs(entries, queue_offsets, counts[kept])
-        topics = [topic for topic, is_kept in zip(topics, kept.tolist(), strict=True) if is_kept]
+        runs = find_runs(entries, queue_offsets, counts[counts > 0])
+        keys = slice(self._count(kernels.KEYS))
         return {
-            "topics": np.frombuffer(b"".join(topics), np.uint8),
-            "topic_sizes": np.array([len(topic) for topic in topics], np.int64),
-            "queue_ids": queues[kept, kernels.QUEUE_ID].astype(np.int32),
-            "counts": counts[kept],
+            **_blocks(names, counts),
             "runs": runs,
             "entries": entries,
             "queue_offsets": queue_offsets[:0] if runs["runs_on"].all() else queue_offsets,
+            **self._ext_arrays(numbers, is_wanted),
+            **self._batch_arrays(names, is_wanted),
+            "key_hashes": self._hashes[keys],
+            "key_offsets": self._offsets[keys],
+            "key_timestamps": self._timestamps[keys],
         }
+
+    def _ext_arrays(self, numbers: Int32s, is_wanted: Bools) -> PieceArrays:
+        """What the units of the entries hold, in the order of the entries; the bytes of all bitmaps."""
+        order = np.argsort(numbers, kind="stable") if self._ext else np.empty(0, np.int64)
+        order = order[is_wanted[numbers[order]]]
+        times, sizes, bit_maps = (np.concatenate(parts)[order] for parts in zip(_NO_EXT, *self._ext, strict=True))
+        data = np.frombuffer(b"".join(bit_maps.tolist()), np.uint8)
+        return {"store_timestamps": times, "bit_map_sizes": sizes, "bit_maps": data}
+
+    def _batch_arrays(self, names: list[tuple[bytes, int]], is_wanted: Bools) -> PieceArrays:
+        """The entries of batch queues, each one's together."""
+        numbers, units = (np.concatenate(parts) for parts in zip(_NO_BATCHES, *self._batches, strict=True))
+        order = np.argsort(numbers, kind="stable")
+        order = order[is_wanted[numbers[order]]]
+        counts = np.bincount(numbers[order], minlength=len(names))
+        return {**_blocks(names, counts, "batch_"), "batch_entries": units[order]}
+
+    def _names(self) -> list[tuple[bytes, int]]:
+        """Topic and queue id of each number."""
+        columns = (kernels.TOPIC_AT, kernels.TOPIC_SIZE, kernels.QUEUE_ID)
+        queues = self._queues[: self._count(kernels.QUEUES), columns].tolist()
+        return [(self._topics[at : at + size].tobytes(), queue_id) for at, size, queue_id in queues]
+
+    def _arrivals(self) -> Iterator[QueueArrivals]:
+        first = kernels.ARRIVED
+        for name, queue in zip(self._names(), self._queues[:, first:].tolist(), strict=False):
+            messages, size_bytes, _, queue_offset, tags_code, store_timestamp, is_queued = queue
+            if is_queued >= 0:
+                last = queue_offset + 1, tags_code, store_timestamp, bool(is_queued)
+                yield QueueArrivals(*name, *last, messages, size_bytes)
+
+
+def _blocks(names: list[tuple[bytes, int]], counts: Int64s, prefix: str = "") -> PieceArrays:
+    """The queues that have entries, by number: their names, and how many each has."""
+    some = np.flatnonzero(counts)
+    topics = [names[number][0] for number in some.tolist()]
+    return {
+        f"{prefix}topics": np.frombuffer(b"".join(topics), np.uint8),
+        f"{prefix}topic_sizes": np.array([len(topic) for topic in topics], np.int64),
+        f"{prefix}queue_ids": np.array([names[number][1] for number in some.tolist()], np.int32),
+        f"{prefix}counts": counts[some],
+    }
 
 
 def _doubled(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     grown = np.empty((2 * len(values), *values.shape[1:]), values.dtype)
     grown[: len(values)] = values
     return grown
-
-
-def number_queues(topics: pa.Array, queue_ids: Any) -> tuple[Int64s, Int64s]:
-    """Give blocks of the same queue the same number: a block of each number, and each block's number."""
-    codes = np.from_dlpack(topics.dictionary_encode().indices).astype(np.int64)
-    _, firsts, numbers = np.unique(codes << 32 | queue_ids.astype(np.uint32), return_index=True, return_inverse=True)
-    return firsts, numbers

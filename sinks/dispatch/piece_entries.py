@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from reput.sinks.dispatch.batch import KeyEntries, QueueEntries
-from reput.sinks.dispatch.piece import number_queues
+from reput.sinks.dispatch.entries import ExtUnits, KeyEntries, QueueEntries
+from reput.sinks.dispatch.piece import PieceArrays
+from reput.sinks.dispatch.piece_additions import NO_EXT_UNIT
 from reput.sinks.dispatch.runs import Run, find_runs
-from reput.sinks.files.array_file import read_arrays
+from reput.sinks.files.scratch import read_arrays
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
 from reput.sinks.formats.consume_queue import ENTRY
-from reput.source.arrays import Bytes, Int64s
+from reput.source.arrays import Bools, Bytes, Int64s
 from reput.source.rows.column_builders import numbers as integer_array
+
+_PLACE = ENTRY["physical_offset"]  # the first field of every kind of entry
+_BATCH = "batch_"
+_KEYS = ("key_hashes", "key_offsets", "key_timestamps")
 
 
 class PieceEntries:
@@ -24,58 +30,84 @@ class PieceEntries:
     Attributes
     ----------
     paths
-        The pieces' files; none where these are a part of what they have.
+        The pieces' files; none where these are a part of what they have, or no file has it.
     queues
-        Topic and queue id of each queue that has entries.
+        Topic and queue id of each ConsumeQueue that has entries, in order of first appearance.
     counts
         int64[queues], how many each has.
     """
 
-    def __init__(self, pieces: Sequence[dict[str, Any]], paths: Sequence[Path] = ()) -> None:
-        """`pieces` are the arrays of ``Piece.write``; `paths` the files that have them, none where no file has."""
+    def __init__(self, pieces: Sequence[PieceArrays], paths: Sequence[Path] = ()) -> None:
+        """`pieces` are those of ``Piece.arrays``."""
         self.paths = tuple(paths)
         self._pieces = list(pieces)
-        sizes = [len(piece["counts"]) for piece in self._pieces]
-        topics = _topics(self._pieces)
-        queue_ids = self._joined("queue_ids", np.int32)
-        firsts, numbers = number_queues(topics, queue_ids)
-        names = topics.take(integer_array(firsts)).to_pylist()
-        self.queues: list[tuple[bytes, int]] = list(zip(names, queue_ids[firsts].tolist(), strict=True))
-        # The blocks, each queue's together and in log order.
-        order = np.argsort(numbers, kind="stable")
-        self._piece = np.repeat(np.arange(len(sizes)), sizes)[order]
-        counts = self._joined("counts", np.int64)
-        begins = np.concatenate([np.zeros(0, np.int64), *(_begins(piece["counts"]) for piece in self._pieces)])
-        self._begins, self._counts = begins[order], counts[order]
-        self._runs = self._joined("runs", self._pieces[0]["runs"].dtype)[order] if self._pieces else None
-        self._first_block = np.searchsorted(numbers[order], np.arange(len(firsts) + 1))
-        self.counts: Int64s = np.bincount(numbers, counts, len(firsts)).astype(np.int64)
+        self._blocks, self._batches = _Blocks(self._pieces, ""), _Blocks(self._pieces, _BATCH)
+        self.queues, self.counts = self._blocks.queues, self._blocks.totals
+        self._bit_map_ends = [np.cumsum(np.maximum(piece["bit_map_sizes"], 0)) for piece in self._pieces]
+        self._runs = _joined(self._pieces, "runs")[self._blocks.order] if self._pieces else None
 
     @classmethod
-    def read(cls, paths: Sequence[Path]) -> PieceEntries:
-        """What tasks left in files."""
-        return cls([read_arrays(path) for path in paths], paths)
+    def read(cls, arrays: Iterable[Path | PieceArrays]) -> PieceEntries:
+        """What tasks left, in files or in memory."""
+        known = list(arrays)
+        paths = [each for each in known if isinstance(each, Path)]
+        return cls([read_arrays(each) if isinstance(each, Path) else each for each in known], paths)
 
     def after(self, offset: int) -> PieceEntries:
         """The same without the records before `offset`: what a sink that ends there still needs."""
-        return PieceEntries([_after(piece, offset) for piece in self._pieces])
+        return PieceEntries(
+            [
+                _select(
+                    piece,
+                    _places(piece["entries"]) >= offset,
+                    _places(piece["batch_entries"]) >= offset,
+                    piece["key_offsets"] >= offset,
+                )
+                for piece in self._pieces
+            ]
+        )
+
+    def without(
+        self, counts: Mapping[tuple[bytes, int], int], offset: int, batch_queues: Collection[tuple[bytes, int]]
+    ) -> PieceEntries:
+        """The same without some entries: of each queue the first so many that are of records from `offset` on.
+
+        And without all entries of some `batch_queues`. No key goes.
+        """
+        keep = [np.ones(len(piece["entries"]), bool) for piece in self._pieces]
+        keep_batch = [np.ones(len(piece["batch_entries"]), bool) for piece in self._pieces]
+        for number, queue in enumerate(self.queues):
+            left = counts.get(queue, 0)
+            for piece, block in self._blocks.of_queue(number) if left else ():
+                refused = np.flatnonzero(_places(self._pieces[piece]["entries"][block]) >= offset)[:left]
+                keep[piece][block.start + refused] = False
+                left -= len(refused)
+        for number, queue in enumerate(self._batches.queues):
+            for piece, block in self._batches.of_queue(number) if queue in batch_queues else ():
+                keep_batch[piece][block] = False
+        return PieceEntries(
+            [
+                _select(piece, kept, kept_batch, np.ones(len(piece["key_offsets"]), bool))
+                for piece, kept, kept_batch in zip(self._pieces, keep, keep_batch, strict=True)
+            ]
+        )
 
     @property
     def first_queue_offsets(self) -> Int64s:
         """int64[queues], the queue offset of each queue's first entry."""
         if self._runs is None:
             return np.empty(0, np.int64)
-        offsets: Int64s = self._runs["first_offset"][self._first_block[:-1]]
+        offsets: Int64s = self._runs["first_offset"][self._blocks.first[:-1]]
         return offsets
 
     def runs(self) -> Iterator[Run | None]:
         """Each queue's entries as one run; None for a queue whose entries are none."""
         if self._runs is None or not self.queues:
             return
-        first, last = self._first_block[:-1], self._first_block[1:] - 1
+        first, last = self._blocks.first[:-1], self._blocks.first[1:] - 1
         follows = np.ones(len(self._runs), bool)
         begin = self._runs["first_offset"]
-        follows[1:] = begin[1:] == begin[:-1] + self._counts[:-1]
+        follows[1:] = begin[1:] == begin[:-1] + self._blocks.counts[:-1]
         follows[first] = True
         is_run = np.logical_and.reduceat(self._runs["runs_on"] & follows, first)
         heads = self._runs[["first_offset", "first_place", "first_end"]][first].tolist()
@@ -85,69 +117,158 @@ class PieceEntries:
 
     def entries(self, queue: int) -> list[Bytes]:
         """The entries of a queue in log order, uint8[n, 20] from each piece that has some."""
-        return [self._pieces[piece]["entries"][begin : begin + count] for piece, begin, count in self._blocks(queue)]
+        return [self._pieces[piece]["entries"][block] for piece, block in self._blocks.of_queue(queue)]
 
     def queue_entries(self, queue: int) -> QueueEntries:
-        """The entries of a queue with their queue offsets, as a micro-batch has them."""
-        return QueueEntries(*self.queues[queue], np.concatenate(self.entries(queue)), self._queue_offsets(queue))
+        """The entries of a queue with their queue offsets, and with ext units where these are wanted."""
+        entries, queue_offsets = np.concatenate(self.entries(queue)), self._queue_offsets(queue)
+        return QueueEntries(*self.queues[queue], entries, queue_offsets, self._ext_units(queue))
 
-    def keys(self) -> Iterator[KeyEntries]:
+    def all_queues(self) -> Iterator[QueueEntries]:
+        """`queue_entries` of each ConsumeQueue."""
+        return map(self.queue_entries, range(len(self.queues)))
+
+    def batch_queues(self) -> Iterator[QueueEntries]:
+        """The same of each BatchConsumeQueue; an entry's queue offset is its base offset."""
+        for number, queue in enumerate(self._batches.queues):
+            blocks = self._batches.of_queue(number)
+            entries = np.concatenate([self._pieces[piece]["batch_entries"][block] for piece, block in blocks])
+            queue_offsets = entries.view(BATCH_ENTRY)["msg_base_offset"][:, 0].astype(np.int64)
+            yield QueueEntries(*queue, entries, queue_offsets)
+
+    def keys_by_piece(self) -> Iterator[KeyEntries]:
         """The keys in log order, those of a piece at a time."""
         for piece in self._pieces:
-            yield KeyEntries(piece["key_hashes"], piece["key_offsets"], piece["key_timestamps"])
+            yield KeyEntries(*(piece[name] for name in _KEYS))
+
+    def keys(self) -> KeyEntries:
+        """The keys of all pieces."""
+        return KeyEntries(*(_joined(self._pieces, name) for name in _KEYS))
 
     @property
     def key_count(self) -> int:
         """How many keys there are."""
         return sum(len(piece["key_hashes"]) for piece in self._pieces)
 
-    def _blocks(self, queue: int) -> Iterator[tuple[int, int, int]]:
-        blocks = slice(self._first_block[queue], self._first_block[queue + 1])
-        yield from zip(*(values[blocks].tolist() for values in (self._piece, self._begins, self._counts)), strict=True)
-
     def _queue_offsets(self, queue: int) -> Int64s:
         parts = []
-        first = int(self._first_block[queue])
+        first = int(self._blocks.first[queue])
         assert self._runs is not None
-        for number, (piece, begin, count) in enumerate(self._blocks(queue), first):
+        for number, (piece, block) in enumerate(self._blocks.of_queue(queue), first):
             known = self._pieces[piece]["queue_offsets"]
             offset = int(self._runs["first_offset"][number])
-            parts.append(known[begin : begin + count] if len(known) else np.arange(offset, offset + count))
+            parts.append(known[block] if len(known) else np.arange(offset, offset + block.stop - block.start))
         return np.concatenate(parts)
 
-    def _joined(self, name: str, dtype: Any) -> Any:
-        return np.concatenate([np.empty(0, dtype), *(piece[name] for piece in self._pieces)])
+    def _ext_units(self, queue: int) -> ExtUnits | None:
+        times, sizes, bit_maps = [], [], []
+        for piece, block in self._blocks.of_queue(queue):
+            arrays, data = self._pieces[piece], self._pieces[piece]["bit_maps"].data
+            if not len(arrays["bit_map_sizes"]):
+                return None
+            times.append(arrays["store_timestamps"][block])
+            sizes.append(arrays["bit_map_sizes"][block])
+            ends = self._bit_map_ends[piece][block].tolist()
+            for size, end in zip(sizes[-1].tolist(), ends, strict=True):
+                bit_maps.append(bytes(data[end - size : end]) if size >= 0 else None)
+        return ExtUnits(np.concatenate(times), tuple(bit_maps), np.concatenate(sizes) != NO_EXT_UNIT)
+
+
+class _Blocks:
+    """The entries of pieces by queue: a block is those of one queue in one piece.
+
+    `queues` in order of first appearance, `totals` (int64[queues]) of entries; `order` puts the blocks, as they come,
+    by queue and in log order: of these `counts` are the entries, and `first` (int64[queues + 1]) says where a queue is.
+    """
+
+    def __init__(self, pieces: Sequence[PieceArrays], prefix: str) -> None:
+        """`prefix` is what the names of the arrays begin with."""
+        sizes = [len(piece[f"{prefix}counts"]) for piece in pieces]
+        topics = _topics(pieces, prefix)
+        queue_ids = _joined(pieces, f"{prefix}queue_ids", np.int32)
+        firsts, numbers = _number_queues(topics, queue_ids)
+        names = topics.take(integer_array(firsts)).to_pylist()
+        self.queues: list[tuple[bytes, int]] = list(zip(names, queue_ids[firsts].tolist(), strict=True))
+        self.order = np.argsort(numbers, kind="stable")
+        self._piece = np.repeat(np.arange(len(sizes)), sizes)[self.order]
+        counts = _joined(pieces, f"{prefix}counts", np.int64)
+        begins = np.concatenate([np.zeros(0, np.int64), *(_begins(piece[f"{prefix}counts"]) for piece in pieces)])
+        self._begins, self.counts = begins[self.order], counts[self.order]
+        self.first = np.searchsorted(numbers[self.order], np.arange(len(firsts) + 1))
+        self.totals: Int64s = np.bincount(numbers, counts, len(firsts)).astype(np.int64)
+
+    def of_queue(self, queue: int) -> Iterator[tuple[int, slice]]:
+        """The blocks of a queue: the piece, and where in its entries."""
+        blocks = slice(self.first[queue], self.first[queue + 1])
+        columns = (values[blocks].tolist() for values in (self._piece, self._begins, self.counts))
+        for piece, begin, count in zip(*columns, strict=True):
+            yield piece, slice(begin, begin + count)
+
+
+def _number_queues(topics: pa.Array, queue_ids: Any) -> tuple[Int64s, Int64s]:
+    """Number the queues by first appearance: each number's first block, and each block's number."""
+    codes = np.from_dlpack(topics.dictionary_encode().indices).astype(np.int64)
+    _, firsts, numbers = np.unique(codes << 32 | queue_ids.astype(np.uint32), return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return firsts[order], ranks[numbers]
+
+
+def _joined(pieces: Sequence[PieceArrays], name: str, dtype: Any = None) -> Any:
+    nothing = () if dtype is None else (np.empty(0, dtype),)
+    return np.concatenate([*nothing, *(piece[name] for piece in pieces)])
 
 
 def _begins(counts: Int64s) -> Int64s:
     return np.cumsum(counts) - counts
 
 
-def _topics(pieces: Sequence[dict[str, Any]]) -> pa.Array:
+def _places(entries: Bytes) -> Any:
+    return entries[:, : _PLACE.itemsize].copy().view(_PLACE)[:, 0]
+
+
+def _topics(pieces: Sequence[PieceArrays], prefix: str) -> pa.Array:
     """The topics of all blocks, from their bytes and sizes."""
-    sizes = np.concatenate([np.zeros(1, np.int64), *(piece["topic_sizes"] for piece in pieces)])
-    data = np.concatenate([np.empty(0, np.uint8), *(piece["topics"] for piece in pieces)])
+    sizes = np.concatenate([np.zeros(1, np.int64), *(piece[f"{prefix}topic_sizes"] for piece in pieces)])
+    data = np.concatenate([np.empty(0, np.uint8), *(piece[f"{prefix}topics"] for piece in pieces)])
     ends = np.cumsum(sizes).astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def _after(piece: dict[str, Any], offset: int) -> dict[str, Any]:
-    """The arrays of a piece without the records before `offset`."""
-    keep = piece["entries"].view(ENTRY)["physical_offset"][:, 0] >= offset
+def _select(piece: PieceArrays, keep: Bools, keep_batch: Bools, keep_key: Bools) -> PieceArrays:
+    """The arrays of a piece with some of its entries, entries of batch queues and keys."""
     counts, queue_offsets = piece["counts"], piece["queue_offsets"]
     if not len(queue_offsets):  # every queue runs on
         queue_offsets = np.repeat(piece["runs"]["first_offset"] - _begins(counts), counts) + np.arange(len(keep))
-    left = np.bincount(np.repeat(np.arange(len(counts)), counts), keep, len(counts)).astype(np.int64)
-    some = left > 0
+    blocks = _select_blocks(piece, keep, "")
     entries, queue_offsets = np.ascontiguousarray(piece["entries"][keep]), queue_offsets[keep]
-    later = piece["key_offsets"] >= offset
+    sizes = piece["bit_map_sizes"]
+    keep_ext = keep if len(sizes) else np.zeros(0, bool)
     return {
-        "topics": piece["topics"][np.repeat(some, piece["topic_sizes"])],
-        "topic_sizes": piece["topic_sizes"][some],
-        "queue_ids": piece["queue_ids"][some],
-        "counts": left[some],
-        "runs": find_runs(entries, queue_offsets, left[some]),
+        **blocks,
+        "runs": find_runs(entries, queue_offsets, blocks["counts"]),
         "entries": entries,
         "queue_offsets": queue_offsets,
-        **{name: piece[name][later] for name in ("key_hashes", "key_offsets", "key_timestamps")},
+        "store_timestamps": piece["store_timestamps"][keep_ext],
+        "bit_map_sizes": sizes[keep_ext],
+        "bit_maps": piece["bit_maps"][np.repeat(keep_ext, np.maximum(sizes, 0))],
+        **_select_blocks(piece, keep_batch, _BATCH),
+        "batch_entries": piece["batch_entries"][keep_batch],
+        **{name: piece[name][keep_key] for name in _KEYS},
+    }
+
+
+def _select_blocks(piece: PieceArrays, keep: Bools, prefix: str) -> PieceArrays:
+    """The blocks that have some of the entries left."""
+    topics, sizes, queue_ids, counts = (
+        piece[f"{prefix}{name}"] for name in ("topics", "topic_sizes", "queue_ids", "counts")
+    )
+    left = np.bincount(np.repeat(np.arange(len(counts)), counts), keep, len(counts)).astype(np.int64)
+    some = left > 0
+    return {
+        f"{prefix}topics": topics[np.repeat(some, sizes)],
+        f"{prefix}topic_sizes": sizes[some],
+        f"{prefix}queue_ids": queue_ids[some],
+        f"{prefix}counts": left[some],
     }

@@ -21,14 +21,17 @@ _STORE_TIMESTAMP_AT, _BODY_CRC_AT = fmt.STORE_TIMESTAMP_AT, fmt.BODY_CRC_AT
 
 # What `add_records` counts and remembers, int64[STATE]: messages, entries, keys, queues and bytes of their topics; the
 # first record's store timestamp, and how many were stored earlier than the one before; the last record's fingerprint;
-# the store timestamp of the last one with an entry.
+# the store timestamp of the last one with an entry; the latest of all, at least 0.
 MESSAGES, ENTRIES, KEYS, QUEUES, TOPIC_BYTES, FIRST_TIME, BACKWARDS = range(7)
-LAST_OFFSET, LAST_SIZE, LAST_TIME, LAST_CRC, LAST_QUEUED_TIME = range(7, 12)
-STATE = 12
+LAST_OFFSET, LAST_SIZE, LAST_TIME, LAST_CRC, LAST_QUEUED_TIME, LATEST_TIME = range(7, 13)
+STATE = 13
 
-# A queue's row, int64[QUEUE]: its topic in the bytes of all topics, its id, the records that have an entry, its hash.
-TOPIC_AT, TOPIC_SIZE, QUEUE_ID, COUNT, HASH = range(5)
-QUEUE = 5
+# A queue's row, int64[QUEUE]: its topic in the bytes of all topics, its id, the records that have an entry, its hash;
+# with arrivals its records and their bytes, and of the last of them (``Arrival``) its place in the log, queue offset,
+# tags code and store timestamp, and whether it is queued, which is -1 before the first.
+TOPIC_AT, TOPIC_SIZE, QUEUE_ID, COUNT, HASH, ARRIVED, ARRIVED_BYTES = range(7)
+ARRIVED_AT, ARRIVED_OFFSET, ARRIVED_CODE, ARRIVED_TIME, ARRIVED_QUEUED = range(7, 12)
+QUEUE = 12
 
 # Why `add_records` stopped before the end.
 NO_ROOM, ODD_NUMBER = 1, 2
@@ -48,6 +51,7 @@ def add_records(
     tags_codes: Any,
     state: Any,
     with_queues: bool,
+    with_arrivals: bool,
     table: Any,
     queues: Any,
     topics: Any,
@@ -98,18 +102,22 @@ def add_records(
         located = spans[own : own + 1]
         if with_index and state[KEYS] + keys_most(located[0, pk.KEYS, 1]) > key_hashes.size:
             return row, NO_ROOM
-        if with_queues and is_queued(sys_flag):
-            queue_id = load_i32(data, at + _QUEUE_ID_AT)
+        if with_queues or with_arrivals:
+            queue_id, queue_offset = load_i32(data, at + _QUEUE_ID_AT), load_i64(data, at + _QUEUE_OFFSET_AT)
             topic, size = record[0, rk.TOPIC], record[0, rk.TOPIC_SIZE]
             queue = _queue_number(data, topic, size, queue_id, table, queues, topics, state)
             entry = state[ENTRIES]
             if queue < 0 or entry == numbers.size:
                 return row, NO_ROOM
-            queues[queue, COUNT] += 1
-            numbers[entry] = queue
-            queue_offsets[entry] = load_i64(data, at + _QUEUE_OFFSET_AT)
-            put_entry(entries, entry, place + at, record[0, rk.SIZE], tags_codes[own])
-            state[ENTRIES], state[LAST_QUEUED_TIME] = entry + 1, timestamp
+            if with_arrivals:
+                queues[queue, ARRIVED] += 1
+                queues[queue, ARRIVED_BYTES] += record[0, rk.SIZE]
+                _arrive(queues[queue], place + at, queue_offset, tags_codes[own], timestamp, is_queued(sys_flag))
+            if with_queues and is_queued(sys_flag):
+                queues[queue, COUNT] += 1
+                numbers[entry], queue_offsets[entry] = queue, queue_offset
+                put_entry(entries, entry, place + at, record[0, rk.SIZE], tags_codes[own])
+                state[ENTRIES], state[LAST_QUEUED_TIME] = entry + 1, timestamp
         if with_index:
             count = state[KEYS]
             state[KEYS] = put_keys(
@@ -121,6 +129,7 @@ def add_records(
         elif timestamp < state[LAST_TIME]:
             state[BACKWARDS] += 1
         state[MESSAGES] += 1
+        state[LATEST_TIME] = max(state[LATEST_TIME], timestamp)
         state[LAST_OFFSET], state[LAST_SIZE], state[LAST_TIME] = place + at, record[0, rk.SIZE], timestamp
     if first < parts.shape[0]:
         state[LAST_CRC] = load_i32(data, parts[parts.shape[0] - 1, rk.AT] + _BODY_CRC_AT)
@@ -153,8 +162,24 @@ def _queue_number(
         topics[begin + i] = data[topic + i]
     queue = queues[number]
     queue[TOPIC_AT], queue[TOPIC_SIZE], queue[QUEUE_ID], queue[COUNT], queue[HASH] = begin, size, queue_id, 0, hashed
+    queue[ARRIVED], queue[ARRIVED_BYTES], queue[ARRIVED_QUEUED] = 0, 0, -1
     state[QUEUES], state[TOPIC_BYTES] = number + 1, begin + size
     table[slot] = number
+    return number
+
+
+@inlined
+def _arrive(queue: Any, place: int, queue_offset: int, tags_code: int, timestamp: int, queued: bool) -> None:
+    """Note a record in the row of its queue as the last, unless one that is queued came before and it is not."""
+    if queued or queue[ARRIVED_QUEUED] < 1:
+        queue[ARRIVED_AT], queue[ARRIVED_OFFSET], queue[ARRIVED_CODE] = place, queue_offset, tags_code
+        queue[ARRIVED_TIME], queue[ARRIVED_QUEUED] = timestamp, queued
+
+
+@kernel
+def queue_number(topic: Any, queue_id: int, table: Any, queues: Any, topics: Any, state: Any) -> int:
+    """The number of a queue that a property names, a new one if it has none; -1 where there is no room for that."""
+    number: int = _queue_number(topic, 0, topic.size, queue_id, table, queues, topics, state)
     return number
 
 

@@ -1,4 +1,4 @@
-"""Files by which tasks hand bulk results to the driver, instead of rows through the JVM.
+"""Arrays by which tasks hand bulk results to the driver: in one scratch file, by name, read where they lie.
 
 A micro-batch's entries are tens of megabytes; as Spark rows they were copied ten times on the way, which took longer
 than decoding the log. The files live in reput's own folder for as long as one micro-batch.
@@ -6,13 +6,19 @@ than decoding the log. The files live in reput's own folder for as long as one m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import mmap
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from reput.sinks.files.durable_file import DurableFiles, write_scratch
 from reput.sinks.files.store_path import REPUT, SCRATCH
+
+_ALIGNMENT = 64
+_HEADER_SIZE_BYTES = 8
 
 
 class Scratch:
@@ -33,19 +39,28 @@ class Scratch:
         for path in paths:
             self._files.remove(REPUT, SCRATCH, path.name)
 
-    def read(self, paths: Iterable[Path]) -> pa.Table:
-        """The tables that tasks wrote, as one, in this order."""
-        tables = []
-        for path in paths:
-            with pa.OSFile(str(path)) as file:
-                tables.append(pa.ipc.open_stream(file).read_all())
-        return pa.concat_tables(tables)
+
+def write_arrays(directory: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Path:
+    """Write C-contiguous arrays, by name, to a new file of `directory`; not durable."""
+    header = json.dumps([[name, values.dtype.descr, values.shape] for name, values in arrays.items()]).encode()
+    parts = [memoryview(len(header).to_bytes(_HEADER_SIZE_BYTES, "little") + header)]
+    at = len(parts[0])
+    for values in arrays.values():
+        parts += [memoryview(bytes(-at % _ALIGNMENT)), values.reshape(-1).view(np.uint8).data]
+        at += -at % _ALIGNMENT + values.nbytes
+    return write_scratch(directory, *parts)
 
 
-def write_table(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Path:
-    """Write `batches` to a new scratch file."""
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
-    return write_scratch(directory, memoryview(buffer.getvalue()))
+def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a file that `write_arrays` wrote, mapped: only what is used is read; changes stay in memory."""
+    with path.open("rb") as file:
+        # Of read-only arrays, numba would compile every kernel once more.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    at = _HEADER_SIZE_BYTES + int.from_bytes(data[:_HEADER_SIZE_BYTES], "little")
+    arrays = {}
+    for name, fields, shape in json.loads(data[_HEADER_SIZE_BYTES:at]):
+        dtype = np.dtype([tuple(field) for field in fields]) if fields[0][0] else np.dtype(fields[0][1])
+        at += -at % _ALIGNMENT
+        arrays[name] = np.frombuffer(data, dtype, int(np.prod(shape)), at).reshape(shape)
+        at += arrays[name].nbytes
+    return arrays

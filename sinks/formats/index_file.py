@@ -15,7 +15,7 @@ from reput.source.kernels.byte_kernels import find_byte, store_i32, store_i64
 from reput.source.kernels.compile import inlined, kernel
 from reput.source.kernels.java_hash import java_hash
 from reput.source.kernels.property_kernels import KEYS, TAGS, UNIQ_KEY
-from reput.source.kernels.record_kernels import AT, TOPIC, TOPIC_SIZE
+from reput.source.kernels.record_kernels import TOPIC, TOPIC_SIZE
 from reput.source.record.java_string import hash_code
 from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 
@@ -95,41 +95,6 @@ def _put(
     timestamps[count] = timestamp
 
 
-@kernel
-def collect_keys(
-    data: Any,
-    parts: Any,
-    spans: Any,
-    place: int,
-    sys_flags: Any,
-    store_timestamps: Any,
-    with_tags: bool,
-    first: int,
-    count: int,
-    hashes: Any,
-    offsets: Any,
-    timestamps: Any,
-) -> tuple[int, int]:
-    """Hash the keys of each record from row `first` on: the unique key, KEYS from left to right, TAGS on request.
-
-    TAGS are a key of their own since 5.4.0, ``topic#T#tags``. Fills `hashes` (int32), `offsets` and `timestamps`
-    (int64), one a key, from number `count` on.
-
-    Returns
-    -------
-    The first row whose keys may find no room, or the end, and how many keys there are before it.
-    """
-    for row in range(first, sys_flags.size):
-        if count + keys_most(spans[row, KEYS, 1]) > hashes.size:
-            return row, count
-        offset, timestamp = place + parts[row, AT], store_timestamps[row]
-        count = put_keys(
-            *(data, parts, row, spans, sys_flags[row], offset, timestamp, with_tags),
-            *(count, hashes, offsets, timestamps),
-        )
-    return sys_flags.size, count
-
-
 @inlined
 def put_keys(
     data: Any,
@@ -145,7 +110,11 @@ def put_keys(
     offsets: Any,
     timestamps: Any,
 ) -> int:
-    """Add the keys of one record, see `collect_keys`; returns how many keys there are then."""
+    """Hash the keys of record `row`: the unique key, KEYS from left to right, TAGS on request.
+
+    TAGS are a key of their own since 5.4.0, ``topic#T#tags``. Fills `hashes` (int32), `offsets` and `timestamps`
+    (int64), one a key, from number `count` on; returns how many keys there are then.
+    """
     if sys_flag & _TYPE_MASK == _ROLLBACK_TYPE:
         return count
     uniq_size, keys_size = spans[row, UNIQ_KEY, 1], spans[row, KEYS, 1]

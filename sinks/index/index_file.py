@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import KeyEntries
+from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import index_file

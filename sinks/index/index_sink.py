@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
-from reput.sinks.dispatch.batch import KeyEntries, LogicBatch
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.files.store_path import INDEX, index_file
@@ -104,32 +104,17 @@ class IndexSink(KeepsProgress):
         self._record.store(record)
         return record
 
-    def write(self, batch: LogicBatch) -> AnomalyCounts:
-        """See ``Sink.write``; no record is an anomaly to the index, whose records come in log order."""
-        part = part_to_write(self.name, self.end_offset, batch)
-        if part is not None:
-            self._write(batch, [part.keys])
-        return NO_ANOMALIES
-
-    def write_entries(self, batch: LogicBatch, entries: PieceEntries, *, slots_later: bool = False) -> None:
-        """See ``Sink.write``; the batch's keys are in `entries`.
+    def write(self, batch: LogicBatch, *, slots_later: bool = False) -> AnomalyCounts:
+        """See ``Sink.write``; no record is an anomaly to the index, whose records come in log order.
 
         With `slots_later` the slots of the last file are not written until `finish`; `recover` makes them again where
         that was not reached.
         """
-        if part_to_write(self.name, self.end_offset, batch) is not None:
-            entries = entries.after(self.end_offset) if batch.start < self.end_offset else entries
-            self._write(batch, entries.keys(), slots_later=slots_later)
-
-    def finish(self) -> None:
-        """Complete what `write_entries` left for later, durably."""
-        if self._file is not None:
-            self._file.flush()
-            self._files.sync()
-
-    def _write(self, batch: LogicBatch, parts: Iterable[KeyEntries], *, slots_later: bool = False) -> None:
+        part = part_to_write(self.name, self.end_offset, batch)
+        if part is None:
+            return NO_ANOMALIES
         last_key = -1
-        for keys in parts:
+        for keys in part.entries.keys_by_piece():
             self._put(keys)
             last_key = int(keys.offsets[-1]) if len(keys.offsets) else last_key
         # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
@@ -140,6 +125,13 @@ class IndexSink(KeepsProgress):
             self._file.flush(slots=not slots_later)
         self._files.sync()
         self._record.advance(batch.end, batch.last_record, self._state())
+        return NO_ANOMALIES
+
+    def finish(self) -> None:
+        """Complete what `write` left for later, durably."""
+        if self._file is not None:
+            self._file.flush()
+            self._files.sync()
 
     def _put(self, keys: KeyEntries) -> None:
         done = 0

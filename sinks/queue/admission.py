@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
-from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.dispatch.runs import LOGIC_OFFSET_MAX
 from reput.sinks.files.store_path import consume_queue_directory
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY
@@ -60,53 +60,30 @@ class QueueAdmission:
         offset.
         """
         refused: dict[int, RefusedRecord] = {}
-
-        def admitted(queues: tuple[QueueEntries, ...], *, has_begin: bool) -> tuple[QueueEntries, ...]:
-            kept = []
-            for queue in queues:
-                count, cause = self._refused_count(queue, is_begun, has_begin=has_begin)
-                for record in _refused(queue, count, cause):
-                    refused.setdefault(record.physical_offset, record)
-                if count < len(queue.entries):
-                    kept.append(queue.without_first(count) if count else queue)
-            return tuple(kept)
-
-        sifted = replace(
-            batch,
-            queues=admitted(batch.after(end_offset).queues, has_begin=True),
-            # A BatchConsumeQueue begins at byte 0, whatever its first record says.
-            batch_queues=admitted(batch.batch_queues, has_begin=False),
-        )
-        return sifted, tuple(refused[offset] for offset in sorted(refused))
-
-    def refused_of_entries(
-        self, entries: PieceEntries, is_begun: Callable[[bytes, int], bool]
-    ) -> tuple[dict[int, int], tuple[RefusedRecord, ...]]:
-        """The same for entries in pieces: by a queue's number, how many entries from the first it does not take.
-
-        Only queues that refuse some are named.
-        """
-        counts: dict[int, int] = {}
-        refused: list[RefusedRecord] = []
-        begins = self.begins(entries.first_queue_offsets)
-        for number, (topic, queue_id) in enumerate(entries.queues):
+        counts: dict[tuple[bytes, int], int] = {}
+        later = batch.after(end_offset).entries
+        begins = self.begins(later.first_queue_offsets)
+        for number, (topic, queue_id) in enumerate(later.queues):
             # What queues have begun is not looked at: it may be long.
             if is_begun(topic, queue_id) or (begins[number] and not _cause_of_name(topic, queue_id)):
                 continue
-            queue = entries.queue_entries(number)
-            count, cause = self._refused_count(queue, is_begun, has_begin=True)
-            refused += _refused(queue, count, cause)
-            counts[number] = count
-        return counts, tuple(sorted(refused, key=lambda record: record.physical_offset))
+            queue = later.queue_entries(number)
+            counts[topic, queue_id], cause = self._refused_count(queue)
+            refused |= {each.physical_offset: each for each in _refused(queue, counts[topic, queue_id], cause)}
+        # A BatchConsumeQueue begins at byte 0, whatever its first record says.
+        nameless = [queue for queue in batch.entries.batch_queues() if _cause_of_name(queue.topic, queue.queue_id)]
+        for queue in nameless:
+            cause = _cause_of_name(queue.topic, queue.queue_id)
+            refused |= {each.physical_offset: each for each in _refused(queue, len(queue.entries), cause)}
+        if refused:
+            names = [(queue.topic, queue.queue_id) for queue in nameless]
+            batch = replace(batch, entries=batch.entries.without(counts, end_offset, names))
+        return batch, tuple(refused[offset] for offset in sorted(refused))
 
-    def _refused_count(
-        self, queue: QueueEntries, is_begun: Callable[[bytes, int], bool], *, has_begin: bool
-    ) -> tuple[int, str]:
-        """How many entries from the first the queue does not take, and why."""
+    def _refused_count(self, queue: QueueEntries) -> tuple[int, str]:
+        """How many entries from the first a queue that has not begun does not take, and why."""
         if cause := _cause_of_name(queue.topic, queue.queue_id):
             return len(queue.entries), cause
-        if not has_begin or is_begun(queue.topic, queue.queue_id):
-            return 0, ""
         good = self.begins(queue.queue_offsets)
         return (int(np.argmax(good)) if good.any() else len(good)), BAD_QUEUE_OFFSET
 

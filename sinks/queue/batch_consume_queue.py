@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
 from dataclasses import dataclass
 
-from reput.sinks.anomalies import AnomalyCounts
-from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queue_directory
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
 from reput.sinks.queue.queue_reader import QueueKind, Units
 from reput.sinks.queue.queue_sink import Placement, Queue, QueueSink
+from reput.sinks.sink import part_to_write
 from reput.source.errors import OptionError
+
+_log = logging.getLogger(__name__)
 
 MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE = 300_000 * BATCH_STORE_UNIT_SIZE
 
@@ -64,5 +68,13 @@ class BatchConsumeQueueSink(QueueSink):
     def _new_queue(self, topic: bytes, queue_id: int) -> BatchConsumeQueue:
         return BatchConsumeQueue(topic, queue_id)
 
-    def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
-        return batch.batch_queues
+    def write(self, batch: LogicBatch) -> AnomalyCounts:
+        """See ``Sink.write``."""
+        part = part_to_write(self.name, self.end_offset, batch)
+        if part is None:
+            return NO_ANOMALIES
+        met = BatchAnomalies(_log)
+        for incoming in part.entries.batch_queues():
+            self._append_noting(incoming, met)
+        self._commit(batch)
+        return met.close()

@@ -8,13 +8,14 @@ record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
-from reput.sinks.dispatch.batch import ExtUnits, LogicBatch, QueueEntries
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import ExtUnits, QueueEntries
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import RowByRow, Run, run_of
 from reput.sinks.files.durable_file import DurableFiles
@@ -181,6 +182,9 @@ def _write_placed(files: QueueFiles, entries: PieceEntries, queues: Iterable[Pla
         files.write(queue.topic, queue.queue_id, queue.extent.begin, units.reshape(-1).data, queue.last_file)
 
 
+WritePlaced = Callable[[PieceEntries, list[PlacedQueue]], None]
+
+
 class ConsumeQueueSink(QueueSink):
     """Keeps ``consumequeue/`` from the log."""
 
@@ -210,9 +214,6 @@ class ConsumeQueueSink(QueueSink):
     def _new_queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         return ConsumeQueue(topic, queue_id, first_queue_offset_max=self.admission.first_queue_offset_max)
 
-    def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
-        return batch.queues
-
     def _append(self, incoming: QueueEntries) -> Placement:
         try:
             consume_queue_directory(incoming.topic, incoming.queue_id)
@@ -224,30 +225,24 @@ class ConsumeQueueSink(QueueSink):
             incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)
 
-    def write_entries(
-        self,
-        batch: LogicBatch,
-        entries: PieceEntries,
-        refused: Mapping[int, int],
-        write: Callable[[PieceEntries, list[PlacedQueue]], None] | None = None,
-    ) -> AnomalyCounts:
-        """See ``Sink.write``; the batch's entries are in `entries`, and have no ConsumeQueueExt units.
+    def write(self, batch: LogicBatch, write_placed: WritePlaced | None = None) -> AnomalyCounts:
+        """See ``Sink.write``.
 
-        `write` does ``write_placed_queues`` for all that run on, and returns when they are durable; without it they
-        are written here, as are the others, by the rules for each record. `refused` are the counts of
-        ``QueueAdmission.refused_of_entries``.
+        `write_placed` does ``write_placed_queues`` for all that run on, and returns when they are durable; without it
+        they are written here, as are the others, by the rules for each record. All are, where each entry gets a
+        ConsumeQueueExt unit.
         """
-        if part_to_write(self.name, self.end_offset, batch) is None:
+        part = part_to_write(self.name, self.end_offset, batch)
+        if part is None:
             return NO_ANOMALIES
-        if batch.start < self.end_offset:
-            entries = entries.after(self.end_offset)
+        entries = part.entries
         met = BatchAnomalies(_log)
         placed, others = [], []
         for number, (key, run) in enumerate(zip(entries.queues, entries.runs(), strict=True)):
             queue = self._queues.get(key) or self._new_queue(*key)
             assert isinstance(queue, ConsumeQueue)
             extent = None
-            if run is not None and number not in refused:
+            if run is not None and self._ext_file_size is None:
                 extent = queue.extend(run, self._files.file_size)
             if extent is None:
                 others.append(number)
@@ -256,16 +251,12 @@ class ConsumeQueueSink(QueueSink):
             self._note_files(queue, extent.begin, queue.end)
             self._queues[key] = queue
             met.note(*key, extent.anomalies, extent.first_out_of_order)
-        if write is None:
+        if write_placed is None:
             _write_placed(self._files, entries, placed)
         else:
-            write(entries, placed)
+            write_placed(entries, placed)
         for number in others:
-            incoming = entries.queue_entries(number).without_first(refused.get(number, 0))
-            if not len(incoming.entries):
-                continue
-            placement = self._append(incoming)
-            met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
+            self._append_noting(entries.queue_entries(number), met)
         self._commit(batch)
         return met.close()
 

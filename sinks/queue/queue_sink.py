@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
-from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
-from reput.sinks.sink import part_to_write
 from reput.source.arrays import Bytes
 from reput.source.errors import SinkError
 
@@ -84,10 +84,6 @@ class QueueSink(KeepsProgress, ABC):
     def _new_queue(self, topic: bytes, queue_id: int) -> Queue:
         """An empty queue of this kind."""
 
-    @abstractmethod
-    def _incoming(self, batch: LogicBatch) -> Sequence[QueueEntries]:
-        """The batch's entries for queues of this kind."""
-
     @property
     def logics_msg_timestamp(self) -> int | None:
         """The store checkpoint's second field: the store timestamp (ms) of the last record with an entry.
@@ -121,17 +117,9 @@ class QueueSink(KeepsProgress, ABC):
         self._record.store(record)
         return record
 
+    @abstractmethod
     def write(self, batch: LogicBatch) -> AnomalyCounts:
         """See ``Sink.write``."""
-        part = part_to_write(self.name, self.end_offset, batch)
-        if part is None:
-            return NO_ANOMALIES
-        met = BatchAnomalies(_log)
-        for incoming in self._incoming(part):
-            placement = self._append(incoming)
-            met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
-        self._commit(batch)
-        return met.close()
 
     def _commit(self, batch: LogicBatch) -> None:
         """Make durable what was written, then that it is the effect of every record before the batch's end."""
@@ -152,6 +140,10 @@ class QueueSink(KeepsProgress, ABC):
 
     def _count_entries(self) -> int:
         return sum(queue.end // self._unit_size for queue in self._queues.values())
+
+    def _append_noting(self, incoming: QueueEntries, met: BatchAnomalies) -> None:
+        placement = self._append(incoming)
+        met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
 
     def _append(self, incoming: QueueEntries) -> Placement:
         key = (incoming.topic, incoming.queue_id)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import KeyEntries
+from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.formats.index_file import (
     IndexHeader,
     chain_entries,

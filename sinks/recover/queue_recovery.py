@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank, is_written
 from reput.sinks.formats.consume_queue_ext import MAX_ADDR
@@ -105,7 +106,7 @@ class QueueCheck:
     def compare(self, batch: LogicBatch) -> None:
         """Go on with the next batch; sets `disagrees_at` to the place of the first record that disagrees."""
         assert self.disagrees_at is None
-        matches = [self._match(incoming) for incoming in batch.queues]
+        matches = [self._match(incoming) for incoming in batch.entries.all_queues()]
         unmatched = [match.unmatched for match in matches if match.unmatched is not None]
         self.disagrees_at = min(unmatched, default=None)
         until = batch.end if self.disagrees_at is None else self.disagrees_at
@@ -119,7 +120,7 @@ class QueueCheck:
 
     def look_at_heads(self, batch: LogicBatch) -> None:
         """Go on with a batch behind what is compared, for the places at which queues with expired entries go on."""
-        for incoming in batch.queues:
+        for incoming in batch.entries.all_queues():
             state = self.queues.get((incoming.topic, incoming.queue_id))
             if state is not None and not state.was_derived:
                 state.was_derived = True

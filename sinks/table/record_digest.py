@@ -6,7 +6,7 @@ rows may come in any order from any file; a stretch that differs goes unseen wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from reput.source.arrays import Int64s
 from reput.source.kernels.batch_decoder import RecordColumns
+from reput.source.segments.range_reader import Window
 
 # Bytes of the log that one sum stands for: few enough rows to be looked at one by one where it differs.
 STRETCH_BYTES = 1 << 20
@@ -70,6 +71,12 @@ class StretchSums:
         np.add.at(digests, which, record_digests(fields))
         for stretch, count, digest in zip(stretches.tolist(), counts.tolist(), digests.tolist(), strict=True):
             self.add(stretch, count, digest)
+
+    def passing(self, windows: Iterable[Window]) -> Iterator[Window]:
+        """The windows as they are; the records of each are added before it is passed on."""
+        for window in windows:
+            self.take(compared_fields(window.columns))
+            yield window
 
     def add(self, stretch: int, count: int, digest: int) -> None:
         """Add what another part has of a stretch."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import ExtUnits
+from reput.sinks.dispatch.entries import ExtUnits
 from reput.sinks.files.directory import names_in
 from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import consume_queue_ext_directory

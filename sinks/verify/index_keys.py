@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import KeyEntries
+from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.formats.index_file import TIME_DIFF_MAX
 from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Findings

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import KeyEntries
+from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.files.store_path import INDEX
 from reput.sinks.formats.index_file import time_diffs
 from reput.sinks.index.index_reader import Entries, IndexReader

@@ -6,13 +6,14 @@ of records tells. So a range says what it saw, and what does not run on is walke
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import LogicBatch, QueueEntries
+from reput.sinks.dispatch.entries import QueueEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import run_of
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
@@ -61,10 +62,16 @@ class QueueRun:
     agrees: bool
 
 
-def compare_queues(settings: QueueSettings, batch: LogicBatch, findings: Findings) -> list[QueueRun]:
-    """Compare a batch's entries with the files; what is in order is compared whole, the rest is only named."""
-    kinds: list[tuple[QueueKind, Iterable[QueueEntries]]] = [(KIND, batch.queues), (BATCH_KIND, batch.batch_queues)]
-    return [_compare(settings, kind, incoming, findings) for kind, queues in kinds for incoming in queues]
+def compare_queues(settings: QueueSettings, entries: PieceEntries, findings: Findings) -> list[QueueRun]:
+    """Compare entries with the files; what is in order is compared whole, the rest is only named."""
+    return [_compare(settings, kind, incoming, findings) for kind, incoming in queues_of(entries)]
+
+
+def queues_of(entries: PieceEntries) -> Iterator[tuple[QueueKind, QueueEntries]]:
+    """Each queue's entries, and which kind of queue it is."""
+    for kind, queues in ((KIND, entries.all_queues()), (BATCH_KIND, entries.batch_queues())):
+        for incoming in queues:
+            yield kind, incoming
 
 
 def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, findings: Findings) -> QueueRun:

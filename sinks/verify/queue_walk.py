@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from reput.sinks.dispatch.batch import ExtUnits, QueueEntries
+from reput.sinks.dispatch.entries import ExtUnits, QueueEntries
 from reput.sinks.formats.consume_queue import is_pre_blank
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.multi_dispatch import MultiDispatch
-from reput.sinks.dispatch.window import LogicNeeds
 from reput.sinks.filter.bloom_filter import BloomFilter
 from reput.sinks.filter.consumer_filter import load_consumer_filters
 from reput.source.errors import OptionError

@@ -1,1 +1,1 @@
-"""One way from ranges of the log to what they do to queues, index and table: for `tail` and `rebuild` alike."""
+"""One way from ranges of the log to what they do to queues, index and table."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.piece_entries import PieceEntries
-from reput.sinks.files.scratch import Scratch
 from reput.source.segments.damage import DamagedRange
 from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.output.quarantine_step import Lines, QuarantineStep
@@ -22,47 +19,24 @@ class Effects:
     Attributes
     ----------
     batch
-        Its records; None when neither queues nor index are made. Without `entries`, its effects too.
-    entries
-        Entries and keys.
+        Its records, entries and keys; None when neither queues nor index are made.
     parts
         The table's files (``PART_SCHEMA``), None without a table.
     damaged
         What was passed over, in log order.
-    refused
-        What queues do not take of `entries`; see ``QueueAdmission.refused_of_entries``.
     """
 
     start: int
     end: int
     batch: LogicBatch | None
-    entries: PieceEntries | None
     parts: pa.Table | None
     damaged: tuple[DamagedRange, ...] = ()
-    refused: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        read: RangeEffects,
-        scratch: Scratch,
-        *,
-        by_window: bool,
-        wanted: Callable[[bytes, int], bool] = lambda *_: True,
-    ) -> Effects:
-        """What was read, from the files that the tasks left in `scratch`; `by_window` as the tasks had it.
-
-        `wanted` says which queues are made, by topic and queue id; whole pieces have no others.
-        """
-        effects = cls(read.start, read.end, None, None, read.part_table() if read.parts else None, tuple(read.damaged))
-        if not read.pieces:
-            return effects
-        if by_window:
-            batch = LogicBatch.merge(scratch.read(read.scratch_files)).only(wanted)
-            return replace(effects, batch=batch)
-        return replace(
-            effects, batch=LogicBatch.without_effects(read.pieces), entries=PieceEntries.read(read.scratch_files)
-        )
+    def of(cls, read: RangeEffects) -> Effects:
+        """What was read."""
+        parts = read.part_table() if read.parts else None
+        return cls(read.start, read.end, read.batch(), parts, tuple(read.damaged))
 
     def sifted(self, quarantine: QuarantineStep | None) -> tuple[Effects, Lines]:
         """The effects without what queues cannot take, and what was written down; asked before any sink writes."""
@@ -70,11 +44,8 @@ class Effects:
             return self, ()
         if self.batch is None:
             return self, quarantine.write(self.end, self.damaged)
-        if self.entries is None:
-            batch, lines = quarantine(self.batch, self.damaged)
-            return replace(self, batch=batch), lines
-        refused, lines = quarantine.take_entries(self.start, self.end, self.entries, self.damaged)
-        return replace(self, refused=refused), lines
+        batch, lines = quarantine(self.batch, self.damaged)
+        return replace(self, batch=batch), lines
 
     @property
     def messages(self) -> int:
@@ -84,6 +55,4 @@ class Effects:
     @property
     def keys(self) -> int:
         """How many keys there are for the index."""
-        if self.batch is None:
-            return 0
-        return self.entries.key_count if self.entries else len(self.batch.keys.hashes)
+        return self.batch.entries.key_count if self.batch else 0

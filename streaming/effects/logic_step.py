@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.piece import QueueFilter
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
@@ -53,7 +52,7 @@ class LogicStep:
         self._scratch = Scratch(files)
         self._scratch.clear()
         needs = replace(logic.needs, arrivals=arrivals)
-        self.task = RangeTask(decode, needs, QueueFilter(), not needs.is_plain, self._scratch.directory, None)
+        self.task = RangeTask(decode, needs, scratch=self._scratch.directory)
         # The step before in this run: only then is the record before a step known.
         self._last_end = -1
         self._last_record: RecordFingerprint | None = None
@@ -66,7 +65,7 @@ class LogicStep:
 
     def write(self, read: RangeEffects) -> StepReport:
         """Write what `task` made of ranges that follow each other, durably and once: the quarantine, then each sink."""
-        effects, quarantined = Effects.of(read, self._scratch, by_window=self.task.by_window).sifted(self.quarantine)
+        effects, quarantined = Effects.of(read).sifted(self.quarantine)
         batch = effects.batch
         assert batch is not None
         before = self._last_record if self._last_end == batch.start else None

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from reput.sinks.dispatch.piece import PieceNeeds, PieceRow, QueueFilter, write_pieces
-from reput.sinks.dispatch.window import WINDOW_SCHEMA, LogicNeeds, encode_window
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.sinks.files.durable_file import remove_scratch
-from reput.sinks.files.scratch import write_table
 from reput.sinks.table.message_file import PART_SCHEMA, Part, PartWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
+from reput.sinks.table.record_digest import StretchSums
 from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_cut import RangeCut
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.damage import STOP, DamagedRange
-from reput.source.segments.mapped_file_queue import MappedFile
 from reput.source.segments.range_reader import DecodeOptions, Window, read_scans, read_windows
 from reput.source.segments.segment_scan import Scan
 
@@ -33,15 +33,15 @@ _WINDOW_BYTES = 512 * 1024
 class RangeEffects:
     """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
 
-    `pieces` are each a ``PieceRow`` (only paths if by window), `parts` of ``PART_SCHEMA``; `damaged` are ranges
-    without a record.
+    `parts` are rows of ``PART_SCHEMA``, `sums` those of all records; `damaged` are ranges without a record.
     """
 
     start: int
     end: int
     is_whole: bool
-    pieces: list[Mapping[str, Any]] = field(default_factory=list)
+    pieces: list[PieceRow] = field(default_factory=list)
     parts: list[dict[str, Any]] = field(default_factory=list)
+    sums: StretchSums = field(default_factory=StretchSums)
     damaged: list[DamagedRange] = field(default_factory=list)
 
     @classmethod
@@ -57,10 +57,14 @@ class RangeEffects:
             if one.end != after.start:
                 msg = f"ranges of the log do not follow each other: one ends at {one.end}, the next is {after.start}"
                 raise SinkError(msg)
+        sums = StretchSums()
+        for each in ranges:
+            sums.add_all(each.sums)
         return cls(
             ranges[0].start,
             ranges[-1].end,
             is_whole=True,
+            sums=sums,
             pieces=[piece for each in ranges for piece in each.pieces],
             parts=[part for each in ranges for part in each.parts],
             damaged=[damaged for each in ranges for damaged in each.damaged],
@@ -69,7 +73,11 @@ class RangeEffects:
     @property
     def scratch_files(self) -> list[Path]:
         """The pieces' scratch files, in log order."""
-        return [Path(piece["scratch"]) for piece in self.pieces]
+        return _scratch_files(self.pieces)
+
+    def batch(self) -> LogicBatch | None:
+        """What is done to queues and index; None where neither was asked for."""
+        return LogicBatch.merge(self.pieces) if self.pieces else None
 
     def part_table(self) -> pa.Table:
         """The table's files."""
@@ -86,22 +94,22 @@ class RangeTask:
         How records are decoded, and what is done with damage.
     needs
         What queues and index need of it; None for neither.
-    by_window
-        Leave the effects window by window (``window``), for what whole pieces (``piece``) cannot say.
     wanted
-        Which queues are made of the pieces.
+        Which queues are made.
     scratch
-        Where pieces and windows are left; None where neither is.
+        Where the arrays of pieces are left; None for in memory.
     part_writer
         Writes the range's file of the table; None for no table.
+    with_sums
+        Add up the digests by which a table is compared with the log.
     """
 
     decode: DecodeOptions
     needs: LogicNeeds | None
-    wanted: QueueFilter
-    by_window: bool
-    scratch: Path | None
-    part_writer: PartWriter | None
+    wanted: QueueFilter = field(default_factory=QueueFilter)
+    scratch: Path | None = None
+    part_writer: PartWriter | None = None
+    with_sums: bool = False
 
     def __call__(self, cut: RangeCut) -> RangeEffects:
         """Read a range; a failure at an end that is not proven is told, since it may be the end that is wrong."""
@@ -128,45 +136,45 @@ class RangeTask:
 
     def _read(self, span: OffsetRange, decode: DecodeOptions) -> RangeEffects:
         damaged: list[DamagedRange] = []
+        sums = StretchSums()
         writer = self.part_writer and replace(self.part_writer, decode=decode)
         # One read for all, unless the table has a part of the range already.
         part = Part(writer, span) if writer and writer.trim_from <= span.start else None
-        pieces: list[Mapping[str, Any]] = []
+        pieces: list[PieceRow] = []
         try:
             if span.start < span.end:
-                pieces.extend(self._pieces(span, decode, damaged, part))
+                pieces.extend(self._pieces(span, decode, damaged, sums, part))
         except BaseException:
-            remove_scratch(Path(piece["scratch"]) for piece in pieces)
+            remove_scratch(_scratch_files(pieces))
             raise
         parts = [part.finish()] if part else writer.write(span).to_pylist() if writer else []
-        return RangeEffects(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, damaged=damaged)
+        return RangeEffects(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, sums=sums, damaged=damaged)
 
     def _pieces(
-        self, span: OffsetRange, decode: DecodeOptions, damaged: list[DamagedRange], part: Part | None
-    ) -> Iterator[Mapping[str, Any]]:
-        """What the range makes; appends to `damaged` what was passed over, and adds the records to `part`."""
+        self,
+        span: OffsetRange,
+        decode: DecodeOptions,
+        damaged: list[DamagedRange],
+        sums: StretchSums,
+        part: Part | None,
+    ) -> Iterator[PieceRow]:
+        """What the range makes; adds what was passed over to `damaged`, and the records to `sums` and `part`."""
         file, needs = span.file, self.needs
-        if needs and not self.by_window and not part and decode.on_damage == STOP:
+        scans: Iterable[Scan]
+        if needs and needs.is_plain and not part and not self.with_sums and decode.on_damage == STOP:
             scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
-            yield from self._write_pieces(scans, file, needs)
-            return
-        windows = _noting(read_windows(file, span.start, span.end, decode, TABLE_WINDOW_BYTES), damaged)
-        if part:
-            windows = part.passing(windows)
-        if needs is None:
-            # Nothing is made but the table: the range is looked through for it, and for what is left out.
-            deque(windows if part or decode.on_damage != STOP else (), maxlen=0)
-        elif self.by_window:
-            assert self.scratch is not None
-            rows = (encode_window(window, needs) for window in windows)
-            yield {"scratch": str(write_table(self.scratch, rows, WINDOW_SCHEMA))}
         else:
-            yield from self._write_pieces((_scan(window, file.frame) for window in windows), file, needs)
-
-    def _write_pieces(self, scans: Iterable[Scan], file: MappedFile, needs: LogicNeeds) -> Iterator[PieceRow]:
-        plain = PieceNeeds(needs.consume_queue, needs.index, needs.index_tags, self.decode.delays_ms)
-        assert self.scratch is not None
-        return write_pieces(scans, file, plain, self.wanted, self.scratch)
+            windows = _noting(read_windows(file, span.start, span.end, decode, TABLE_WINDOW_BYTES), damaged)
+            if part:
+                windows = part.passing(windows)
+            if self.with_sums:
+                windows = sums.passing(windows)
+            if needs is None:
+                # Nothing is made but the table: the range is looked through for it, and for what is left out.
+                deque(windows if part or decode.on_damage != STOP else (), maxlen=0)
+                return
+            scans = (_scan(window, file.frame) for window in windows)
+        yield from make_pieces(scans, file, needs, decode.delays_ms, self.wanted, self.scratch)
 
 
 def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[Window]:
@@ -179,3 +187,7 @@ def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[
 def _scan(window: Window, frame: int) -> Scan:
     columns = window.columns
     return Scan(columns.data, columns.place, columns.parts, window.end, Verdict.MESSAGE, frame, columns)
+
+
+def _scratch_files(pieces: Iterable[PieceRow]) -> list[Path]:
+    return [piece["arrays"] for piece in pieces if isinstance(piece["arrays"], Path)]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
-from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.queue.consume_queue import ConsumeQueueSink, PlacedQueue
+from reput.sinks.queue.consume_queue import ConsumeQueueSink, WritePlaced
 from reput.sinks.sink import Sink
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.streaming.effects.effects import Effects
 from reput.streaming.output.logic_sinks import LogicSinks
-
-WritePlaced = Callable[[PieceEntries, list[PlacedQueue]], None]
 
 
 def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
@@ -42,21 +39,19 @@ class QueueWriter:
     """ConsumeQueue and what belongs to it."""
 
     def __init__(self, sinks: Sequence[Sink], write_placed: WritePlaced | None = None) -> None:
-        """`write_placed` as in ``ConsumeQueueSink.write_entries``."""
+        """`write_placed` as in ``ConsumeQueueSink.write``."""
         self.sinks = sinks
         self._write_placed = write_placed
 
     def write(self, effects: Effects) -> AnomalyCounts:
         """See `EffectsWriter`."""
-        batch, entries = effects.batch, effects.entries
-        assert batch is not None
+        assert effects.batch is not None
         anomalies = NO_ANOMALIES
         for sink in self.sinks:
-            if entries is None:
-                anomalies += sink.write(batch)
+            if isinstance(sink, ConsumeQueueSink):
+                anomalies += sink.write(effects.batch, self._write_placed)
             else:
-                assert isinstance(sink, ConsumeQueueSink)
-                anomalies += sink.write_entries(batch, entries, effects.refused, self._write_placed)
+                anomalies += sink.write(effects.batch)
         return anomalies
 
     def finish(self) -> None:
@@ -73,13 +68,9 @@ class IndexWriter:
 
     def write(self, effects: Effects) -> AnomalyCounts:
         """See `EffectsWriter`."""
-        batch, entries = effects.batch, effects.entries
-        assert batch is not None
+        assert effects.batch is not None
         for sink in self.sinks:
-            if entries is None:
-                sink.write(batch)
-            else:
-                sink.write_entries(batch, entries, slots_later=self._slots_later)
+            sink.write(effects.batch, slots_later=self._slots_later)
         return NO_ANOMALIES
 
     def finish(self) -> None:

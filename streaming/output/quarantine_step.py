@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.quarantine import EXPIRED, Quarantine, QuarantinedRange, load_quarantine
 from reput.sinks.queue.admission import RefusedRecord
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
@@ -60,17 +59,6 @@ class QuarantineStep:
         if self.queues is not None:
             batch, refused = self.queues.admission.sift(batch, self.queues.end_offset, self.queues.is_begun)
         return batch, self.write(batch.end, damaged, refused)
-
-    def take_entries(
-        self, start: int, end: int, entries: PieceEntries, damaged: tuple[DamagedRange, ...]
-    ) -> tuple[Mapping[int, int], Lines]:
-        """How many of the entries of `[start, end)` each queue does not take; see ``refused_of_entries``."""
-        counts: Mapping[int, int] = {}
-        refused: tuple[RefusedRecord, ...] = ()
-        if self.queues is not None and end > self.queues.end_offset:
-            entries = entries.after(self.queues.end_offset) if start < self.queues.end_offset else entries
-            counts, refused = self.queues.admission.refused_of_entries(entries, self.queues.is_begun)
-        return counts, self.write(end, damaged, refused)
 
     def write(self, end: int, damaged: tuple[DamagedRange, ...], refused: Iterable[RefusedRecord] = ()) -> Lines:
         """Write down what a part of the log that ends at `end` is left without."""

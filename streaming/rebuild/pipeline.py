@@ -59,7 +59,6 @@ class Waves:
         needs = LogicSinks.open(config, DurableFiles(root)).needs
         queues, index = request.makes_queues(config), request.makes_index(config)
         self._needs = replace(needs, consume_queue=queues, index=index) if queues or index else None
-        self._by_window = queues and not needs.is_plain
         self._scratch = Scratch(DurableFiles(root))
         self._scratch.clear()
         # The wave before in this run, and its last record.
@@ -104,7 +103,7 @@ class Waves:
         writer = None
         if table is not None:
             writer = PartWriter(str(table.path), self._config.broker.name, table.end_offset, decode)
-        task = RangeTask(decode, self._needs, self._wanted, self._by_window, self._scratch.directory, writer)
+        task = RangeTask(decode, self._needs, self._wanted, self._scratch.directory, writer)
         queue = self._log.queue()
         name = "tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"
         sizes = self._config.table if table else self._config.rebuild
@@ -119,8 +118,7 @@ class Waves:
 
     def _write(self, read: RangeEffects, pool: ThreadPoolExecutor) -> None:
         began = time.monotonic()
-        effects = Effects.of(read, self._scratch, by_window=self._by_window, wanted=self._wanted.takes)
-        effects, quarantined = effects.sifted(self._quarantine)
+        effects, quarantined = Effects.of(read).sifted(self._quarantine)
         written = [pool.submit(writer.write, effects) for writer in self._writers]
         anomalies = sum((future.result() for future in written), NO_ANOMALIES) + self._record_anomalies(effects.batch)
         self._scratch.remove(read.scratch_files)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.window import encode_window
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
 from reput.sinks.files.store_path import STORE_CHECKPOINT
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
 from reput.source.log.log_reader import LogReader
-from reput.source.segments.range_reader import read_windows
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC, spark_offset
 from reput.streaming.output.startup import fingerprint_at
 from reput.streaming.recover.output_sides import IndexSide, OutputSide, QueueReport, QueueSide, SinkFiles
@@ -52,11 +49,12 @@ class OutputRecovery:
         self._log = log
         self._least = log.queue().min_offset
         self.log_end = log.settled_end(self._least)
-        self._needs = replace(logic_needs(config, config.store), filters=None, ext=False)
+        needs = replace(logic_needs(config, config.store), filters=None, ext=False)
+        self._task = RangeTask(log.decode_options, needs)
         self._batches: list[tuple[int, int, RecordFingerprint | None]] = []
         self._queue_side = QueueSide(config, files)
         index_side = IndexSide(config, files)
-        wanted = [(self._queue_side, self._needs.consume_queue), (index_side, self._needs.index)]
+        wanted = [(self._queue_side, needs.consume_queue), (index_side, needs.index)]
         self._sides: list[OutputSide] = [side for side, is_on in wanted if is_on and self._open(side)]
         self._compare()
         self._planned = [self._plan(side) for side in self._sides]
@@ -155,10 +153,9 @@ class OutputRecovery:
             place = end
 
     def _batch(self, start: int, end: int) -> LogicBatch:
-        decode = self._log.decode_options
-        spans = self._log.split(start, end)
-        windows = (window for span in spans for window in read_windows(span.file, span.start, span.end, decode))
-        return LogicBatch.merge(pa.Table.from_batches(encode_window(window, self._needs) for window in windows))
+        batch = RangeEffects.join([self._task.read(span) for span in self._log.split(start, end)]).batch()
+        assert batch is not None
+        return batch
 
     # --- what to do ------------------------------------------------------------------------------------------
 

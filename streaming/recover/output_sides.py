@@ -197,8 +197,10 @@ class IndexSide(OutputSide):
 
     def compare(self, batch: LogicBatch) -> None:
         """See `OutputSide`."""
-        self._check.compare(batch.keys)
-        self.disagrees_at = self._check.disagrees_at
+        for keys in batch.entries.keys_by_piece():
+            if self.agrees:
+                self._check.compare(keys)
+                self.disagrees_at = self._check.disagrees_at
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
         """See `OutputSide`."""

@@ -7,8 +7,8 @@ import struct
 import numpy as np
 
 from reput.sinks.dispatch import piece_kernels
-from reput.sinks.dispatch.piece import Piece, PieceNeeds, QueueFilter
-from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.piece import Piece, QueueFilter
 from reput.sinks.formats.index_file import ENTRY_SIZE, put_entries
 from reput.source.kernels.batch_decoder import decode_records
 from reput.source.kernels.own_place import find_own_place
@@ -17,7 +17,6 @@ from reput.source.record.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
 from reput.source.rows import column_kernels
 from reput.source.rows.message_batches import message_batch
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import Window
 from reput.source.segments.segment_scan import Scan
 
 
@@ -33,7 +32,7 @@ def small_record() -> bytes:
 def compile_kernels(*, with_rows: bool = True) -> None:
     """Run the pipeline's kernels over one small record, in the types that the real ones have.
 
-    Without those that make Arrow's rows (``message_rows``, ``window``) pandas is not loaded.
+    Without those that make Arrow's rows (``message_rows``) pandas is not loaded.
     """
     record = small_record()
     size = len(record)
@@ -42,9 +41,9 @@ def compile_kernels(*, with_rows: bool = True) -> None:
     assert len(decoded.columns) == 1
     find_own_place(data, 0, size, 0, 0)
     scan = Scan(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
-    piece = Piece(PieceNeeds(consume_queue=True, index=True, index_tags=False, delays_ms=(0,)), 0)
+    piece = Piece(LogicNeeds(), (0,), 0)
     piece.add(scan, MappedFile(0, size, ""))
-    piece.grouped(QueueFilter())
+    piece.arrays(QueueFilter())
     piece_kernels.fill_table(np.full(2, -1, np.int32), np.zeros((1, piece_kernels.QUEUE), np.int64), 1)
     slots, hashes, places = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
     put_entries(
@@ -54,4 +53,3 @@ def compile_kernels(*, with_rows: bool = True) -> None:
     if with_rows:
         message_batch(decoded.columns)
         column_kernels.fill_table(np.full(2, -1, np.int32), 1, np.array([0, 1], np.int32), np.zeros(1, np.uint8))
-        encode_window(Window(0, size, decoded.columns), LogicNeeds())

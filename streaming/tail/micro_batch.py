@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from reput.sinks.dispatch.arrival import ArrivalListener
-from reput.sinks.dispatch.piece import QueueFilter
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import (
     EXPIRED,
@@ -160,7 +159,7 @@ class TableDispatch:
         """See `Dispatch`."""
         began = time.monotonic()
         writer = PartWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
-        task = RangeTask(self._decode, None, QueueFilter(), by_window=False, scratch=None, part_writer=writer)
+        task = RangeTask(self._decode, None, part_writer=writer)
         records = [self._table.last_record]
         results = self._continuity.results(ranges, lambda some: read_ranges(some, task), records)
         if not results:

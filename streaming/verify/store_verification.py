@@ -20,13 +20,16 @@ counted by cause, because a broker in order leaves them:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from reput.sinks.abort_file import LeftBy, abort_left_by
-from reput.sinks.dispatch.window import encode_window
+from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.piece import QueueFilter, make_pieces
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
 from reput.sinks.files.store_path import STORE_CHECKPOINT
@@ -38,27 +41,25 @@ from reput.sinks.verify.checkpoint import check_checkpoint
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.index_keys import runs_join
 from reput.sinks.verify.index_walk import IndexWalk
-from reput.sinks.verify.queue_entries import KINDS, QueueSettings, QueueTallies, QueueTally
+from reput.sinks.verify.queue_entries import KINDS, QueueSettings, QueueTallies, QueueTally, queues_of
 from reput.sinks.verify.queue_files import LogLimits
 from reput.sinks.verify.queue_walk import QueueWalk
 from reput.source.errors import CorruptRecordError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import read_windows
+from reput.source.segments.range_reader import read_scans
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.tasks.tasks import Tasks
 from reput.streaming.verify.tasks import (
     IndexItem,
     QueueItem,
     VerifiedRange,
     VerifySettings,
-    read_batch,
     verify_items,
     verify_ranges,
 )
-
-_ONE_RECORD_BYTES = 64 * 1024
 
 
 @dataclass
@@ -126,7 +127,8 @@ class StoreVerification:
             sizes = config.index.max_hash_slot_num, config.index.max_index_num
             index = IndexReader(output, *sizes, may_follow_expired=self.log_start > 0)
         limits = LogLimits(start, max(start, self.limit), segments.mapped_file_size)
-        self.settings = VerifySettings(self._queues, index, needs, self.log.decode_options, limits, sums)
+        task = RangeTask(self.log.decode_options, needs, with_sums=sums)
+        self.settings = VerifySettings(self._queues, index, task, limits)
         self.results: list[VerifiedRange] = []
 
     def run(self, tasks: Tasks) -> list[Part]:
@@ -217,14 +219,14 @@ class StoreVerification:
         if not walks and index_walk is None:
             return {}
         for span in self.log.split(limits.least, limits.limit):
-            batch, _, _ = read_batch(span, replace(self.settings, sums=False))
-            for top, incoming in zip(KINDS, (batch.queues, batch.batch_queues), strict=True):
-                for entries in incoming:
-                    walk = walks.get((top, entries.topic, entries.queue_id))
-                    if walk is not None:
-                        walk.take(entries)
+            batch = replace(self.settings.task, with_sums=False).read(span).batch()
+            assert batch is not None
+            for kind, incoming in queues_of(batch.entries):
+                walk = walks.get((kind.top, incoming.topic, incoming.queue_id))
+                if walk is not None:
+                    walk.take(incoming)
             if index_walk is not None:
-                index_walk.take(batch.keys)
+                index_walk.take(batch.entries.keys())
         for walk in walks.values():
             walk.close()
         if index_walk is not None:
@@ -236,15 +238,17 @@ class StoreVerification:
         file = self._segments.find(place)
         if file is None or place >= self.limit:
             return frozenset()
+        decode, needs = self.settings.task.decode, self.settings.task.needs
+        assert needs is not None
+        begin, end = place - file.frame, min(file.end, self.log_end)
         try:
-            begin, end = place - file.frame, min(file.end, self.log_end)
-            for window in read_windows(file, begin, end, self.settings.decode, _ONE_RECORD_BYTES):
-                row = encode_window(window, replace(self.settings.needs, consume_queue=False)).to_pylist()[0]
-                hashes, offsets = _numbers(row["key_hashes"], 4), _numbers(row["key_offsets"], 8)
-                return frozenset(value for value, at in zip(hashes, offsets, strict=True) if at == place)
+            one = islice(read_scans(file, begin, end, check_crc=decode.check_crc, window_bytes=1), 1)
+            only_keys = LogicNeeds(consume_queue=False, index_tags=needs.index_tags)
+            pieces = list(make_pieces(one, file, only_keys, decode.delays_ms, QueueFilter(), None))
         except CorruptRecordError:
-            pass
-        return frozenset()
+            return frozenset()
+        keys = LogicBatch.merge(pieces).entries.keys()
+        return frozenset(keys.hashes[keys.offsets == place].tolist())
 
     # --- files ----------------------------------------------------------------------------------------------
 
@@ -256,20 +260,17 @@ class StoreVerification:
         parts: tuple[Part, Part],
     ) -> None:
         items: list[QueueItem | IndexItem] = []
-        row = self.settings.index
+        row, needs = self.settings.index, self.settings.task.needs
+        assert needs is not None
         if row is not None:
             items += [IndexItem(file) for file in range(len(row.names))]
-        if self.settings.needs.consume_queue:
+        if needs.consume_queue:
             for key in dict.fromkeys([*tallies.queues, *self._on_disk()]):
                 tally = tallies.queues.get(key) or QueueTally(*key)
                 items.append(QueueItem(tally, made_early.get(key)))
         queues, index = parts
         for item, result in zip(items, verify_items(tasks, self.settings, items), strict=True):
             (index if isinstance(item, IndexItem) else queues).findings.add(result)
-
-
-def _numbers(data: bytes, size: int) -> Iterable[int]:
-    return (int.from_bytes(data[at : at + size], "little", signed=True) for at in range(0, len(data), size))
 
 
 def _read(path: Path) -> bytes | None:

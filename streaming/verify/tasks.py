@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
-from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.table.record_digest import StretchSums, compared_fields
 from reput.sinks.verify.findings import Findings
@@ -21,7 +18,8 @@ from reput.sinks.verify.queue_files import LogLimits, check_queue_files
 from reput.source.arrays import Int64s
 from reput.source.errors import DataLossError
 from reput.source.log.offset_range import OffsetRange
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.range_reader import read_windows
+from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.tasks.tasks import Tasks, run_over
 
 # A broker that puts a key meanwhile changes entry, slot and header one after the other.
@@ -30,14 +28,12 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class VerifySettings:
-    """What tasks must know; `index` is None when none is wanted, `sums` asks for what a table is compared with."""
+    """What tasks must know; `index` is None when none is wanted, `task` reads a range of the log."""
 
     queues: QueueSettings
     index: IndexReader | None
-    needs: LogicNeeds
-    decode: DecodeOptions
+    task: RangeTask
     log: LogLimits
-    sums: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,18 +63,6 @@ class IndexItem:
     file: int
 
 
-def read_batch(span: OffsetRange, settings: VerifySettings) -> tuple[LogicBatch, StretchSums, int]:
-    """The effects of a range's records on queues and index, their sums, and the latest store time."""
-    sums, latest, rows = StretchSums(), 0, []
-    for window in read_windows(span.file, span.start, span.end, settings.decode):
-        rows.append(encode_window(window, settings.needs))
-        if len(window.columns):
-            latest = max(latest, int(window.columns.store_timestamp.max()))
-            if settings.sums:
-                sums.take(compared_fields(window.columns))
-    return LogicBatch.merge(pa.Table.from_batches(rows)), sums, latest
-
-
 def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     """Compare one range with queues and index. Memory: the range's entries (28 bytes) and keys (20 bytes), a window.
 
@@ -92,17 +76,21 @@ def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
 
 
 def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
-    batch, sums, latest = read_batch(span, settings)
+    read = settings.task.read(span)
+    entries = PieceEntries.read(piece["arrays"] for piece in read.pieces)
     findings = Findings()
-    runs = compare_queues(settings.queues, batch, findings)
+    runs = compare_queues(settings.queues, entries, findings)
     index_run = None
     if settings.index is not None:
-        index_run = compare_index(replace(settings.index), batch.keys, span.start, span.end)  # headers as they are now
+        index_run = compare_index(
+            replace(settings.index), entries.keys(), span.start, span.end
+        )  # headers as they are now
+    latest = max(piece["latest_store_time"] for piece in read.pieces)
     return VerifiedRange(
-        batch.messages,
+        sum(piece["messages"] for piece in read.pieces),
         runs,
         index_run,
-        sums,
+        read.sums,
         latest,
         findings,
     )
@@ -110,7 +98,7 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
 
 def fields_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[list[Int64s]]:
     """The columns that a table is compared by, window by window."""
-    for window in read_windows(span.file, span.start, span.end, settings.decode):
+    for window in read_windows(span.file, span.start, span.end, settings.task.decode):
         yield compared_fields(window.columns)
 
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.piece import QueueFilter, make_pieces
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.rows.message_batches import message_batch
 from reput.source.segments.mapped_file_queue import MappedFileQueue
@@ -40,11 +41,16 @@ def decoder_rates(store: Path) -> list[tuple[str, float]]:
     def scan(check_crc: bool) -> Callable[[], int]:
         return lambda: sum(len(scan) for scan in scan_windows(file, 0, stop, check_crc=check_crc))
 
+    def pieces() -> int:
+        scans = scan_windows(file, 0, stop, check_crc=False)
+        made = make_pieces(scans, file, LogicNeeds(), options.delays_ms, QueueFilter(), None)
+        return sum(piece["messages"] for piece in made)
+
     steps: list[tuple[str, Callable[[], int]]] = [
         ("walk the records", scan(check_crc=False)),
         ("walk, body CRC checked", scan(check_crc=True)),
         ("decode for dispatch", windows(lambda _: None)),
-        ("decode, queue entries, key hashes", windows(lambda window: encode_window(window, LogicNeeds()))),
+        ("queue entries, key hashes", pieces),
         ("decode to Arrow, all columns", windows(lambda window: message_batch(window.columns))),
     ]
     return [(name, best_of(step)) for name, step in steps]

@@ -15,21 +15,30 @@ from typing import Any
 
 import numpy as np
 from record_writer import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from sink_runner import scan_of
 from unit.decoders import reference_decoder
 from unit.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
 from unit.test_decoders_stay_inside import PAGE, guarded_page
 
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.multi_dispatch import MultiDispatch
-from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.dispatch.piece import Piece, QueueFilter
 from reput.source.kernels.batch_decoder import RecordColumns, decode_records
 from reput.source.record.message_decoder import Verdict
 from reput.source.rows.message_batches import message_batch
+from reput.source.segments.mapped_file_queue import MappedFile
 from reput.source.segments.range_reader import Window
 
 DELAYS = np.array([1000, 5000], np.int64)
 NUMBERS = [0, 1, -1, 7, 8, 20, 48, 90, 91, 127, 128, 255, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**31 - 92]
 NUMBERS += [2**63 - 1, -(2**63), 2**60, MAGIC_V1, MAGIC_V2, MAGIC_BLANK, PAGE, PAGE - 1]
-NEEDS = LogicNeeds(multi_dispatch=MultiDispatch(enable_lmq=True))
+NEEDS = LogicNeeds(
+    index_tags=True,
+    multi_dispatch=MultiDispatch(enable_lmq=True),
+    ext=True,
+    batch_topics=frozenset({b"B"}),
+    arrivals=True,
+)
 #: One in so many is decoded by the reference as well, and goes on to queues, index and table columns.
 REFERENCE_EVERY = 500
 EFFECTS_EVERY = 100
@@ -78,7 +87,9 @@ def damage(data: Any, rng: random.Random) -> int:
 
 def effects(columns: RecordColumns, stop_at: int) -> None:
     """What tasks make of the columns, for queues, index and table."""
-    encode_window(Window(0, stop_at, columns), NEEDS)
+    piece = Piece(NEEDS, tuple(DELAYS.tolist()), 0)
+    piece.add(scan_of(Window(0, stop_at, columns)), MappedFile(0, stop_at, ""))
+    piece.finish(QueueFilter(), None)
     message_batch(columns)
 
 

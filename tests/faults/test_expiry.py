@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
 import pytest
 from model import Record
 from proof_counts import Proof
-from sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files
+from sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files, scan_of
 from unit.outputs import SETTINGS, Output
 
 from reput.sinks.dispatch.batch import LogicBatch
-from reput.sinks.dispatch.window import LogicNeeds, encode_window
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.source.errors import DataLossError, ReputError, SegmentError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.range_reader import read_windows
+from reput.source.segments.segment_scan import Scan
 from reput.streaming.output.startup import recover_sinks
 
 SEGMENTS = 6
@@ -39,13 +40,19 @@ def batch(log: LogReader, start: int, at_moment: Callable[[str], None]) -> Logic
     at_moment("before the plan")
     spans = list(log.split(start, log.end(start)))
     at_moment("between plan and read")
-    rows = []
-    for number, span in enumerate(spans):
-        for window in read_windows(span.file, span.start, span.end, log.decode_options, 300):
-            rows.append(encode_window(window, LogicNeeds()))
+    decode = log.decode_options
+
+    def scans(number: int) -> Iterator[Scan]:
+        span = spans[number]
+        for window in read_windows(span.file, span.start, span.end, decode, 300):
+            yield scan_of(window)
             if number == len(spans) // 2:
                 at_moment("while it is read")
-    return LogicBatch.merge(pa.Table.from_batches(rows)) if rows else None
+
+    rows: list[PieceRow] = []
+    for number, span in enumerate(spans):
+        rows += make_pieces(scans(number), span.file, LogicNeeds(), decode.delays_ms, QueueFilter(), None)
+    return LogicBatch.merge(rows) if rows else None
 
 
 def expire_once(output: Output, moment: str, count: int, *, fail_on_data_loss: bool) -> str:

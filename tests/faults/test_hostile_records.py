@@ -17,23 +17,22 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
 import pytest
 from faults.hostile_records import HOSTILE, SOUND
 from proof_counts import Proof
 from record_writer import CommitLogWriter, StoredRecord
-from sink_runner import MEMORY, SMALL, SinkRun, check_output, files_below, no_fsync
+from sink_runner import MEMORY, SMALL, SinkRun, check_output, files_below, no_fsync, pieces_of
 from unit.test_store_path import ACCEPTED, LEGAL, PIECES, is_accepted
 from unit.test_store_path import HOSTILE as HOSTILE_NAMES
 
 from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.multi_dispatch import MultiDispatch
-from reput.sinks.dispatch.window import LogicNeeds, encode_window
 from reput.sinks.files.store_path import consume_queue_directory
 from reput.source.errors import ReputError, SinkError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import read_windows
+from reput.source.segments.segment_scan import WINDOW_BYTES
 
 SEGMENT_BYTES = 200_000
 MEMORY_BYTES_MAX = 256 << 20
@@ -89,12 +88,10 @@ class HostileLog:
     @staticmethod
     def _write(run: SinkRun, log: LogReader, start: int, end: int) -> None:
         rows = [
-            encode_window(window, NEEDS)
-            for span in log.split(start, end)
-            for window in read_windows(span.file, span.start, span.end, log.decode_options)
+            row for span in log.split(start, end) for row in pieces_of(span, NEEDS, WINDOW_BYTES, log.decode_options)
         ]
         if rows:
-            run.write(LogicBatch.merge(pa.Table.from_batches(rows)))
+            run.write(LogicBatch.merge(rows))
 
 
 def outcomes(*ways: bool) -> Iterator[tuple[str, str]]:

@@ -82,8 +82,8 @@ MUTANTS = (
         (
             ("        self._files.sync()\n        self._record.advance(", "        self._record.advance("),
             (
-                "self._state())\n\n    def _put",
-                "self._state())\n        self._files.sync()\n\n    def _put",
+                "self._state())\n        return NO_ANOMALIES",
+                "self._state())\n        self._files.sync()\n        return NO_ANOMALIES",
             ),
         ),
         POWER_LOST,
@@ -312,10 +312,17 @@ MUTANTS = (
     ),
     _mutant(
         "a sink that is ahead takes what it has again",
-        "sinks/queue/consume_queue.py",
-        "            entries = entries.after(self.end_offset)\n",
+        "sinks/dispatch/piece_entries.py",
+        '                    _places(piece["entries"]) >= offset,\n',
+        '                    _places(piece["entries"]) >= 0,\n',
+        "unit/test_piece_entries.py::test_what_is_left_behind_an_offset",
+    ),
+    _mutant(
+        "entries of further queues stand behind all others of their window",
+        "sinks/dispatch/piece.py",
+        "            values[mixed] = values[mixed][order]\n",
         "            pass\n",
-        f"{CRASHES}::test_stop_at_every_call[middle]",
+        "unit/test_multi_dispatch.py::test_entries_stand_in_log_order",
     ),
     _mutant(
         "what was left out is written down again when it comes again",

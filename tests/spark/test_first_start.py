@@ -36,7 +36,7 @@ def test_expiry_between_a_failed_first_batch_and_the_next_start(
     store = tmp_path / "store"
     records = write_messages(store, 30)
     options, table = (QUEUES, None) if sink == "queues" else (TABLE, tmp_path / "table")
-    what = (LogicBatch, "without_effects") if sink == "queues" else (TableBatch, "merge")
+    what = (LogicBatch, "merge") if sink == "queues" else (TableBatch, "merge")
     with (
         mock.patch.object(*what, side_effect=ZeroDivisionError("no first batch")),
         pytest.raises(ZeroDivisionError, match="no first batch"),

@@ -36,9 +36,9 @@ from sink_runner import (
 from unit.logs import end_of, put_bytes
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end
-from reput.sinks.dispatch.batch import QueueEntries
+from reput.sinks.dispatch.entries import QueueEntries
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.multi_dispatch import MultiDispatch
-from reput.sinks.dispatch.window import LogicNeeds
 from reput.sinks.queue.consume_queue import ConsumeQueue
 from reput.source.data_source import CommitLogStreamReader
 from reput.source.errors import CorruptRecordError, SinkError
@@ -150,7 +150,7 @@ def test_already_built() -> None:
         ([(0, 0), (100, 1), (200, 2)], AnomalyCounts(already_built=2)),
         ([(200, 2)], AnomalyCounts(already_built=1)),
     ):
-        (incoming,) = batch_of(b"T", 0, placed).queues
+        (incoming,) = batch_of(b"T", 0, placed).entries.all_queues()
         assert queue.place(incoming, 60).anomalies == expected
         queue.files = [0]
     assert queue.end == 60
@@ -215,7 +215,7 @@ def test_a_hostile_log_prints_few_lines(tmp_path: Path, caplog: pytest.LogCaptur
 def test_a_queue_behind_a_gap_is_placed_without_a_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """After one gap every record of the queue is out of place for ever: still one line a batch, and all are counted."""
     count = 200_000
-    first = batch_of(b"T", 0, [(0, 0)]).queues[0]
+    first = batch_of(b"T", 0, [(0, 0)]).entries.queue_entries(0)
     entries = np.repeat(first.entries, count, axis=0)
     entries.view(">i8,>i4,>i8")["f0"][:, 0] = 100 * np.arange(1, count + 1)
     queue = ConsumeQueue(b"T", 0)

@@ -10,7 +10,7 @@ import pytest
 from record_writer import Message
 from sink_runner import LogBatches, files_below, no_fsync, write_log
 
-from reput.sinks.dispatch.window import LogicNeeds
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.source.errors import OptionError, SinkError

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from record_writer import Message
+from sink_runner import scan_of
 from unit.logs import log_bytes
 
-from reput.sinks.dispatch.window import LogicNeeds, encode_window
-from reput.sinks.formats import consume_queue as cqf
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.dispatch.piece import Piece, QueueFilter
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.formats.index_file import ENTRY, SLOTS_A_PAGE, chain_entries, put_entries, time_diffs
 from reput.source.arrays import Bytes
 from reput.source.kernels import byte_kernels as bk
@@ -26,6 +28,7 @@ from reput.source.kernels.crc_kernels import crc32
 from reput.source.kernels.java_hash import java_hash
 from reput.source.record.java_string import decode_utf8, hash_code
 from reput.source.record.message_properties import parse_properties, split_keys
+from reput.source.segments.mapped_file_queue import MappedFile
 from reput.source.segments.range_reader import Window
 
 LENGTHS = range(41)
@@ -204,6 +207,12 @@ def test_put_entries(
     assert np.flatnonzero(touched).tolist() == sorted({int(key) % slot_count // SLOTS_A_PAGE for key in hashes})
 
 
+def effects_of(window: Window, needs: LogicNeeds) -> PieceEntries:
+    piece = Piece(needs, (1000,), window.start)
+    piece.add(scan_of(window), MappedFile(window.start, window.end - window.start, ""))
+    return PieceEntries([piece.arrays(QueueFilter())])
+
+
 def window_of(messages: Sequence[Message]) -> Window:
     log, _ = log_bytes(messages, 1 << 33)
     data = np.frombuffer(log, np.uint8)
@@ -220,14 +229,15 @@ def test_records_are_grouped_by_topic_and_queue() -> None:
     """Topics that differ in one byte, short and long, and ids that do not fit a table: as a dictionary groups them."""
     rng = random.Random(8)
     queues = [(rng.choice(TOPICS), rng.choice([0, 1, -1, 2**31 - 1])) for _ in range(2000)]
-    columns = window_of([Message(topic, queue_id, body=b"") for topic, queue_id in queues]).columns
-    numbers: dict[tuple[str, int], int] = {}
-    expected = [numbers.setdefault(queue, len(numbers)) for queue in queues]
-    groups, firsts = np.empty(2000, np.int32), np.empty(2000, np.int64)
-    table = np.full(4096, -1, np.int32)
-    count = cqf.group_by_queue(columns.data, columns.parts, columns.queue_id, table, groups, firsts)
-    assert (count, groups.tolist()) == (len(numbers), expected)
-    assert firsts[:count].tolist() == [expected.index(number) for number in range(count)]
+    window = window_of([Message(topic, queue_id, body=b"") for topic, queue_id in queues])
+    expected: dict[tuple[bytes, int], list[int]] = {}
+    for (topic, queue_id), place in zip(queues, window.columns.physical_offset.tolist(), strict=True):
+        expected.setdefault((topic.encode(), queue_id), []).append(place)
+    found = {
+        (queue.topic, queue.queue_id): queue.entries.view(">i8,>i4,>i8")["f0"][:, 0].tolist()
+        for queue in effects_of(window, LogicNeeds()).all_queues()
+    }
+    assert list(found.items()) == list(expected.items())
 
 
 @pytest.mark.parametrize("index_tags", [False, True])
@@ -246,7 +256,6 @@ def test_any_number_of_keys(index_tags: bool) -> None:
         texts += split_keys(properties.get("KEYS", ""))
         texts += [f"T#{properties['TAGS']}" for name in ("TAGS",) if index_tags and name in properties]
         expected += [abs(hash_code(f"Тема#{text}")) for text in texts]
-    row = encode_window(window_of(messages), LogicNeeds(consume_queue=False, index_tags=index_tags))
-    found = np.frombuffer(row["key_hashes"][0].as_py(), np.int32)
-    assert found.tolist() == expected
-    assert len(row["key_offsets"][0].as_py()) == len(row["key_timestamps"][0].as_py()) == 8 * len(expected)
+    keys = effects_of(window_of(messages), LogicNeeds(consume_queue=False, index_tags=index_tags)).keys()
+    assert keys.hashes.tolist() == expected
+    assert len(keys.offsets) == len(keys.timestamps) == len(expected)

@@ -14,7 +14,7 @@ from reput.sinks.store_checkpoint import StoreCheckpoint
 STORED = 1_700_000_000_000
 
 
-@pytest.mark.parametrize("ext", ["true", "false"], ids=["window by window", "pieces"])
+@pytest.mark.parametrize("ext", ["true", "false"], ids=["record by record", "at once"])
 @pytest.mark.parametrize("last", [TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
 @pytest.mark.parametrize(("queues", "expected"), [("true", STORED + 1), ("false", 0)])
 def test_the_checkpoints_times(ext: str, last: int, queues: str, expected: int, tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from unit.outputs import config_of, messages_of
 
 from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.dispatch import piece_kernels
-from reput.sinks.dispatch.piece import QueueFilter
-from reput.sinks.dispatch.window import LogicNeeds
-from reput.sinks.files.array_file import read_arrays
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.files.scratch import read_arrays
 from reput.sinks.table.message_file import PartWriter
 from reput.source.errors import CorruptRecordError
 from reput.source.log.range_cut import RangeCut
@@ -86,12 +85,12 @@ def test_records_that_are_decoded_for_the_table_make_the_same_pieces(
     cut = RangeCut(queue.files[0], 0, end_of(records), end_of(records), is_start_proven=True, is_end_proven=True)
     writer = PartWriter(str(tmp_path), "broker-a", 0, DecodeOptions())
     results = [
-        RangeTask(DecodeOptions(), LogicNeeds(index_tags=True), QueueFilter(), False, tmp_path, part_writer)(cut)
+        RangeTask(DecodeOptions(), LogicNeeds(index_tags=True), scratch=tmp_path, part_writer=part_writer)(cut)
         for part_writer in (None, writer)
     ]
     plain, with_table = ({**result.pieces[0]} for result in results)
     assert [part["messages"] for part in results[1].parts] == [300]
-    arrays, same = (read_arrays(Path(piece.pop("scratch"))) for piece in (plain, with_table))
+    arrays, same = (read_arrays(piece.pop("arrays")) for piece in (plain, with_table))
     assert plain == with_table
     assert {name: values.tolist() for name, values in arrays.items()} == {
         name: values.tolist() for name, values in same.items()

@@ -28,7 +28,6 @@ from unit.outputs import config_of, messages_of
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch import piece as range_entries
-from reput.sinks.dispatch.piece import QueueFilter
 from reput.sinks.quarantine import load_quarantine
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.sinks.table.message_file import PartWriter
@@ -400,7 +399,7 @@ def test_the_table_leaves_out_the_same(part: int, tmp_path: Path, proof: Proof) 
             for window in read_windows(span.file, span.start, span.end, reader.decode_options):
                 expected += window.columns.physical_offset.tolist() + ([window.damaged] if window.damaged else [])
         writer = PartWriter(str(root), "b", 0, reader.decode_options)
-        task = RangeTask(reader.decode_options, None, QueueFilter(), False, root, writer)
+        task = RangeTask(reader.decode_options, None, part_writer=writer)
         found: list[Any] = []
         while begin < end:
             cuts = cut_ranges(reader.queue(), begin, end, 300, 1000)

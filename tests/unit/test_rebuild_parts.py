@@ -12,8 +12,8 @@ import pytest
 from record_writer import CommitLogWriter, Message
 
 from reput.sinks.dispatch.runs import RUN, Run, find_runs, run_of
-from reput.sinks.files.array_file import read_arrays, write_arrays
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.scratch import read_arrays, write_arrays
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.source.errors import OutputError, SinkError
@@ -22,19 +22,18 @@ MB = 1 << 20
 
 
 def test_arrays_come_back(tmp_path: Path) -> None:
-    """Any dtype and shape, empty ones, several as one; a change stays in memory."""
+    """Any dtype and shape, empty ones; a change stays in memory."""
     arrays = {
         "bytes": np.arange(60, dtype=np.uint8).reshape(3, 20),
         "none": np.empty((0, 20), np.uint8),
         "runs": np.array([(1, 2, 3, 4, True)], RUN),
-        "parts": [np.array([1, -2], np.int64), np.empty(0, np.int64), np.array([2**62], np.int64)],
+        "numbers": np.array([1, -2, 2**62], np.int64),
     }
     path = write_arrays(tmp_path, arrays)
     found = read_arrays(path)
     written = path.read_bytes()
     assert list(found) == list(arrays)
-    for name, values in arrays.items():
-        expected = np.concatenate(values) if isinstance(values, list) else values
+    for name, expected in arrays.items():
         assert found[name].dtype == expected.dtype
         np.testing.assert_array_equal(found[name], expected)
         found[name].view(np.uint8)[...] = 7
@@ -101,8 +100,7 @@ _MEASURE = """
 import sys
 from pathlib import Path
 from reput.sinks.dispatch import piece as range_entries
-from reput.sinks.dispatch.window import LogicNeeds
-from reput.sinks.dispatch.piece import QueueFilter
+from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.log.range_cut import cut_ranges
 from reput.source.segments.range_reader import DecodeOptions
@@ -118,7 +116,7 @@ compile_kernels()
 for directory, end in zip(sys.argv[1::2], sys.argv[2::2]):
     scratch = Path(directory, "scratch")
     scratch.mkdir()
-    task = RangeTask(DecodeOptions(), LogicNeeds(), QueueFilter(), False, scratch, None)
+    task = RangeTask(DecodeOptions(), LogicNeeds(), scratch=scratch)
     cut, = cut_ranges(MappedFileQueue.load([Path(directory, "log")]), 0, int(end), 1 << 40, 1 << 40)
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")

@@ -1,0 +1,43 @@
+"""Entries of one queue, and keys, as sinks and checks take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reput.source.arrays import Bytes, Int32s, Int64s
+
+
+@dataclass(frozen=True)
+class ExtUnits:
+    """What the ConsumeQueueExt unit of each entry holds beside its tags code.
+
+    `bit_maps` has None for no bitmap. `is_put` (bool[n]) is False where an entry gets no unit: those of further
+    queues. `store_timestamps` in milliseconds.
+    """
+
+    store_timestamps: Int64s
+    bit_maps: tuple[bytes | None, ...]
+    is_put: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class QueueEntries:
+    """Entries of one queue in log order: uint8[n, unit], the records' queue offsets, int64[n], and their ext units."""
+
+    topic: bytes
+    queue_id: int
+    entries: Bytes
+    queue_offsets: Int64s
+    ext: ExtUnits | None = None
+
+
+@dataclass(frozen=True)
+class KeyEntries:
+    """Keys in log order: hash, the record's place, its store timestamp (ms)."""
+
+    hashes: Int32s
+    offsets: Int64s
+    timestamps: Int64s
