@@ -41,6 +41,10 @@ PAIRS: tuple[Case, ...] = (
     ReputCase("reput local[2], queues only", V4_QUEUES, TWO_CORES, index_of=None),
     WITH_TABLE,
 )
+TAILS: tuple[Case, ...] = (
+    ReputCase("reput tail local[2]", V4, TWO_CORES, command=TAIL),
+    ReputCase("reput tail local[2], with table", V4, TWO_CORES, has_table=True, command=TAIL),
+)
 STANDARD: tuple[Case, ...] = (
     *PAIRS,
     BrokerCase(V5, V5, "5.5.0"),
@@ -49,7 +53,7 @@ STANDARD: tuple[Case, ...] = (
     ReputCase("reput local[2], index as 5.5.0", V5, TWO_CORES, index_of="5.5.0"),
     BrokerCase(f"{V5}, concurrent", V5, "5.5.0", CONCURRENT),
     ReputCase("reput local[1], queues only", V4_QUEUES, ONE_CORE, index_of=None),
-    *([] if COMMAND is TAIL else [ReputCase("reput tail local[2]", V4, TWO_CORES, command=TAIL)]),
+    *([] if COMMAND is TAIL else TAILS),
 )
 COLD: tuple[Case, ...] = PAIRS[:2]
 # Beside the log: index files and queues of a run, processes, Spark.
