@@ -245,8 +245,7 @@ def parse_given(specs: Iterable[Option], given: Mapping[str, str], where: str = 
         spec = by_name.get(name.lower())
         if spec is None:
             known = ", ".join(sorted(spec.name for spec in by_name.values()))
-            msg = f"{where}unknown option '{shown(name)}'; the options are {known}"
-            raise OptionError(msg)
+            raise OptionError(f"{where}unknown option '{shown(name)}'; the options are {known}")
         values[spec.name] = parse_value(spec, str(text), where)
     return values
 
@@ -256,8 +255,7 @@ def parse_value(spec: Option, text: str, where: str = "") -> Any:
     try:
         return spec.parse(text)
     except ValueError:
-        msg = f"{where}{spec.name}={shown(text)}: {spec.allowed} wanted"
-        raise OptionError(msg) from None
+        raise OptionError(f"{where}{spec.name}={shown(text)}: {spec.allowed} wanted") from None
 
 
 @dataclass(frozen=True)
@@ -286,14 +284,11 @@ class SourceOptions:
         """Parse Spark's options; see `parse_options` for errors."""
         values = parse_options(SOURCE_OPTIONS, given)
         if values["path"] is None:
-            msg = "path is missing: the commitlog directory, or several with commas between"
-            raise OptionError(msg)
+            raise OptionError("path is missing: the commitlog directory, or several with commas between")
         if values["includeBody"] and values["rows"] == "ranges":
-            msg = "includeBody=true needs rows=messages: ranges have no bodies"
-            raise OptionError(msg)
+            raise OptionError("includeBody=true needs rows=messages: ranges have no bodies")
         if values["onDamage"] == BROKER and values["checkCrc"] == "all":
-            msg = "onDamage=broker and checkCrc=all exclude each other: a broker's replay checks no body"
-            raise OptionError(msg)
+            raise OptionError("onDamage=broker and checkCrc=all exclude each other: a broker's replay checks no body")
         return cls(
             path=values["path"],
             rows=values["rows"],

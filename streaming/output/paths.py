@@ -35,5 +35,6 @@ def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:
             continue
         for directory in commit_log:
             if path.resolve() == directory.resolve() or directory.resolve() in path.resolve().parents:
-                msg = f"{name} {path} is inside the commitlog {directory}: nothing is ever written there"
-                raise OutputError(msg)
+                raise OutputError(
+                    f"{name} {path} is inside the commitlog {directory}: nothing is ever written there", file=path
+                )
