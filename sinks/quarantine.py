@@ -88,8 +88,11 @@ class Quarantine(KeepsProgress):
         size = record.state["bytes"]
         data = path.read_bytes()[:size] if path.exists() else b""
         if len(data) < size:
-            msg = f"{path} has {len(data)} bytes where {size} were written: it was changed; remove {self._record.path}"
-            raise SinkError(msg)
+            raise SinkError(
+                f"{path} has {len(data)} bytes where {size} were written: it was changed",
+                advice=f"remove {self._record.path}",
+                file=path,
+            )
         if record.end_offset > most_end:
             kept = [line for line in data.splitlines(keepends=True) if _parsed(path, line).physical_offset < most_end]
             data = b"".join(kept)
@@ -143,8 +146,11 @@ def load_quarantine(output: Path) -> list[QuarantinedRange]:
     """
     path = output.joinpath(*quarantine_file())
     if not output.is_dir():
-        msg = f"no output at {output}: the directory does not exist; give the --output of 'reput tail'"
-        raise OutputError(msg)
+        raise OutputError(
+            f"no output at {output}: the directory does not exist",
+            advice="give the --output of 'reput tail'",
+            file=output,
+        )
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -178,8 +184,7 @@ def _parsed(path: Path, line: bytes) -> QuarantinedRange:
     try:
         return QuarantinedRange(**json.loads(line))
     except (ValueError, TypeError) as error:
-        msg = f"{path} holds a line that is none of reput's ({error}): {line[:80]!r}"
-        raise OutputError(msg) from error
+        raise OutputError(f"{path} holds a line that is none of reput's ({error}): {line[:80]!r}", file=path) from error
 
 
 def count_causes(found: Iterable[QuarantinedRange]) -> Counter[str]:

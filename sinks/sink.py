@@ -55,9 +55,10 @@ def part_to_write(name: str, end_offset: int, batch: LogicBatch) -> LogicBatch |
     if batch.end <= end_offset:
         return None
     if batch.start > end_offset:
-        msg = (
+        raise SinkError(
             f"{name} ends at {end_offset} and the batch begins at {batch.start}: writing it would skip the records "
-            "between; start reput again, it fills the gap from the log"
+            "between",
+            advice="start reput again, it fills the gap from the log",
+            physical_offset=end_offset,
         )
-        raise SinkError(msg)
     return batch.after(end_offset)

@@ -90,8 +90,7 @@ class CommitLogDataSource(DataSource):
         """The micro-batch reader."""
         options = self._options()
         if options.ending_offset != LATEST:
-            msg = "endingOffset is for batch reads; a stream has no end"
-            raise OptionError(msg)
+            raise OptionError("endingOffset is for batch reads; a stream has no end")
         return CommitLogStreamReader(_with_commit_logs(options))
 
 
@@ -252,11 +251,12 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         spans = self._while_segments_go(lambda: list(self._log.split(self._checked(start), stop)))
         last = last_record_of_offset(end)
         if last is not None and self._log.find_record(last) != last:
-            msg = (
+            raise TransientError(
                 f"the log was cut before [{start['physicOffset']}, {stop}) of it was read: it no longer has the record "
-                f"at offset {last.offset}; start the same command again (a stream of your own needs a new checkpoint)"
+                f"at offset {last.offset}",
+                advice="start the same command again (a stream of your own needs a new checkpoint)",
+                physical_offset=last.offset,
             )
-            raise TransientError(msg)
         return [RangePartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -289,8 +289,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _checked(self, offset: dict[str, Any]) -> int:
         """The place that a checkpoint's offset names, after checking that this is still the same log."""
         if offset.get("version") != _OFFSET_VERSION:
-            msg = f"the checkpoint's offset is {offset}, which is not of version {_OFFSET_VERSION} of this source"
-            raise OptionError(msg)
+            raise OptionError(
+                f"the checkpoint's offset is {offset}, which is not of version {_OFFSET_VERSION} of this source"
+            )
         begin = int(offset["physicOffset"])
         self._check_last_record(offset, is_idle=False)
         if self._identified != offset:
@@ -302,17 +303,16 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if further == begin or (self._options.fail_on_data_loss and begin >= queue.min_offset):
             return begin
         if begin < queue.min_offset:
-            msg = f"the log begins at {further}, records from {begin} on have expired unread"
+            gone = f"the log begins at {further}, records from {begin} on have expired unread"
             goes_on = "at the log's beginning"
         else:
-            msg = f"the segments of [{begin}, {further}) are missing, their records are unread"
+            gone = f"the segments of [{begin}, {further}) are missing, their records are unread"
             goes_on = "behind them"
         if self._options.fail_on_data_loss:
-            msg += f"; set failOnDataLoss=false to go on {goes_on}"
-            raise DataLossError(msg)
+            raise DataLossError(gone, advice=f"set failOnDataLoss=false to go on {goes_on}", physical_offset=begin)
         if self._told != (begin, further):
             self._told = begin, further
-            _log.warning("%s; going on %s", msg, goes_on)
+            _log.warning("%s; going on %s", gone, goes_on)
         return further
 
     def _check_last_record(self, offset: dict[str, Any], *, is_idle: bool) -> None:

@@ -166,8 +166,7 @@ def parse_given(specs: Iterable[Option], given: Mapping[str, str], where: str = 
         spec = by_name.get(name.lower())
         if spec is None:
             known = ", ".join(sorted(spec.name for spec in by_name.values()))
-            msg = f"{where}unknown option '{shown(name)}'; the options are {known}"
-            raise OptionError(msg)
+            raise OptionError(f"{where}unknown option '{shown(name)}'; the options are {known}")
         values[spec.name] = parse_value(spec, str(text), where)
     return values
 
@@ -177,8 +176,7 @@ def parse_value(spec: Option, text: str, where: str = "") -> Any:
     try:
         return spec.parse(text)
     except ValueError:
-        msg = f"{where}{spec.name}={shown(text)}: {spec.allowed} wanted"
-        raise OptionError(msg) from None
+        raise OptionError(f"{where}{spec.name}={shown(text)}: {spec.allowed} wanted") from None
 
 
 _SWITCH = "true or false"
@@ -302,14 +300,11 @@ class SourceOptions(LogOptions):
         """Parse Spark's options; see `parse_given` for errors."""
         options = filled(cls, parse_given(SOURCE_OPTIONS, given))
         if not options.path:
-            msg = "path is missing: the commitlog directory, or several with commas between"
-            raise OptionError(msg)
+            raise OptionError("path is missing: the commitlog directory, or several with commas between")
         if options.include_body and options.rows == "ranges":
-            msg = "includeBody=true needs rows=messages: ranges have no bodies"
-            raise OptionError(msg)
+            raise OptionError("includeBody=true needs rows=messages: ranges have no bodies")
         if options.on_damage == BROKER and options.check_crc == "all":
-            msg = "onDamage=broker and checkCrc=all exclude each other: a broker's replay checks no body"
-            raise OptionError(msg)
+            raise OptionError("onDamage=broker and checkCrc=all exclude each other: a broker's replay checks no body")
         return options
 
 

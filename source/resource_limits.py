@@ -47,34 +47,34 @@ def check_limits(needs: Needs) -> None:
     """
     files = _open_files()
     if files < needs.files:
-        raise EnvironmentSetupError(_too_low("ulimit -n", files, f"{needs.what} needs {needs.files} open files"))
+        raise _too_low("ulimit -n", files, f"{needs.what} needs {needs.files} open files")
     space = _limit(resource.RLIMIT_AS)
     if space < needs.address_space:
         wanted = f"{needs.what} needs {needs.address_space // _KIB} (KiB of address space, most of it never used)"
-        raise EnvironmentSetupError(_too_low("ulimit -v", int(space) // _KIB, wanted))
+        raise _too_low("ulimit -v", int(space) // _KIB, wanted)
     threads = _limit(resource.RLIMIT_NPROC)
     if threads < _THREADS_LOOKED_AT and os.geteuid() != 0 and not _can_start(needs.threads):
         wanted = f"{needs.what} needs {needs.threads} threads beside what this user runs already"
-        raise EnvironmentSetupError(_too_low("ulimit -u", int(threads), wanted))
+        raise _too_low("ulimit -u", int(threads), wanted)
 
 
-def limit_reached(error: OSError) -> str | None:
+def limit_reached(error: OSError) -> tuple[str, str | None] | None:
     """The limit that the system's refusal speaks of, and what to do; None where it speaks of something else."""
     if error.errno == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"this process may open no more files (ulimit -n is {limit}); allow it more"
+        return f"this process may open no more files (ulimit -n is {limit})", "allow it more"
     if error.errno == errno.ENFILE:
-        return "the machine has as many open files as it may have (sysctl fs.file-max); allow it more"
+        return "the machine has as many open files as it may have (sysctl fs.file-max)", "allow it more"
     if error.errno == errno.EFBIG:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         if limit != resource.RLIM_INFINITY:
-            return f"no file may have more than {limit} bytes (ulimit -f); allow larger ones"
-        return "the file system takes no file so large; give another one, or smaller sizes of files"
+            return f"no file may have more than {limit} bytes (ulimit -f)", "allow larger ones"
+        return "the file system takes no file so large", "give another one, or smaller sizes of files"
     if error.errno == errno.ENOMEM:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if limit != resource.RLIM_INFINITY:
-            return f"this process may take no more memory (ulimit -v is {limit // _KIB} KiB); allow it more"
-        return "the machine has no memory left"
+            return f"this process may take no more memory (ulimit -v is {limit // _KIB} KiB)", "allow it more"
+        return "the machine has no memory left", None
     return None
 
 
@@ -93,8 +93,11 @@ def _open_files() -> float:
     return _limit(resource.RLIMIT_NOFILE)
 
 
-def _too_low(name: str, limit: float, wanted: str) -> str:
-    return f"{name} is {limit:.0f}, and {wanted}; raise it, in the shell or in the unit or container that starts reput"
+def _too_low(name: str, limit: float, wanted: str) -> EnvironmentSetupError:
+    return EnvironmentSetupError(
+        f"{name} is {limit:.0f}, and {wanted}",
+        advice="raise it, in the shell or in the unit or container that starts reput",
+    )
 
 
 def _can_start(count: int) -> bool:

@@ -190,8 +190,7 @@ class DurableFiles:
     def _path(self, parts: tuple[str, ...]) -> Path:
         for part in parts:
             if part in (".", "..") or not _COMPONENT.fullmatch(part):
-                msg = f"{part!r} is no name for a file or directory below {self.root}"
-                raise OutputError(msg)
+                raise OutputError(f"{part!r} is no name for a file or directory below {self.root}", file=self.root)
         return self.root.joinpath(*parts)
 
     def _make(self, directory: Path) -> None:
@@ -323,6 +322,6 @@ def _sync_directory(directory: str) -> None:
 
 def _refused(action: str, path: Path, error: OSError) -> OutputError:
     kind = OutputFullError if error.errno in NO_ROOM else OutputError
-    why = limit_reached(error) or f"{error.strerror}; the output needs a writable directory with room on its disk"
-    msg = f"cannot {action} {path}: {why}"
-    return kind(msg)
+    needed = "the output needs a writable directory with room on its disk"
+    why, advice = limit_reached(error) or (error.strerror, needed)
+    return kind(f"cannot {action} {path}: {why}", advice=advice, file=path)

@@ -68,9 +68,11 @@ class ProgressFile:
         try:
             return _decoded(json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            what = f"{self.path} is no progress record of reput ({error!r})"
-            msg = f"{what}; remove it to derive the sink from the log again"
-            raise SinkError(msg) from error
+            raise SinkError(
+                f"{self.path} is no progress record of reput ({error!r})",
+                advice="remove it to derive the sink from the log again",
+                file=self.path,
+            ) from error
 
     def store(self, progress: SinkProgress) -> None:
         """Put the record in place, whole and durably."""

@@ -36,25 +36,25 @@ class StoreLock:
         self._key = str(path.resolve())
         if self._key in _held:
             # The system would grant it, and closing the second descriptor would drop the first one's lock.
-            msg = f"{path} is locked by this very process; give another --output"
-            raise StoreLockedError(msg)
+            raise StoreLockedError(f"{path} is locked by this very process", advice="give another --output", file=path)
         try:
             root.mkdir(parents=True, exist_ok=True)
             # Closing any descriptor of this file would drop the lock, so this one is opened once and kept.
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            msg = f"cannot write {path}: {error.strerror}; the output needs a writable directory"
-            raise OutputError(msg) from error
+            raise OutputError(
+                f"cannot write {path}: {error.strerror}", advice="the output needs a writable directory", file=path
+            ) from error
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             holder = self._holder()
             os.close(self._descriptor)
-            msg = (
-                f"{path} is locked{holder}: a broker or another reput works on this output; stop it first, or give "
-                "another --output"
-            )
-            raise StoreLockedError(msg) from error
+            raise StoreLockedError(
+                f"{path} is locked{holder}: a broker or another reput works on this output",
+                advice="stop it first, or give another --output",
+                file=path,
+            ) from error
         _held.add(self._key)
         if os.fstat(self._descriptor).st_size == 0:
             os.pwrite(self._descriptor, b"lock", 0)  # what the broker leaves in it
@@ -70,11 +70,14 @@ class StoreLock:
         try:
             found = os.stat(self._root / LOCK)
         except OSError as error:
-            msg = f"the output {self._root} was removed while reput wrote to it ({error.strerror}: its file {LOCK})"
-            raise OutputError(msg) from error
+            raise OutputError(
+                f"the output {self._root} was removed while reput wrote to it ({error.strerror}: its file {LOCK})",
+                file=self._root,
+            ) from error
         if not os.path.samestat(found, os.fstat(self._descriptor)):
-            msg = f"the output {self._root} was replaced by another one while reput wrote to it"
-            raise OutputError(msg)
+            raise OutputError(
+                f"the output {self._root} was replaced by another one while reput wrote to it", file=self._root
+            )
 
     def close(self) -> None:
         """Give the lock back; the file stays, as a broker leaves it."""

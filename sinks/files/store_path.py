@@ -69,11 +69,9 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
     length_max = _GROUP_TOPIC_LENGTH_MAX if name.startswith(_GROUP_TOPIC_PREFIXES) else _TOPIC_LENGTH_MAX
     is_topic = _TOPIC.fullmatch(name) and len(name) <= length_max
     if not (is_topic or is_light) or name.encode() != topic:
-        msg = f"topic {topic!r} is no name that a broker accepts: it makes no directory"
-        raise SinkError(msg)
+        raise SinkError(f"topic {topic!r} is no name that a broker accepts: it makes no directory")
     if queue_id < 0:
-        msg = f"queue id {queue_id} of topic {name!r} is negative: it makes no directory"
-        raise SinkError(msg)
+        raise SinkError(f"queue id {queue_id} of topic {name!r} is negative: it makes no directory")
     return name, str(queue_id)
 
 
@@ -90,8 +88,7 @@ def is_index_file_name(name: str) -> bool:
 def index_file(name: str) -> tuple[str, str]:
     """The parts of an index file named by its creation time, 17 digits."""
     if not is_index_file_name(name):
-        msg = f"{name!r} is no index file's name: 17 digits wanted"
-        raise SinkError(msg)
+        raise SinkError(f"{name!r} is no index file's name: 17 digits wanted")
     return INDEX, name
 
 

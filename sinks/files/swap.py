@@ -68,8 +68,11 @@ def finish_swap(files: DurableFiles) -> bool:
         may_empty, listed = (False, noted) if isinstance(noted, list) else (bool(noted["may_empty"]), noted["moves"])
         moves = [(tuple(made), tuple(place), bool(is_new)) for made, place, is_new in listed]
     except (ValueError, TypeError, KeyError) as error:
-        msg = f"{note} is no note of a swap ({error!r}); remove {note.parent} and rebuild the output as a whole"
-        raise SinkError(msg) from error
+        raise SinkError(
+            f"{note} is no note of a swap ({error!r})",
+            advice=f"remove {note.parent} and rebuild the output as a whole",
+            file=note,
+        ) from error
     _check_not_emptied(files, moves, may_empty=may_empty)
     for made, place, is_new in moves:
         _move(files, (*REBUILD_ROOT, *made), place, is_new=is_new)
@@ -86,21 +89,21 @@ def _check_not_emptied(files: DurableFiles, moves: Sequence[Noted], *, may_empty
         return
     standing = [place for _, place, _ in derived if has_files(files.root.joinpath(*place))]
     if standing:
-        msg = (
-            f"the rebuild found no message, and would leave nothing of {'/'.join(standing[0])}/ in {files.root}; "
-            f"nothing was changed: {GIVE_YES}"
+        raise UnexplainedError(
+            f"the rebuild found no message, and would leave nothing of {'/'.join(standing[0])}/ in {files.root}",
+            advice=f"nothing was changed: {GIVE_YES}",
+            file=files.root,
         )
-        raise UnexplainedError(msg)
 
 
 def _move(files: DurableFiles, made: Parts, place: Parts, *, is_new: bool) -> None:
     if is_new and not files.root.joinpath(*made).exists():
         if not files.root.joinpath(*place).exists():
-            msg = (
-                f"a rebuild was being put in place, and {files.root.joinpath(*made)} is gone; remove "
-                f"{files.root.joinpath(*REBUILD_ROOT)} and rebuild the output as a whole"
+            raise SinkError(
+                f"a rebuild was being put in place, and {files.root.joinpath(*made)} is gone",
+                advice=f"remove {files.root.joinpath(*REBUILD_ROOT)} and rebuild the output as a whole",
+                file=files.root.joinpath(*made),
             )
-            raise SinkError(msg)
         return  # it is in place already
     if files.root.joinpath(*place).exists():
         files.move(place, (*REBUILD_OLD, *place))

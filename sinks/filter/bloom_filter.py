@@ -44,11 +44,9 @@ class BloomFilter:
 
     def __post_init__(self) -> None:
         if not 1 <= self.error_rate <= 99:
-            msg = f"maxErrorRateOfBloomFilter is {self.error_rate}; it is a percentage from 1 to 99"
-            raise OptionError(msg)
+            raise OptionError(f"maxErrorRateOfBloomFilter is {self.error_rate}; it is a percentage from 1 to 99")
         if self.expected < 1:
-            msg = f"expectConsumerNumUseFilter is {self.expected}; it is at least 1"
-            raise OptionError(msg)
+            raise OptionError(f"expectConsumerNumUseFilter is {self.expected}; it is at least 1")
         rate = self.error_rate / 100.0
         least = math.ceil(self.expected * (math.log(1 / rate) / math.log(2)) * (math.log(math.e) / math.log(2)))
         object.__setattr__(self, "k", math.ceil(math.log(rate) / math.log(0.5)))

@@ -128,7 +128,7 @@ def load_consumer_filters(path: Path, bloom: BloomFilter, *, contains: bool) -> 
         except FileNotFoundError:
             continue
         except OSError as error:
-            damaged = StoreError(f"cannot read {file}: {error.strerror}")
+            damaged = StoreError(f"cannot read {file}: {error.strerror}", file=file)
             continue
         if text:
             try:
@@ -168,11 +168,11 @@ def _decode(text: str, file: Path, bloom: BloomFilter, *, contains: bool) -> Con
             if of_topic
         }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        msg = (
-            f"{file} does not hold a broker's consumer filters ({error}); copy it again from the broker, or turn "
-            "enableCalcFilterBitMap off to write no bitmaps"
-        )
-        raise StoreError(msg) from error
+        raise StoreError(
+            f"{file} does not hold a broker's consumer filters ({error})",
+            advice="copy it again from the broker, or turn enableCalcFilterBitMap off to write no bitmaps",
+            file=file,
+        ) from error
     return ConsumerFilters(filters, bloom.m)
 
 

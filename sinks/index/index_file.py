@@ -61,23 +61,29 @@ class IndexFile:
         path = self._files.root.joinpath(*self._parts)
         size = path.stat().st_size
         if size != self._size:
-            msg = (
-                f"{path} has {size} bytes where maxHashSlotNum and maxIndexNum make {self._size}; give the broker's "
-                "settings (--broker-conf), or remove the index to derive it again"
+            raise SinkError(
+                f"{path} has {size} bytes where maxHashSlotNum and maxIndexNum make {self._size}",
+                advice="give the broker's settings (--broker-conf), or remove the index to derive it again",
+                file=path,
             )
-            raise SinkError(msg)
         count = self.header.next_entry
         entries = np.fromfile(path, ENTRY, count, offset=self._entries_at)
         on_disk = np.fromfile(path, ">i4", len(self._slots), offset=HEADER_SIZE)
         hashes = entries["key_hash"][1:].astype(np.int32)
         if len(hashes) and int(hashes.min()) < 0:
-            msg = f"{path} has an entry with a negative hash: it is damaged; remove the index to derive it again"
-            raise SinkError(msg)
+            raise SinkError(
+                f"{path} has an entry with a negative hash: it is damaged",
+                advice="remove the index to derive it again",
+                file=path,
+            )
         previous = np.empty(len(hashes), np.int32)
         chain_entries(self._slots, hashes, 1, previous)
         if (previous != entries["previous"][1:]).any():
-            msg = f"{path} has broken chains: it is damaged; remove the index to derive it again"
-            raise SinkError(msg)
+            raise SinkError(
+                f"{path} has broken chains: it is damaged",
+                advice="remove the index to derive it again",
+                file=path,
+            )
         if (on_disk != self._slots).any():
             self._files.write(*self._parts, offset=HEADER_SIZE, data=self._slots.astype(">i4").tobytes())
         self._clear_entries(count)

@@ -83,11 +83,11 @@ class IndexSink(KeepsProgress):
         names = index_file_names(self._files.root)
         if record is not None and record.state["file"] is not None and record.state["file"] not in names:
             if names:
-                msg = (
-                    f"{self._files.root / INDEX} has no file {record.state['file']}, which was the last one written; "
-                    f"remove {INDEX}/ and {self._record.path} to derive the index from the log again"
+                raise SinkError(
+                    f"{self._files.root / INDEX} has no file {record.state['file']}, which was the last one written",
+                    advice=f"remove {INDEX}/ and {self._record.path} to derive the index from the log again",
+                    file=self._files.root / INDEX,
                 )
-                raise SinkError(msg)
             _log.warning("%s is gone; deriving it from the log again", self._files.root / INDEX)
             record = None
         if record is None:

@@ -86,8 +86,9 @@ class IndexLookup:
         directory = self.root / INDEX
         if not directory.is_dir():
             raise SinkError(
-                f"no index at {directory}; give the directory that holds index/ (--output), or derive it with "
-                "'reput tail'"
+                f"no index at {directory}",
+                advice="give the directory that holds index/ (--output), or derive it with 'reput tail'",
+                file=directory,
             )
         return index_file_names(self.root)
 
@@ -96,7 +97,9 @@ class IndexLookup:
         if size != wanted:
             raise SinkError(
                 f"{path} has {size} bytes where maxHashSlotNum={self.max_hash_slot_num} and "
-                f"maxIndexNum={self.max_index_num} make {wanted}; give the broker's settings (--broker-conf)"
+                f"maxIndexNum={self.max_index_num} make {wanted}",
+                advice="give the broker's settings (--broker-conf)",
+                file=path,
             )
 
 

@@ -61,8 +61,7 @@ class BatchConsumeQueueSink(QueueSink):
             It is not a multiple of 46: a broker cannot fill such a file.
         """
         if mapped_file_size % BATCH_STORE_UNIT_SIZE:
-            msg = f"{_SETTING}={mapped_file_size}: a multiple of {BATCH_STORE_UNIT_SIZE} bytes wanted"
-            raise OptionError(msg)
+            raise OptionError(f"{_SETTING}={mapped_file_size}: a multiple of {BATCH_STORE_UNIT_SIZE} bytes wanted")
         super().__init__(files, KIND, mapped_file_size)
 
     def _new_queue(self, topic: bytes, queue_id: int) -> BatchConsumeQueue:

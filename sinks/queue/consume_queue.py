@@ -133,11 +133,12 @@ class ConsumeQueue(Queue):
             return Extent(self.end, 0)
         end = first_offset * CQ_STORE_UNIT_SIZE
         if not QueueAdmission(file_size, self.first_queue_offset_max).begins(np.array([first_offset]))[0]:
-            msg = (
+            raise SinkError(
                 f"the first record of {self.topic!r}-{self.queue_id}, at offset {first_place}, has queue offset "
-                f"{first_offset}: no queue begins there, the record is damaged; {_WAY_OUT}"
+                f"{first_offset}: no queue begins there, the record is damaged",
+                advice=_WAY_OUT,
+                physical_offset=first_place,
             )
-            raise SinkError(msg)
         anomalies = AnomalyCounts(pre_blank=1) if end else NO_ANOMALIES
         return Extent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)
 
@@ -219,8 +220,7 @@ class ConsumeQueueSink(QueueSink):
             consume_queue_directory(incoming.topic, incoming.queue_id)
         except SinkError as error:
             at = int(incoming.entries.view(ENTRY)[0, 0]["physical_offset"])
-            msg = f"the record at offset {at}: {error}; {_WAY_OUT}"
-            raise SinkError(msg) from error
+            raise SinkError(f"the record at offset {at}: {error}", advice=_WAY_OUT, physical_offset=at) from error
         if self._ext_file_size is not None and incoming.ext is not None:
             incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)

@@ -51,8 +51,7 @@ class ConsumeQueueExt:
 
     def __init__(self, files: DurableFiles, topic: bytes, queue_id: int, mapped_file_size: int) -> None:
         if mapped_file_size < END_BLANK_DATA_LENGTH:
-            msg = f"{_SETTING} is {mapped_file_size}; it is at least {END_BLANK_DATA_LENGTH} bytes"
-            raise OptionError(msg)
+            raise OptionError(f"{_SETTING} is {mapped_file_size}; it is at least {END_BLANK_DATA_LENGTH} bytes")
         self._durable = files
         self._directory = consume_queue_ext_directory(topic, queue_id)
         self._file_size = mapped_file_size
@@ -126,8 +125,10 @@ class ConsumeQueueExt:
         try:
             return CqExtUnit.read(data)
         except ValueError:
-            msg = f"{self._path(file)}: no unit at byte {at}: it runs over the {written} bytes written"
-            raise SinkError(msg) from None
+            path = self._path(file)
+            raise SinkError(
+                f"{path}: no unit at byte {at}: it runs over the {written} bytes written", file=path
+            ) from None
 
     def recover(self) -> None:
         """Find the files and where the last one's units end (``ConsumeQueueExt#load`` and ``#recover``).
@@ -147,11 +148,12 @@ class ConsumeQueueExt:
             file = self._files[-1]
             end = skip_units(np.frombuffer(self._data(file, 0), np.uint8), self._file_size)
             if end < 0:
-                msg = (
-                    f"{self._path(file)}: the unit at byte {-1 - end} runs over the file's end; remove the queue's "
-                    "directories below consumequeue_ext/ and consumequeue/ to derive both from the log again"
+                raise SinkError(
+                    f"{self._path(file)}: the unit at byte {-1 - end} runs over the file's end",
+                    advice="remove the queue's directories below consumequeue_ext/ and consumequeue/ to derive both "
+                    "from the log again",
+                    file=self._path(file),
                 )
-                raise SinkError(msg)
             self._end = file + end
 
     def truncate_by_max_address(self, max_address: int) -> None:
@@ -218,12 +220,12 @@ class ConsumeQueueExt:
                     continue
                 size, begin = entry.stat(follow_symlinks=False).st_size, int(entry.name)
                 if size not in (0, self._file_size) or begin % self._file_size:
-                    msg = (
-                        f"{entry.path} has {size} bytes and begins at {begin} where {_SETTING} is {self._file_size}; "
-                        "give the broker's setting (--broker-conf), or remove the queue's directories below "
-                        "consumequeue_ext/ and consumequeue/ to derive both again"
+                    raise SinkError(
+                        f"{entry.path} has {size} bytes and begins at {begin} where {_SETTING} is {self._file_size}",
+                        advice="give the broker's setting (--broker-conf), or remove the queue's directories below "
+                        "consumequeue_ext/ and consumequeue/ to derive both again",
+                        file=entry.path,
                     )
-                    raise SinkError(msg)
                 found.append(begin)
         return sorted(found)
 

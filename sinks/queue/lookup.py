@@ -70,15 +70,17 @@ class ConsumeQueueLookup:
         directory = root.joinpath(*consume_queue_directory(name, queue_id))
         if not directory.is_dir():
             raise SinkError(
-                f"no {_name(topic, queue_id)} at {directory}; give the directory that holds consumequeue/ (--output), "
-                "or derive it with 'reput tail'"
+                f"no {_name(topic, queue_id)} at {directory}",
+                advice="give the directory that holds consumequeue/ (--output), or derive it with 'reput tail'",
+                file=directory,
             )
         row = MappedFileQueue.load([directory])
         size = row.mapped_file_size
         if size % CQ_STORE_UNIT_SIZE:
             raise SinkError(
                 f"{row.files[0].path} has {size} bytes, which is no multiple of {CQ_STORE_UNIT_SIZE}: it is no "
-                "ConsumeQueue file"
+                "ConsumeQueue file",
+                file=row.files[0].path,
             )
         reader = QueueReader(root, KIND, size or CQ_STORE_UNIT_SIZE, name, queue_id)
         max_offset = _max_offset(reader)
@@ -107,7 +109,8 @@ class ConsumeQueueLookup:
             path, at = self.reader.where(queue_offset)
             raise SinkError(
                 f"{path} has no entry {queue_offset} of {self.name} at byte {at}: nothing was written there, the file "
-                "is missing from the row, or it was cut while it was read"
+                "is missing from the row, or it was cut while it was read",
+                file=path,
             )
         return ConsumeQueueEntry(queue_offset, *found[0].item())
 

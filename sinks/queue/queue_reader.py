@@ -115,11 +115,11 @@ class QueueReader:
         """
         for file, size in self.sizes.items():
             if size not in (0, self.file_size) and not (may_be_cut and size < self.file_size):
-                msg = (
-                    f"{self.path(file)} has {size} bytes where {self.kind.setting} is {self.file_size}; give the "
-                    "broker's setting (--broker-conf), or remove the queue to derive it again"
+                raise SinkError(
+                    f"{self.path(file)} has {size} bytes where {self.kind.setting} is {self.file_size}",
+                    advice="give the broker's setting (--broker-conf), or remove the queue to derive it again",
+                    file=self.path(file),
                 )
-                raise SinkError(msg)
 
     def read(self, first: int, count: int) -> Units:
         """`count` units from number `first` on."""
@@ -239,8 +239,11 @@ def queue_directories(
             if queue.name.isdecimal():
                 name, queue_id = os.fsencode(topic.name), int(queue.name)
                 if root.joinpath(*directory(name, queue_id)) != queue:
-                    msg = f"{queue} is no queue's directory: its name is not how a broker writes {queue_id}; remove it"
-                    raise SinkError(msg)
+                    raise SinkError(
+                        f"{queue} is no queue's directory: its name is not how a broker writes {queue_id}",
+                        advice="remove it",
+                        file=queue,
+                    )
                 yield name, queue_id
 
 

@@ -99,12 +99,12 @@ class QueueSink(KeepsProgress, ABC):
         entries = self._count_entries()
         if record is not None and entries != record.state["queue_ends"]:
             if self._queues:
-                msg = (
+                raise SinkError(
                     f"the queues below {self._root} end at {entries} entries in all where "
-                    f"{record.state['queue_ends']} were written: files are missing or were changed; remove "
-                    f"{self._root.name}/ and {self._record.path} to derive the queues from the log again"
+                    f"{record.state['queue_ends']} were written: files are missing or were changed",
+                    advice=f"remove {self._root.name}/ and {self._record.path} to derive the queues from the log again",
+                    file=self._root,
                 )
-                raise SinkError(msg)
             _log.warning("%s is gone; deriving it from the log again", self._root)
             record = None
         if record is None:

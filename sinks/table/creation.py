@@ -13,7 +13,7 @@ from reput.source.errors import OutputError
 
 def is_vacant(path: Path) -> bool:
     """Whether a table can be created at `path`; False for a Delta table, OutputError for anything else."""
-    with output_errors(f"cannot look into {path}"):
+    with output_errors(f"cannot look into {path}", path):
         names = ["a file"] if path.exists() else []
         if path.is_dir():
             names = sorted(entry.name for entry in path.iterdir())
@@ -23,9 +23,14 @@ def is_vacant(path: Path) -> bool:
         return True
     found = ", ".join(names[:3])
     if any(name.endswith(".parquet") for name in names):
-        msg = f"{path} holds data files ({found}) and no log that names them: put its _delta_log back"
-        raise OutputError(f"{msg}; or give an empty or missing directory, to derive from the commitlog what that has")
-    raise OutputError(f"{path} is no Delta table, it holds {found}; give an empty or missing directory")
+        raise OutputError(
+            f"{path} holds data files ({found}) and no log that names them: put its _delta_log back",
+            advice="or give an empty or missing directory, to derive from the commitlog what that has",
+            file=path,
+        )
+    raise OutputError(
+        f"{path} is no Delta table, it holds {found}", advice="give an empty or missing directory", file=path
+    )
 
 
 def create_sql(path: Path, schema: StructType, cluster_by: Sequence[str], properties: dict[str, str]) -> str:
@@ -38,5 +43,5 @@ def create_sql(path: Path, schema: StructType, cluster_by: Sequence[str], proper
         pairs = (f"'{key.translate(escaped)}' = '{properties[key].translate(escaped)}'" for key in properties)
         statement += f" TBLPROPERTIES ({', '.join(pairs)})"
     if "${" in statement:
-        raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'")
+        raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'", file=path)
     return statement

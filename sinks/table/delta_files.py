@@ -93,8 +93,7 @@ def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
             except FileNotFoundError:
                 said = "is not there"
             except OSError as error:
-                msg = f"cannot look at {path}: {error.strerror}"
-                raise OutputError(msg) from error
+                raise OutputError(f"cannot look at {path}: {error.strerror}", file=path) from error
             yield BadFile(path, said, FileBounds.of(statistics[row].as_py()))
 
 

@@ -32,7 +32,7 @@ from reput.sinks.table.refusal import (
     refusal,
     said_in_words,
 )
-from reput.source.errors import OutputError, SinkError, TransientError
+from reput.source.errors import SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
 _ENGINE_INFO = f"reput/{__version__}"
@@ -145,11 +145,11 @@ class DeltaTable:
         """
         path = path.resolve()
         if is_vacant(path):
-            with output_errors(f"cannot create a Delta table at {path}"):
+            with output_errors(f"cannot create a Delta table at {path}", path):
                 spark.sql(create_sql(path, schema, cluster_by, properties))
             _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
         table = cls(spark, path, schema)
-        with output_errors(f"{path}: Kernel cannot write this Delta table"):
+        with output_errors(f"{path}: Kernel cannot write this Delta table", path):
             table._load().buildUpdateTableTransaction(_ENGINE_INFO, table._kernel.Operation.WRITE)
         return table
 
@@ -161,7 +161,7 @@ class DeltaTable:
         OutputError
             The log cannot be read, or the table is not one that can be written any more.
         """
-        with output_errors(f"{self.path}: cannot read the Delta log"):
+        with output_errors(f"{self.path}: cannot read the Delta log", self.path):
             version = self._load().getLatestTransactionVersion(self._engine, app_id).orElse(None)
         return None if version is None else int(version)
 
@@ -211,8 +211,11 @@ class DeltaTable:
                 self._run_hooks(result, committed)
                 return committed
             self._keep(None)
-        msg = f"{self.path}: other writers committed {_ATTEMPTS} times in the moment of ours; start again"
-        raise TransientError(msg)
+        raise TransientError(
+            f"{self.path}: other writers committed {_ATTEMPTS} times in the moment of ours",
+            advice="start again",
+            file=self.path,
+        )
 
     def files_between(self, snapshot: Any, start: int, end: int) -> Iterator[Any]:
         """Kernel's ``AddFile`` of each file that may have a row whose `physical_offset` is in `[start, end)`."""
@@ -246,9 +249,12 @@ class DeltaTable:
             what = f"{self.path}: transaction {change.version} of {change.app_id!r}"
             if "ConcurrentTransactionException" in str(error):
                 last = self.last_transaction_version(change.app_id)
-                raise TransactionAlreadyCommittedError(f"{what} is in the table, now at {last}") from error
-            said = said_in_words(self.path, first_line(error))
-            raise kind_of(error)(f"{what} failed: {said}; see the last version before a retry") from error
+                raise TransactionAlreadyCommittedError(
+                    f"{what} is in the table, now at {last}", file=self.path
+                ) from error
+            said, undo = said_in_words(self.path, first_line(error))
+            advice = "; ".join(filter(None, [undo, "see the last version before a retry"]))
+            raise kind_of(error)(f"{what} failed: {said}", advice=advice, file=self.path) from error
 
     def _transaction(self, snapshot: Any, change: Change) -> Any:
         kernel, engine = self._kernel, self._engine
@@ -277,7 +283,7 @@ class DeltaTable:
         statuses = self._jvm.java.util.ArrayList()
         for file in files:
             path = f"{root}/{file.path}"
-            with output_errors(f"{path}: not Delta's statistics with numRecords", SinkError):
+            with output_errors(f"{path}: not Delta's statistics with numRecords", self.path / file.path, SinkError):
                 statistics = parse(file.statistics_json, schema)
                 statistics.get()
             statuses.add(status(path, file.size_bytes, file.modification_time_ms, statistics))
@@ -318,11 +324,12 @@ class DeltaTable:
             partitions = [str(name) for name in snapshot.getPartitionColumnNames()]
             properties = {str(key): str(value) for key, value in dict(snapshot.getTableProperties()).items()}
         except (*JAVA_ERRORS, OSError) as error:
-            msg = f"{self.path}: cannot read the Delta log: {said_in_words(self.path, first_line(error))}"
-            raise kind_of(error)(msg) from error
-        why = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties)
-        if why is not None:
-            raise OutputError(why)
+            said, undo = said_in_words(self.path, first_line(error))
+            message = f"{self.path}: cannot read the Delta log: {said}"
+            raise kind_of(error)(message, advice=undo, file=self.path) from error
+        refused = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties)
+        if refused is not None:
+            raise refused
         added = added_columns(self._schema, found)
         if set(added) - set(self._added_columns):
             _LOGGER.info("%s: others added the columns %s, which stay null in our rows", self.path, ", ".join(added))
@@ -347,20 +354,21 @@ class DeltaTable:
 
 def _check(root: Path, files: Sequence[DataFile]) -> None:
     if len({file.path for file in files}) < len(files):
-        raise SinkError(f"{root}: a data file is named twice in one commit")
+        raise SinkError(f"{root}: a data file is named twice in one commit", file=root)
     for file in files:
         path = PurePosixPath(file.path)
         if str(path) != file.path or path.is_absolute() or ".." in path.parts or ":" in file.path:
-            raise SinkError(f"{file.path!r} is no path of a data file below {root}")
-        with output_errors(f"cannot commit {root / path}", SinkError):
+            raise SinkError(f"{file.path!r} is no path of a data file below {root}", file=root)
+        with output_errors(f"cannot commit {root / path}", root / path, SinkError):
             size = (root / path).stat().st_size
         if size != file.size_bytes:
-            raise SinkError(f"{root / path}: {size} bytes, not {file.size_bytes}; write it again")
+            found = f"{root / path}: {size} bytes, not {file.size_bytes}"
+            raise SinkError(found, advice="write it again", file=root / path)
 
 
 def _sync(*paths: Path) -> None:
     for path in paths:
-        with output_errors(f"cannot sync {path}"), suppress(FileNotFoundError):
+        with output_errors(f"cannot sync {path}", path), suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)

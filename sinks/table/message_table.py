@@ -118,7 +118,7 @@ class MessageTable(KeepsProgress):
         """
         record = self._record.load()
         committed = self._delta.last_transaction_version(self._app_id)
-        ledger = None if record is None else RowLedger.from_state(record.state)
+        ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
         self._ledger = self._watch.at_start(ledger, committed)
         if committed is None and not self._is_first_start(record):
             record = SinkProgress(start_offset, start_offset)
@@ -160,7 +160,7 @@ class MessageTable(KeepsProgress):
         end = self.committed
         assert end is not None
         self._ledger = self._watch.counted([place for place in places if place < end] + [end])
-        ledger = None if record is None else RowLedger.from_state(record.state)
+        ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
         if ledger is not None:
             self._watch.say_gone_for_good(ledger.until(end))
         start = start_offset if record is None else min(record.start_offset, start_offset)
@@ -187,8 +187,11 @@ class MessageTable(KeepsProgress):
         if batch.end <= self.end_offset:
             return
         if batch.start > self.end_offset:
-            msg = f"the table ends at {self.end_offset}, the batch begins at {batch.start}: records between are missing"
-            raise SinkError(msg)
+            raise SinkError(
+                f"the table ends at {self.end_offset}, the batch begins at {batch.start}: records between are missing",
+                file=self.path,
+                physical_offset=self.end_offset,
+            )
         self._append(batch.files, batch.end, batch.messages)
         self._record.advance(batch.end, batch.last_record, self._ledger.to_state())
 

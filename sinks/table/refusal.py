@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
-from reput.source.errors import OutputError, OutputFullError
+from reput.source.errors import OutputError, OutputFullError, ReputError
 from reput.source.resource_limits import NO_ROOM
 
 # pyspark turns some Java exceptions into its own, also when the call did not come from its API.
@@ -49,8 +49,8 @@ def refusal(
     found: StructType,
     partitions: Sequence[str],
     properties: Mapping[str, str],
-) -> str | None:
-    """Why the table cannot be written at `version`, and what undoes it; None where it can.
+) -> OutputError | None:
+    """The error for a table that cannot be written at `version`, with what undoes it; None where it can.
 
     `wanted` are the columns that reput writes, `found` the table's. A column that others added may stay if it may be
     null.
@@ -63,7 +63,8 @@ def refusal(
     mapping = properties.get(_MAPPING, "none")
     if partitions:
         listed = ", ".join(f"partition column {each}" for each in partitions)
-        return f"{path}: a Delta table with other columns, {listed}; give another path"
+        cause = f"{path}: a Delta table with other columns, {listed}"
+        return OutputError(cause, advice="give another path", file=path)
     if lacking:
         undo = (
             f"give columns that were renamed their names again ({alter} RENAME COLUMN ...)"
@@ -71,48 +72,54 @@ def refusal(
             else f"'RESTORE TABLE {name} TO VERSION AS OF N' with the version before undoes a change, and 'reput "
             "rebuild --only table' makes the rows again that came since"
         )
-        return (
-            f"{path}: a Delta table with other columns at version {version}, lacking {lacking}, not wanted {others}; "
-            f"{undo}; for a table that is not reput's give another path"
+        return OutputError(
+            f"{path}: a Delta table with other columns at version {version}, lacking {lacking}, not wanted {others}",
+            advice=f"{undo}; for a table that is not reput's give another path",
+            file=path,
         )
     if required:
         undo = "; ".join(f"{alter} ALTER COLUMN {quoted(each)} DROP NOT NULL" for each in required)
-        return f"{path}: columns were added that must not be null, not wanted {others}; undo it: {undo}"
+        cause = f"{path}: columns were added that must not be null, not wanted {others}"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
     if mapping != "none":  # files written by column name would read as null
         undo = f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
-        return f"{path}: columns mapped by {mapping}, which reput does not write; undo it: {undo}"
+        cause = f"{path}: columns mapped by {mapping}, which reput does not write"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
     constraints = [key.removeprefix(_CONSTRAINT) for key in properties if key.startswith(_CONSTRAINT)]
     if constraints:
         undo = "; ".join(f"{alter} DROP CONSTRAINT {quoted(each)}" for each in constraints)
-        return f"{path}: a constraint on its rows, which reput does not check; undo it: {undo}"
+        cause = f"{path}: a constraint on its rows, which reput does not check"
+        return OutputError(cause, advice=f"undo it: {undo}", file=path)
     return None
 
 
-def said_in_words(path: Path, said: str) -> str:
-    """What Kernel's refusal `said` means."""
+def said_in_words(path: Path, said: str) -> tuple[str, str | None]:
+    """What Kernel's refusal `said` means, and what to do about it where that is known."""
     alter = f"ALTER TABLE {table_name(path)}"
     if "ppend-only" in said or "appendOnly" in said:
         undo = f"{alter} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
-        return f"the table only takes new rows, and these replace others; allow it: {undo}"
+        return "the table only takes new rows, and these replace others", f"allow it: {undo}"
     if "Change Data Feed" in said or "enableChangeDataFeed" in said:
         undo = f"{alter} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')"
-        return f"the table keeps a change data feed, which a commit that replaces rows cannot write; undo it: {undo}"
+        keeps = "the table keeps a change data feed, which a commit that replaces rows cannot write"
+        return keeps, f"undo it: {undo}"
     if (features := _FEATURES.search(said)) is not None and "nsupported" in said:
         names = features.group(1).replace("'", "").split(", ")
         undo = "; ".join(f"{alter} DROP FEATURE {quoted(each.strip())}" for each in names)
-        return f"the table needs {', '.join(names)}, which reput does not write; undo it: {undo}"
+        return f"the table needs {', '.join(names)}, which reput does not write", f"undo it: {undo}"
     if "is not found" in said:
-        return "there is no Delta table any more: its directory or its _delta_log is gone; put it back, or start again"
-    return said
+        gone = "there is no Delta table any more: its directory or its _delta_log is gone"
+        return gone, "put it back, or start again"
+    return said, None
 
 
 @contextmanager
-def output_errors(what: str, kind: type[Exception] | None = None) -> Iterator[None]:
-    """Errors of Java and of the system as one line of `kind`, None for ``kind_of``, that begins with `what`."""
+def output_errors(what: str, file: Path, kind: type[ReputError] | None = None) -> Iterator[None]:
+    """Errors of Java and of the system about `file` as one of `kind`, None for ``kind_of``, that begins with `what`."""
     try:
         yield
     except (*JAVA_ERRORS, OSError) as error:
-        raise (kind or kind_of(error))(f"{what}: {first_line(error)}") from error
+        raise (kind or kind_of(error))(f"{what}: {first_line(error)}", file=file) from error
 
 
 def kind_of(error: BaseException) -> type[OutputError]:

@@ -141,11 +141,11 @@ class RowReplacement:
         live = here.select("_metadata.row_index").toArrow()["row_index"].to_numpy()
         deleted = int(file.getDeletionVector().get().getCardinality())
         if bounds.rows is not None and len(live) != bounds.rows - deleted:
-            msg = (
-                f"{self._table.path}: {len(live)} rows of {name} are told, {bounds.rows - deleted} are in it; "
-                "'REORG TABLE ... APPLY (PURGE)' writes its deletion vectors into the files, then start again"
+            raise OutputError(
+                f"{self._table.path}: {len(live)} rows of {name} are told, {bounds.rows - deleted} are in it",
+                advice="'REORG TABLE ... APPLY (PURGE)' writes its deletion vectors into the files, then start again",
+                file=file_path(self._table.path, name),
             )
-            raise OutputError(msg)
         return np.sort(live)
 
     def _write_rest(self, path: Path, live: npt.NDArray[np.int64] | None) -> tuple[bool, DataFile | None]:
@@ -162,8 +162,7 @@ class RowReplacement:
                     writer.write_table(kept)
                     statistics.add(kept.combine_chunks())
         except OSError as error:
-            msg = f"cannot write the rows of {path} that stay to {target}: {error}"
-            raise OutputError(msg) from error
+            raise OutputError(f"cannot write the rows of {path} that stay to {target}: {error}", file=target) from error
         finally:
             if writer is not None:
                 writer.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from reput.source.errors import SinkError
@@ -40,8 +41,8 @@ class RowLedger:
     marks: tuple[tuple[int, int], ...]
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> RowLedger | None:
-        """What a progress record's state has; None in a record made before there was a ledger.
+    def from_state(cls, state: dict[str, Any], file: Path | None = None) -> RowLedger | None:
+        """What a progress record's state has; None in a record made before there was a ledger. `file` is the record's.
 
         Raises
         ------
@@ -55,8 +56,11 @@ class RowLedger:
             marks = tuple((int(place), int(rows)) for place, rows in known["marks"])
             return cls(int(known["version"]), known["commit"], marks)
         except (ValueError, TypeError, KeyError) as error:
-            msg = f"the message table's progress record has a ledger that cannot be read ({error!r}); remove the record"
-            raise SinkError(msg) from error
+            raise SinkError(
+                f"the message table's progress record has a ledger that cannot be read ({error!r})",
+                advice="remove the record",
+                file=file,
+            ) from error
 
     def to_state(self) -> dict[str, Any]:
         """The reverse of `from_state`."""

@@ -54,7 +54,7 @@ class TableWatch:
         """
         version = self._table.version
         if bad := self.bad_files():
-            raise RowsLostError(self._files_gone(bad, committed or 0))
+            raise self._files_gone(bad, committed or 0)
         if committed is None:
             return self._without_transaction(ledger, version)
         if ledger is None:
@@ -75,11 +75,12 @@ class TableWatch:
             Another writer put its commit over one of ours: the next start brings the rows again.
         """
         if commit_digest(self._table.log, ledger.version) != ledger.commit:
-            msg = (
+            raise TransientError(
                 f"{self._table.path}: version {ledger.version} is not the commit that was made: another writer, or "
-                "another copy of the table, took its place; start again to bring the table up from the log"
+                "another copy of the table, took its place",
+                advice="start again to bring the table up from the log",
+                file=self._table.path,
             )
-            raise TransientError(msg)
         return ledger if version == ledger.version else self._followed(ledger, version)
 
     def counted(self, places: Sequence[int]) -> RowLedger:
@@ -109,11 +110,12 @@ class TableWatch:
         path = self._table.path
         rows = self._counts(version, [2**63 - 1])[0]
         if rows:
-            msg = (
+            raise OutputError(
                 f"{path}: {rows} rows of broker {self._broker!r} and no transaction of reput: a copy of another table "
-                f"does not tell how far it is; {_REPAIR.format(range='')} compares it with the log and goes on from it"
+                "does not tell how far it is",
+                advice=f"{_REPAIR.format(range='')} compares it with the log and goes on from it",
+                file=path,
             )
-            raise OutputError(msg)
         if ledger is not None and ledger.rows:
             text = "%s is another table than the one that had %d rows of broker %r: what the log has is brought again"
             _log.warning(text, path, ledger.rows, self._broker)
@@ -131,11 +133,12 @@ class TableWatch:
                 taken.append(each)
         if not taken or self._accepts_loss:
             return
-        msg = (
-            f"{self._table.path}: {_said(taken)} took rows away; whether all of broker {self._broker!r} are there is "
-            f"not known: {_REPAIR.format(range='')} compares them with the log and makes what is missing again"
+        raise RowsLostError(
+            f"{self._table.path}: {_said(taken)} took rows away",
+            advice=f"whether all of broker {self._broker!r} are there is not known: {_REPAIR.format(range='')} "
+            "compares them with the log and makes what is missing again",
+            file=self._table.path,
         )
-        raise RowsLostError(msg)
 
     def _followed(self, ledger: RowLedger, version: int) -> RowLedger:
         """`ledger` brought to `version`, by what the table's log tells and, where needed, by counting."""
@@ -172,10 +175,10 @@ class TableWatch:
         removing = [each for each in foreign if each.removes and not each.is_repair]
         taken = unknown or not removing or any(not each.is_wanted for each in removing)
         if lost and taken:
-            msg = self._rows_gone(lost, by_whom)
+            error = self._rows_gone(lost, by_whom)
             if not (self._accepts_loss and lost[-1].end <= self._log_begin):
-                raise RowsLostError(msg)
-            _log.warning("%s; going on without them", msg)
+                raise error
+            _log.warning("%s; going on without them", error)
         elif lost or (gaps and unknown) or any(each.changes for each in foreign):
             fewer = sum(gap.missing for gap in lost)
             text = "%s: others changed rows of broker %r (%s): %d rows fewer, %d more; they stay as they are"
@@ -185,12 +188,12 @@ class TableWatch:
             where = _range(gaps[0].start, gaps[-1].end, self._log_begin)
             _log.warning(text, self._table.path, more, self._broker, by_whom, _REPAIR.format(range=where))
 
-    def _rows_gone(self, lost: Sequence[RowGap], by_whom: str) -> str:
+    def _rows_gone(self, lost: Sequence[RowGap], by_whom: str) -> RowsLostError:
         rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
         where = _range(start, end, self._log_begin)
         return self._gone(f"{rows} rows", start, end, by_whom, where, ", or failOnDataLoss=false,")
 
-    def _files_gone(self, bad: Sequence[BadFile], end: int) -> str:
+    def _files_gone(self, bad: Sequence[BadFile], end: int) -> RowsLostError:
         rows = sum(file.bounds.rows or 0 for file in bad)
         first = min((file.bounds.least or 0 for file in bad), default=0)
         last = max((end if file.bounds.greatest is None else file.bounds.greatest for file in bad), default=end)
@@ -198,14 +201,16 @@ class TableWatch:
         said = f"{bad[0].path} {bad[0].said}{more}"
         return self._gone(f"up to {rows} rows", first, last, said, "", "")
 
-    def _gone(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> str:
-        command = _REPAIR.format(range=where)
-        text = f"{self._table.path}: {rows} of broker {self._broker!r} from [{start}, {end}) of the log are gone: "
+    def _gone(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> RowsLostError:
+        path, command = self._table.path, _REPAIR.format(range=where)
+        text = f"{path}: {rows} of broker {self._broker!r} from [{start}, {end}) of the log are gone: {by_whom}"
         if end <= self._log_begin:
-            for_good = f"the log begins at {self._log_begin}, so they are gone for good"
-            return f"{text}{by_whom}; {for_good}; {command}{or_else} goes on without them"
-        expired = f"; what is before {self._log_begin} is gone for good" if start < self._log_begin else ""
-        return f"{text}{by_whom}; {command} makes them again{expired}"
+            text += f"; the log begins at {self._log_begin}, so they are gone for good"
+            advice = f"{command}{or_else} goes on without them"
+        else:
+            expired = f"; what is before {self._log_begin} is gone for good" if start < self._log_begin else ""
+            advice = f"{command} makes them again{expired}"
+        return RowsLostError(text, advice=advice, file=path, physical_offset=start)
 
     def _commits(self, first: int, last: int) -> list[TableCommit | int]:
         return list(commits(self._table.log, first, last, self._app_id, self._broker))

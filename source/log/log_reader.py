@@ -96,10 +96,11 @@ class LogReader:
             return queue.min_offset
         assert isinstance(wanted, int)
         if wanted < queue.min_offset:
-            msg = f"startingOffset={wanted}, and the log begins at {queue.min_offset}: older records have expired"
+            gone = f"startingOffset={wanted}, and the log begins at {queue.min_offset}: older records have expired"
             if self._options.fail_on_data_loss:
-                raise DataLossError(msg + "; set failOnDataLoss=false to begin at the log's beginning")
-            _log.warning("%s; beginning at the log's beginning", msg)
+                advice = "set failOnDataLoss=false to begin at the log's beginning"
+                raise DataLossError(gone, advice=advice, physical_offset=wanted)
+            _log.warning("%s; beginning at the log's beginning", gone)
             return queue.min_offset
         offset_range.check_begins_record(queue, wanted)
         return wanted
@@ -189,8 +190,7 @@ class LogReader:
         """
         file = self.queue().find(offset)
         if file is None:
-            msg = f"the log has no file with offset {offset} any more"
-            raise DataLossError(msg)
+            raise offset_range.no_file_with(offset)
         position = offset - file.file_from_offset
         with open_segment(file) as descriptor:
             return file.path, position, os.pread(descriptor, size, position)
@@ -237,16 +237,17 @@ class LogReader:
         self._check_not_empty(queue, known)
         if not self._watch.is_there(queue, known, [begin], is_idle=is_idle):
             found = find_record(queue, known)
-            raise CommitLogRewoundError(rewound(known, found if found != known else None))
+            raise rewound(known, found if found != known else None)
 
     def _check_not_empty(self, queue: MappedFileQueue, known: RecordFingerprint) -> None:
         if not queue.files:
             where = ", ".join(map(str, self._options.path))
-            msg = (
-                f"{where} holds no segment, and the log was read as far as offset {known.offset + known.size}: is its "
-                "volume mounted? start the same command again when the log is back"
+            end = known.offset + known.size
+            raise TransientError(
+                f"{where} holds no segment, and the log was read as far as offset {end}: is its volume mounted? start "
+                "the same command again when the log is back",
+                physical_offset=end,
             )
-            raise TransientError(msg)
 
     def identity(self, offset: int) -> dict[str, int]:
         """What tells this log from another in an offset: the first record of the segment that ends before `offset`.
@@ -265,12 +266,13 @@ class LogReader:
         if -1 in (now["fileFromOffset"], known["fileFromOffset"]):
             return
         if any(now[name] != known[name] for name in now):
-            msg = (
+            raise CommitLogRewoundError(
                 f"the checkpoint is of another log: the segment before offset {offset} began at "
                 f"{known['fileFromOffset']} with a record stored at {known['firstStoreTimestamp']}, and now it is "
-                f"{now}; give the store that the checkpoint was made for, or a new checkpoint and output"
+                f"{now}",
+                advice="give the store that the checkpoint was made for, or a new checkpoint and output",
+                physical_offset=offset,
             )
-            raise CommitLogRewoundError(msg)
 
     def _check_no_hole(self, queue: MappedFileQueue, start: int) -> None:
         if self._options.fail_on_data_loss:
@@ -290,11 +292,15 @@ class LogReader:
         return end.offset
 
 
-def rewound(known: RecordFingerprint, found: RecordFingerprint | None, way_out: str | None = None) -> str:
-    """What is said of a record that was read, and is not the log's any more."""
+def rewound(
+    known: RecordFingerprint, found: RecordFingerprint | None, reader: str | None = None
+) -> CommitLogRewoundError:
+    """The error for a record that was read, by `reader` where somebody else tells it, and is not the log's any more."""
+    who = "" if reader is None else f"{reader}: "
     now = "no such record" if found is None else f"one of {found.size} bytes, stored at {found.store_timestamp}"
-    return (
-        f"a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, was read, and "
-        f"the log now has {now}: the broker cut the log and wrote on, or this is another store; "
-        f"{way_out or _WAY_OUT}"
+    return CommitLogRewoundError(
+        f"{who}a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, was read, "
+        f"and the log now has {now}: the broker cut the log and wrote on, or this is another store",
+        advice=_WAY_OUT,
+        physical_offset=known.offset,
     )

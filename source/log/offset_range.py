@@ -95,8 +95,7 @@ def split(
             start = further
             continue
         if file is None:
-            msg = f"the log has no file with offset {start} any more, [{start}, {end}) was still to be read"
-            raise DataLossError(msg)
+            raise no_file_with(start, end)
         stop = min(end, file.end)
         while stop - start > bytes_max + bytes_max // 2:
             cut = align_down(file, start, start + bytes_max, known)
@@ -108,6 +107,12 @@ def split(
             start = cut
         yield OffsetRange(start, stop, file)
         start = stop
+
+
+def no_file_with(offset: int, end: int | None = None) -> DataLossError:
+    """The error for a place that no segment has any more, where `[offset, end)` was to be read."""
+    unread = "" if end is None else f", [{offset}, {end}) was still to be read"
+    return DataLossError(f"the log has no file with offset {offset} any more{unread}", physical_offset=offset)
 
 
 def align_down(file: MappedFile, start: int, offset: int, known: Boundaries | None = None) -> int:
@@ -182,11 +187,12 @@ def check_begins_record(queue: MappedFileQueue, offset: int) -> None:
         return
     before = align_down(file, file.file_from_offset, offset)
     if before != offset:
-        msg = (
+        raise OptionError(
             f"startingOffset={offset} is not where a record begins ({bad.name}); the nearest before it is {before}"
-            f" in {file.path}"
+            f" in {file.path}",
+            file=file.path,
+            physical_offset=offset,
         )
-        raise OptionError(msg)
 
 
 def first_store_timestamp(file: MappedFile) -> int | None:

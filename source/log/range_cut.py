@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reput.source.errors import DataLossError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.own_place import LOOKED_AT, NOT_FOUND, find_own_place
-from reput.source.log.offset_range import OffsetRange
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_segment, read_fully
+from reput.source.log.offset_range import OffsetRange, no_file_with
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, cut_short, open_segment, read_fully
 from reput.source.segments.range_reader import scan_windows
 
 _WINDOW_BYTES = 1 << 20
@@ -71,8 +70,7 @@ def _cuts(queue: MappedFileQueue, start: int, end: int, bytes_a_range: int) -> I
     while start < end:
         file = queue.find(start)
         if file is None:
-            msg = f"the log has no file with offset {start} any more, [{start}, {end}) was still to be read"
-            raise DataLossError(msg)
+            raise no_file_with(start, end)
         stop = min(end, file.end)
         place, is_proven = start, True
         first = (start - file.file_from_offset) // bytes_a_range + 1
@@ -109,8 +107,7 @@ def _heads(file: MappedFile, place: int, stop: int) -> Iterator[int]:
         while place + head <= stop:
             data = np.empty(min(_WINDOW_BYTES, stop - place), np.uint8)
             if read_fully(descriptor, data, len(data), place - file.file_from_offset) < len(data):
-                msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while it was read"
-                raise DataLossError(msg)
+                raise cut_short(file, place, "it")
             at = 0
             while (at := int(find_own_place(data, at, len(data), place, file.frame))) != NOT_FOUND:
                 yield place + at

@@ -27,16 +27,19 @@ def decompress_body(body: bytes, sys_flag: int, *, size_max: int = BODY_BYTES_MA
         return body
     kind = compression_type(sys_flag)
     if kind is None:
-        msg = f"a body has compression type {(sys_flag & COMPRESSION_TYPE_MASK) >> 8}, and 0 to 3 are known"
-        raise CorruptRecordError(msg)
+        raise CorruptRecordError(
+            f"a body has compression type {(sys_flag & COMPRESSION_TYPE_MASK) >> 8}, and 0 to 3 are known"
+        )
     try:
         plain = _inflate(body, size_max) if kind == "zlib" else _decompress(body, kind, size_max)
     except (OSError, EOFError, zlib.error) as error:
-        msg = f"a body of {len(body)} bytes cannot be decompressed as {kind}, as sysFlag {sys_flag:#x} says: {error}"
-        raise CorruptRecordError(msg) from error
+        raise CorruptRecordError(
+            f"a body of {len(body)} bytes cannot be decompressed as {kind}, as sysFlag {sys_flag:#x} says: {error}"
+        ) from error
     if len(plain) > size_max:
-        msg = f"a body of {len(body)} bytes, compressed as {kind}, holds more than the {size_max} bytes allowed"
-        raise CorruptRecordError(msg)
+        raise CorruptRecordError(
+            f"a body of {len(body)} bytes, compressed as {kind}, holds more than the {size_max} bytes allowed"
+        )
     return plain
 
 

@@ -36,7 +36,7 @@ def given_commit_logs(paths: Sequence[Path], *, dledger: bool) -> tuple[Path, ..
     if not any(_has_segments(path) for path in found):
         for path in found:
             if not (path.name == COMMIT_LOG or is_dledger_log(path)):
-                raise StoreError(no_commit_log(path))
+                raise no_commit_log(path)
     return tuple(dict.fromkeys(found))
 
 
@@ -50,7 +50,7 @@ def _commit_logs_of(path: Path, *, dledger: bool) -> tuple[Path, ...]:
     if _is_directory(plain):
         return (plain,)
     if not _is_directory(path):
-        raise StoreError(no_commit_log(path))
+        raise no_commit_log(path)
     check_is_commit_log(path)
     return (path,)
 
@@ -58,13 +58,12 @@ def _commit_logs_of(path: Path, *, dledger: bool) -> tuple[Path, ...]:
 def check_store(store: Path) -> None:
     """Raise StoreError where `store` is no directory; the message says what to give instead."""
     if not _is_directory(store):
-        msg = f"no store at {store}: {_state(store)}{_instead(store)}"
-        raise StoreError(msg)
+        raise StoreError(f"no store at {store}: {_state(store)}", advice=_instead(store), file=store)
 
 
-def no_commit_log(path: Path) -> str:
-    """What to say of a `path` that was to be a commitlog, with the store root to give instead if there is one near."""
-    return f"no commitlog at {path}: {_state(path)}{_instead(path)}"
+def no_commit_log(path: Path) -> StoreError:
+    """The error for a `path` that was to be a commitlog, with the store root to give instead if there is one near."""
+    return StoreError(f"no commitlog at {path}: {_state(path)}", advice=_instead(path), file=path)
 
 
 def check_is_commit_log(path: Path) -> None:
@@ -74,7 +73,7 @@ def check_is_commit_log(path: Path) -> None:
     """
     names = list(_names_in(path))
     if names and not any(map(is_file_name, names)):
-        raise StoreError(no_commit_log(path))
+        raise no_commit_log(path)
 
 
 def _state(path: Path) -> str:
@@ -100,12 +99,12 @@ def _state(path: Path) -> str:
 def _instead(path: Path) -> str:
     found = next((near for near in _near(path) if near != path and _has_segments(near)), None)
     if found is None:
-        return "; give the store root that holds commitlog/"
+        return "give the store root that holds commitlog/"
     if is_dledger_log(found):
-        return f"; {found} is a DLedger commitlog, in the store root {found.parent.parent}"
+        return f"{found} is a DLedger commitlog, in the store root {found.parent.parent}"
     if found.name != COMMIT_LOG:
-        return f"; {found} holds one, which a broker.conf with storePathCommitLog={found} would name"
-    return f"; {found} is one, in the store root {found.parent}"
+        return f"{found} holds one, which a broker.conf with storePathCommitLog={found} would name"
+    return f"{found} is one, in the store root {found.parent}"
 
 
 def _near(path: Path) -> Iterator[Path]:

@@ -98,8 +98,7 @@ def open_segment(file: MappedFile, doing: str = "it was looked at") -> Iterator[
     except FileNotFoundError as error:
         if error.filename != file.path:
             raise
-        msg = f"{file.path} is gone: the log expired while {doing}"
-        raise DataLossError(msg) from None
+        raise DataLossError(f"{file.path} is gone: the log expired while {doing}", file=file.path) from None
 
 
 def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:
@@ -112,6 +111,15 @@ def read_fully(descriptor: int, buffer: Any, size: int, offset: int) -> int:
             break
         done += got
     return done
+
+
+def cut_short(file: MappedFile, offset: int, what: str) -> DataLossError:
+    """The error for a segment that ended too early while `what`, from `offset` on, was read."""
+    return DataLossError(
+        f"{file.path} is shorter than its {file.size} bytes: it was cut while {what} was read",
+        file=file.path,
+        physical_offset=offset,
+    )
 
 
 def read_head(file: MappedFile, size: int, position: int = 0) -> bytes:
@@ -212,12 +220,14 @@ class MappedFileQueue:
         """Raise SegmentError when a segment after the one that holds `start` is missing in the row."""
         for file, after in zip(self.files, self.files[1:], strict=False):
             if after.file_from_offset > start and file.end != after.file_from_offset:
-                msg = (
+                begin = after.file_from_offset
+                raise SegmentError(
                     f"hole in the commitlog: {file.path} ends at {file.end}, the next file is {after.path}, "
-                    f"{after.file_from_offset - file.end} bytes are missing; restore the missing files, or set "
-                    f"startingOffset={after.file_from_offset} to begin after the hole"
+                    f"{begin - file.end} bytes are missing",
+                    advice=f"restore the missing files, or set startingOffset={begin} to begin after the hole",
+                    file=file.path,
+                    physical_offset=file.end,
                 )
-                raise SegmentError(msg)
 
 
 @lru_cache(maxsize=1024)  # said once, however often the directory is listed
@@ -238,12 +248,12 @@ def _segments(directory: Path) -> Iterator[MappedFile]:
                 with suppress(FileNotFoundError):  # expired between the listing and now
                     yield MappedFile(int(entry.name), entry.stat().st_size, entry.path)
     except (FileNotFoundError, NotADirectoryError):
-        raise StoreError(no_commit_log(directory)) from None
+        raise no_commit_log(directory) from None
     except OSError as error:
         if isinstance(known := read_error(str(directory), error), TransientError):
             raise known from error
-        msg = f"cannot list the commitlog at {directory}: {limit_reached(error) or error.strerror}"
-        raise StoreError(msg) from error
+        why, advice = limit_reached(error) or (error.strerror, None)
+        raise StoreError(f"cannot list the commitlog at {directory}: {why}", advice=advice, file=directory) from error
     if not segments:
         check_is_commit_log(directory)
     for name in others:
@@ -254,11 +264,11 @@ def _framed(files: Sequence[MappedFile], *, dledger: bool) -> list[MappedFile]:
     """The segments of one directory with their frame, which the first file that was begun tells."""
     framed = next((said for file in files if (said := _is_framed(file)) is not None), dledger)
     if framed and not dledger:
-        msg = (
-            f"{Path(files[0].path).parent} is a DLedger commitlog: set enableDLegerCommitLog=true to read it "
-            "(reput tail --dledger)"
+        directory = Path(files[0].path).parent
+        raise OptionError(
+            f"{directory} is a DLedger commitlog: set enableDLegerCommitLog=true to read it (reput tail --dledger)",
+            file=directory,
         )
-        raise OptionError(msg)
     return [replace(file, frame=ENTRY_HEADER_SIZE) for file in files] if framed else list(files)
 
 
@@ -270,17 +280,20 @@ def _is_framed(file: MappedFile) -> bool | None:
 
 def _check_frames(files: Sequence[MappedFile], *, dledger: bool) -> None:
     if dledger and not any(file.frame for file in files):
-        msg = (
-            f"enableDLegerCommitLog is on, and {Path(files[0].path).parent} holds plain records: leave it off, or give "
-            "DLedger's directory (dledger-SELFID/data in the store) as well"
+        directory = Path(files[0].path).parent
+        raise OptionError(
+            f"enableDLegerCommitLog is on, and {directory} holds plain records: leave it off, or give DLedger's "
+            "directory (dledger-SELFID/data in the store) as well",
+            file=directory,
         )
-        raise OptionError(msg)
     for file, after in zip(files, files[1:], strict=False):
         if file.frame and not after.frame:
-            msg = (
-                f"{after.path} holds plain records and lies behind {file.path}, which is DLedger's; remove one of them"
+            raise SegmentError(
+                f"{after.path} holds plain records and lies behind {file.path}, which is DLedger's",
+                advice="remove one of them",
+                file=after.path,
+                physical_offset=after.file_from_offset,
             )
-            raise SegmentError(msg)
 
 
 def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:
@@ -289,18 +302,22 @@ def _check_sizes(files: Sequence[MappedFile], wanted: int | None) -> None:
     for file in files:
         if file.size != size or not size:
             why = "mappedFileSizeCommitLog" if wanted is not None else f"the size of {pattern.path}"
-            msg = (
+            raise SegmentError(
                 f"{file.path} has {file.size} bytes where {why} is {size}; every segment must have the same size: "
-                "was the copy cut, or does the directory hold two stores?"
+                "was the copy cut, or does the directory hold two stores?",
+                file=file.path,
             )
-            raise SegmentError(msg)
         if file.file_from_offset % size:
-            msg = (
+            raise SegmentError(
                 f"{file.path} begins at {file.file_from_offset}, which is no multiple of its size {size}; "
-                "was the file renamed or cut?"
+                "was the file renamed or cut?",
+                file=file.path,
             )
-            raise SegmentError(msg)
     for file, after in zip(files, files[1:], strict=False):
         if file.file_from_offset == after.file_from_offset:
-            msg = f"{file.path} and {after.path} are the same segment; remove one of them from the paths"
-            raise SegmentError(msg)
+            raise SegmentError(
+                f"{file.path} and {after.path} are the same segment",
+                advice="remove one of them from the paths",
+                file=after.path,
+                physical_offset=after.file_from_offset,
+            )

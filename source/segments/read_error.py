@@ -27,10 +27,9 @@ def read_error(path: str, error: OSError, offset: int | None = None) -> ReputErr
     if isinstance(error, FileNotFoundError) or error.errno in _LIMITS or error.filename not in (None, path):
         return None
     where = path if offset is None else f"{path} at offset {offset}"
-    if error.errno in _MAY_PASS:
-        return TransientError(
-            f"cannot read {where}: {error.strerror}; look at the disk or mount that holds it, and start the same "
-            "command again"
-        )
-    what = "; make it readable for the user that runs reput" if isinstance(error, PermissionError) else ""
-    return StoreError(f"cannot read {where}: {error.strerror}{what}")
+    kind, advice = (TransientError if error.errno in _MAY_PASS else StoreError), None
+    if kind is TransientError:
+        advice = "look at the disk or mount that holds it, and start the same command again"
+    elif isinstance(error, PermissionError):
+        advice = "make it readable for the user that runs reput"
+    return kind(f"cannot read {where}: {error.strerror}", advice=advice, file=path, physical_offset=offset)

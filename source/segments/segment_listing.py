@@ -102,7 +102,7 @@ class SegmentListing:
             if self._queue is None or not self._queue.files or None not in stamps:
                 raise
             gone = self._paths[stamps.index(None)]
-            raise TransientError(_gone(gone, "is gone")) from error
+            raise _gone(gone, "is gone") from error
         self._odd_since = None
         return replace(found, files=tuple(replace(file, on_damage=self._on_damage) for file in found.files))
 
@@ -114,13 +114,14 @@ class SegmentListing:
         for path, before, now in zip(self._paths, self._stamps, stamps, strict=True):
             # One of several directories may be empty after expiry, unless another directory stands there now.
             if str(path) in had and str(path) not in has and (not has or (before or ())[:2] != (now or ())[:2]):
-                raise TransientError(_gone(path, "holds no segment any more"))
+                raise _gone(path, "holds no segment any more")
 
 
-def _gone(path: Path, what: str) -> str:
-    return (
+def _gone(path: Path, what: str) -> TransientError:
+    return TransientError(
         f"{path} {what}, and it held the commitlog that was being read: was its volume unmounted, or the directory "
-        "replaced? start the same command again when the log is back"
+        "replaced? start the same command again when the log is back",
+        file=path,
     )
 
 

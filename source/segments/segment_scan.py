@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from reput.source.arrays import Bytes, Int64s
-from reput.source.errors import DataLossError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns, records_max
 from reput.source.kernels.byte_kernels import load_i32
 from reput.source.record.dledger_entry import ENTRY_SIZE_AT
 from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_format import BLANK_SIZE, TOTAL_SIZE_AT
-from reput.source.segments.mapped_file_queue import MappedFile, read_fully
+from reput.source.segments.mapped_file_queue import MappedFile, cut_short, read_fully
 
 # Large enough that the cost of a call is small beside its records, small enough to stay in the processor's cache.
 WINDOW_BYTES = 2 * 1024 * 1024
@@ -63,8 +62,7 @@ def scan_segment(
     while start < end:
         size = min(len(buffer), end - start)
         if read_fully(descriptor, buffer, size, start - file.file_from_offset) < size:
-            msg = f"{file.path} is shorter than its {file.size} bytes: it was cut while [{start}, {end}) was read"
-            raise DataLossError(msg)
+            raise cut_short(file, start, f"[{start}, {end})")
         count, stop_at, verdict = rk.scan_records(buffer, 0, size, start, file.end, file.frame, check_crc, parts)
         if verdict == Verdict.UNDERFLOW and count == 0 and size < end - start:
             buffer = np.empty(_grown(buffer, end - start, file.frame), np.uint8)

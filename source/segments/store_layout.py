@@ -53,15 +53,16 @@ def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
     named = [store / f"{_DLEDGER}{self_id}"] if self_id else store.glob(f"{_DLEDGER}*")
     found = sorted(path for path in named if path.is_dir())
     if not found:
-        msg = (
-            f"no DLedger commitlog in {store}: it has no directory {_DLEDGER}{self_id or 'SELFID'}; give the store "
-            "root that holds it, or leave enableDLegerCommitLog off"
+        raise StoreError(
+            f"no DLedger commitlog in {store}: it has no directory {_DLEDGER}{self_id or 'SELFID'}",
+            advice="give the store root that holds it, or leave enableDLegerCommitLog off",
+            file=store,
         )
-        raise StoreError(msg)
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        msg = f"{store} holds {names}: give the --broker-conf whose dLegerSelfId says which of them is meant"
-        raise OptionError(msg)
+        raise OptionError(
+            f"{store} holds {names}: give the --broker-conf whose dLegerSelfId says which of them is meant", file=store
+        )
     return found[0]
 
 
@@ -74,13 +75,12 @@ def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -
     has_plain = any(_has_entries(path) for path in plain)
     if not others or (is_stated and has_plain):
         return
-    msg = (
+    otherwise = ", or set it to false to read the plain commitlog beside it alone" if has_plain else ""
+    raise OptionError(
         f"{others[0]} holds a DLedger commitlog: set enableDLegerCommitLog=true to read it "
-        "(reput tail --dledger, or the --broker-conf that says so)"
+        f"(reput tail --dledger, or the --broker-conf that says so){otherwise}",
+        file=others[0],
     )
-    if has_plain:
-        msg += ", or set it to false to read the plain commitlog beside it alone"
-    raise OptionError(msg)
 
 
 def is_dledger_log(directory: Path) -> bool:

@@ -102,11 +102,11 @@ def _check_trusted(output: Path, folder: Path) -> None:
     if left_by is LeftBy.NOBODY:
         return
     stopped = "broker which left" if left_by is LeftBy.BROKER else "reput which wrote"
-    msg = (
-        f"{output / ABORT} says that the {stopped} {folder} stopped uncleanly: its last writes may be missing or torn; "
-        "'reput recover' with the same --store and --output brings it into agreement with the log"
+    raise OutputError(
+        f"{output / ABORT} says that the {stopped} {folder} stopped uncleanly: its last writes may be missing or torn",
+        advice="'reput recover' with the same --store and --output brings it into agreement with the log",
+        file=output / ABORT,
     )
-    raise OutputError(msg)
 
 
 # --- handing over --------------------------------------------------------------------------------------------

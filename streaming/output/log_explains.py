@@ -68,8 +68,7 @@ def check_explained(
     """
     found = find_unexplained(log, output, made=made)
     if found is not None and found.gap in gaps:
-        msg = f"{found.text}; nothing was changed: {way_out}"
-        raise UnexplainedError(msg)
+        raise UnexplainedError(found.text, advice=f"nothing was changed: {way_out}", file=output)
 
 
 def find_unexplained(log: LogReader, output: Path, *, made: Path | None = None) -> Unexplained | None:

@@ -49,8 +49,9 @@ def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:
             continue
         for directory in commit_log:
             if path.resolve() == directory.resolve() or directory.resolve() in path.resolve().parents:
-                msg = f"{name} {path} is inside the commitlog {directory}: nothing is ever written there"
-                raise OutputError(msg)
+                raise OutputError(
+                    f"{name} {path} is inside the commitlog {directory}: nothing is ever written there", file=path
+                )
     for path in (paths.table, paths.checkpoint):
         if path is not None:
             _check_writable(path)

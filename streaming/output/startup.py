@@ -88,8 +88,7 @@ def check_not_expired(log: LogReader, sink: str, end: int, *, fail_on_data_loss:
     there = "goes on" if is_behind_begin else "begins"
     lost = f"{sink} ends at {end} and the log {there} at {further}: records between expired unread"
     if fail_on_data_loss:
-        msg = f"{lost}; set failOnDataLoss=false to go on without them"
-        raise DataLossError(msg)
+        raise DataLossError(lost, advice="set failOnDataLoss=false to go on without them", physical_offset=end)
     return lost
 
 
@@ -108,12 +107,13 @@ def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start
     if file is not None and known.offset + known.size <= file.end and log.is_led_to(known, start_offset):
         found = fingerprint_at(log, known)
     if found != known:
-        msg = (
+        raise CommitLogRewoundError(
             f"{sink} has a record of {known.size} bytes at offset {known.offset}, stored at {known.store_timestamp}, "
             f"and the log now has {found or 'no such record'}: the broker cut the log and wrote on, or this is "
-            f"another store; {_WAYS_OUT.get(sink, _WAY_OUT)}"
+            "another store",
+            advice=_WAYS_OUT.get(sink, _WAY_OUT),
+            physical_offset=known.offset,
         )
-        raise CommitLogRewoundError(msg)
 
 
 def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:

@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 import traceback
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -79,11 +80,12 @@ def failure_of(error: BaseException) -> ReputError:
         return _jvm_death()
     if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
         return TransientError(
-            "not enough memory; less is needed with smaller maxBytesPerTrigger and maxBytesPerPartition, fewer cores "
-            f"(sparkMaster=local[N]) or, in Spark's JVM, with more sparkDriverMemory ({first_line(error)})"
+            "not enough memory",
+            advice="less is needed with smaller maxBytesPerTrigger and maxBytesPerPartition, fewer cores "
+            f"(sparkMaster=local[N]) or, in Spark's JVM, with more sparkDriverMemory ({first_line(error)})",
         )
     if isinstance(error, OSError):
-        return _of_the_system(error.errno or 0, _told_by_system(error))
+        return _of_the_system(error.errno or 0, _told_by_system(error), error.filename)
     if (system := _SYSTEM_ERROR.search(text)) is not None:
         return _of_the_system(int(system[1]), system[2])
     if is_passing(error):
@@ -151,8 +153,7 @@ def _named(name: str, words: str) -> ReputError:
 def _jvm_death() -> TransientError:
     jvm = last_jvm()
     told = "does not answer" if jvm is None or jvm.is_alive else jvm.end_told
-    msg = f"Spark's Java process {told}; nothing is lost: start the same command again"
-    return TransientError(msg)
+    return TransientError(f"Spark's Java process {told}", advice="nothing is lost: start the same command again")
 
 
 def _told_by_system(error: OSError) -> str:
@@ -160,21 +161,21 @@ def _told_by_system(error: OSError) -> str:
     return f"{error.strerror or error}{where}"
 
 
-def _of_the_system(number: int, words: str) -> ReputError:
+def _of_the_system(number: int, words: str, file: Any = None) -> ReputError:
     kind = TransientError if number in _PASSING_ERRNOS else OutputError if number == errno.EROFS else ReputError
-    return kind(f"the system refused: {one_line(words)}")
+    return kind(f"the system refused: {one_line(words)}", file=file)
 
 
 def _defect(error: BaseException) -> DefectError:
     """Keep the traceback where it can be sent from, and say where that is."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
-    kept = ""
+    advice = None
     try:
         with tempfile.NamedTemporaryFile("w", prefix="reput-traceback-", suffix=".txt", delete=False) as file:
             file.writelines(traceback.format_exception(type(error), error, error.__traceback__))
-        kept = f"; please report it with {file.name}"
+        advice = f"please report it with {file.name}"
     except OSError:
         pass
-    msg = f"this is a defect of reput: {type(error).__name__}{place}: {first_line(error)}{kept}"
-    return DefectError(msg)
+    cause = f"this is a defect of reput: {type(error).__name__}{place}: {first_line(error)}"
+    return DefectError(cause, advice=advice)

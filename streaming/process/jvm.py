@@ -78,11 +78,9 @@ class Jvm:
         deadline = time.monotonic() + _CONNECTED_WITHIN_S
         while not self._connection.exists():
             if not self.is_alive:
-                msg = f"Spark's Java process {self.end_told} while it started"
-                raise TransientError(msg)
+                raise TransientError(f"Spark's Java process {self.end_told} while it started")
             if time.monotonic() > deadline:
-                msg = f"Spark's Java process did not answer within {_CONNECTED_WITHIN_S:.0f} s"
-                raise TransientError(msg)
+                raise TransientError(f"Spark's Java process did not answer within {_CONNECTED_WITHIN_S:.0f} s")
             time.sleep(_LOOKED_FOR_S)
         with self._connection.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]

@@ -112,13 +112,15 @@ class StoreLookup:
         message = self._messages.find(wanted.offset)
         if isinstance(message, Absence):
             raise StoreError(
-                f"no message {text}: {message.detail}; a client's unique key, which looks the same, is asked for with "
-                "--topic and --unique-key"
+                f"no message {text}: {message.detail}",
+                advice="a client's unique key, which looks the same, is asked for with --topic and --unique-key",
+                physical_offset=wanted.offset,
             )
         if MessageId.of(message) != wanted:
             raise StoreError(
                 f"no message {text}: the one at offset {wanted.offset} is {MessageId.of(message)}; "
-                "the id is from another broker's log"
+                "the id is from another broker's log",
+                physical_offset=wanted.offset,
             )
         return Answer([Found(message)])
 
@@ -209,7 +211,10 @@ class StoreLookup:
     def _message_of(self, queue: ConsumeQueueLookup, entry: ConsumeQueueEntry) -> Message:
         message = self._messages.find(entry.physical_offset)
         if isinstance(message, Absence):
-            raise StoreError(f"entry {entry.queue_offset} of {queue.name} leads to no message: {message.detail}")
+            raise StoreError(
+                f"entry {entry.queue_offset} of {queue.name} leads to no message: {message.detail}",
+                physical_offset=entry.physical_offset,
+            )
         return message
 
 

@@ -66,8 +66,10 @@ class OutputChange:
         if self._request.topic is not None and not any(
             (self._files.root / folder).is_dir() for folder in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
         ):
-            msg = f"{self._files.root} has no queues: --topic makes one topic's again in an output that has the others"
-            raise OutputError(msg)
+            raise OutputError(
+                f"{self._files.root} has no queues: --topic makes one topic's again in an output that has the others",
+                file=self._files.root,
+            )
 
     def end(self, log: LogReader) -> int | None:
         """Where one topic's queues must end, because the others end there; None for a rebuild of all."""
@@ -114,8 +116,9 @@ class OutputChange:
         places = [directory(topic, queue_id or 0)[:depth] for directory in _QUEUE_DIRECTORIES]
         if not any(self._made.root.joinpath(*place).exists() for place in places):
             named = "" if queue_id is None else f" --queue-id {queue_id}"
-            msg = f"--topic {self._request.topic}{named}: the log has no message of it; nothing was changed"
-            raise OptionError(msg)
+            raise OptionError(
+                f"--topic {self._request.topic}{named}: the log has no message of it; nothing was changed"
+            )
         moves: list[tuple[Parts, Parts]] = [(place, place) for place in places]
         merged = DurableFiles(self._made.root / _MERGED)
         for sink in LogicSinks.open(only_queues(self._config), self._files).sinks:

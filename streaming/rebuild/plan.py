@@ -77,13 +77,16 @@ class RebuildPlan:
 def check_place(log: LogReader, name: str, offset: int, least: int, most: int) -> None:
     """Raise OptionError unless `offset` is in `[least, most]` and a record begins or ends there."""
     if not least <= offset <= most:
-        msg = f"{name} {offset}: a place from {least} to {most} wanted, where whole records of the log begin and end"
-        raise OptionError(msg)
+        raise OptionError(
+            f"{name} {offset}: a place from {least} to {most} wanted, where whole records of the log begin and end"
+        )
     before = log.align_down(least, offset)
     if before not in (offset, most):
         after = log.limit(before, most, 1, None)
-        msg = f"{name} {offset} is inside the record at {before}; records begin or end at {before} and at {after}"
-        raise OptionError(msg)
+        raise OptionError(
+            f"{name} {offset} is inside the record at {before}; records begin or end at {before} and at {after}",
+            physical_offset=before,
+        )
 
 
 def _command(config: PipelineConfig, request: RebuildRequest, identity: dict[str, int]) -> dict[str, Any]:

@@ -34,27 +34,25 @@ class RebuildRequest:
     def check(self, config: PipelineConfig) -> None:
         """Raise OptionError when options contradict each other, or nothing is left to make."""
         if self.only not in (None, *ONLY):
-            msg = f"--only {self.only}: {', '.join(ONLY[:-1])} or {ONLY[-1]} wanted"
-            raise OptionError(msg)
+            raise OptionError(f"--only {self.only}: {', '.join(ONLY[:-1])} or {ONLY[-1]} wanted")
         if self.only == "table" and self.table is None:
-            msg = "--only table needs --table DIR"
-            raise OptionError(msg)
+            raise OptionError("--only table needs --table DIR")
         if self.queue_id is not None and self.topic is None:
-            msg = "--queue-id needs --topic"
-            raise OptionError(msg)
+            raise OptionError("--queue-id needs --topic")
         if self.topic is not None:
             self._check_topic(self.topic)
         if not (self.makes_queues(config) or self.makes_index(config) or self.makes_table):
-            msg = "nothing to make: consumeQueueEnable and messageIndexEnable are off, or --only asks for one of them"
-            raise OptionError(msg)
+            raise OptionError(
+                "nothing to make: consumeQueueEnable and messageIndexEnable are off, or --only asks for one of them"
+            )
 
     def _check_topic(self, topic: str) -> None:
         if self.exclude or self.table is not None or self.only not in (None, "consumequeue"):
-            msg = "--topic makes queues of one topic only: leave out --exclude, --table and --only"
-            raise OptionError(msg)
+            raise OptionError("--topic makes queues of one topic only: leave out --exclude, --table and --only")
         if self.start is not None or self.end is not None:
-            msg = "--topic takes the log from its beginning to where the output's other queues end: no --from, no --to"
-            raise OptionError(msg)
+            raise OptionError(
+                "--topic takes the log from its beginning to where the output's other queues end: no --from, no --to"
+            )
         consume_queue_directory(topic.encode(), self.queue_id or 0)
 
     def makes_queues(self, config: PipelineConfig) -> bool:

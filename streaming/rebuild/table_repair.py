@@ -84,8 +84,10 @@ class TableRepair:
             ranges = self._differing(limit, is_cut=is_cut)
         else:
             if is_cut and end is not None:
-                msg = f"--to {end}: the log was cut and the table ends behind that, at {committed}; leave --to out"
-                raise OptionError(msg)
+                raise OptionError(
+                    f"--to {end}: the log was cut and the table ends behind that, at {committed}",
+                    advice="leave --to out",
+                )
             begin, stop = start or self._least, limit if end is None else min(end, limit)
             stop = _FOR_EVER if is_cut and end is None else stop
             ranges = [(begin, stop)] if begin < stop else []
@@ -116,12 +118,14 @@ class TableRepair:
         if known is None or known.offset < limit or file is None or known.offset + known.size > file.end:
             return
         if fingerprint_at(self._log, known) == known:
-            msg = (
+            raise OutputError(
                 f"{self._table.path}: the log ends at {limit}, and the table's last record still stands behind that, "
                 f"at {known.offset}: the log is damaged (onDamage=quarantine passes over that), or it was cut and the "
-                f"broker has not written on; '--from {limit}' removes the table's rows from there on"
+                "broker has not written on",
+                advice=f"'--from {limit}' removes the table's rows from there on",
+                file=self._table.path,
+                physical_offset=limit,
             )
-            raise OutputError(msg)
 
     def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[BadFile], limit: int) -> None:
         reader = self._reader(self._config.table.max_bytes_per_partition)
@@ -158,11 +162,11 @@ class TableRepair:
             agrees = len(expected.sums.keys() - set(differing)) > 0
             contradicted = [stretch for stretch in differing if stretch in found.sums]
             if contradicted and not agrees and not self._have_common(rows, contradicted, limit):
-                msg = (
+                raise OutputError(
                     f"{self._table.path}: no row of broker {self._config.broker.name!r} is of a record of the log "
-                    f"[{self._least}, {limit}): this is another store, or its log is empty; nothing was changed"
+                    f"[{self._least}, {limit}): this is another store, or its log is empty; nothing was changed",
+                    file=self._table.path,
                 )
-                raise OutputError(msg)
         ranges = _joined([(stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES) for stretch in differing])
         aligned = [(self._begin(begin, limit), self._end(end, limit)) for begin, end in ranges]
         if is_cut:

@@ -36,16 +36,17 @@ def check_java() -> str:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = f"JAVA_HOME is {home}, and {java} does not exist" if home else "no java on the PATH"
-        msg = f"Spark needs Java {JAVA_MAJOR_MIN} or later: {where}; {_INSTALL}"
-        raise EnvironmentSetupError(msg)
+        raise _needed(where, java)
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        msg = f"Spark needs Java {JAVA_MAJOR_MIN} or later: {java} does not run ({error}); {_INSTALL}"
-        raise EnvironmentSetupError(msg) from error
+        raise _needed(f"{java} does not run ({error})", java) from error
     match = _VERSION.search(answer.stderr + answer.stdout)
     if match is None or int(match[1]) < JAVA_MAJOR_MIN:
         found = match[1] if match else f"no version in {answer.stderr.strip()[:80]!r}"
-        msg = f"Spark needs Java {JAVA_MAJOR_MIN} or later: {java} is {found}; {_INSTALL}"
-        raise EnvironmentSetupError(msg)
+        raise _needed(f"{java} is {found}", java)
     return f"{java}\n{answer.stderr}{answer.stdout}"
+
+
+def _needed(found: str, java: str | None) -> EnvironmentSetupError:
+    return EnvironmentSetupError(f"Spark needs Java {JAVA_MAJOR_MIN} or later: {found}", advice=_INSTALL, file=java)

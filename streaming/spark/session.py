@@ -147,8 +147,9 @@ def _started(builder: SparkSession.Builder, log_file: Path | None) -> SparkSessi
             words = first_line(error)
             if pause is None or not is_passing(error):
                 failure = TransientError if is_passing(error) else EnvironmentSetupError
-                msg = f"Spark does not start: {words}{_see(log_file)}"
-                raise failure(msg) from error
+                kept = _kept(log_file)
+                advice = None if kept is None else f"see {kept}"
+                raise failure(f"Spark does not start: {words}", advice=advice, file=kept) from error
             _log.warning("Spark does not start: %s; trying again in %d s", words, pause)
             time.sleep(pause)
     raise AssertionError
@@ -220,19 +221,17 @@ def _forget_gateway() -> None:
     SparkSession._instantiatedSession = None  # noqa: SLF001
 
 
-def _see(log_file: Path | None) -> str:
+def _kept(log_file: Path | None) -> Path | None:
     """Where Spark's own messages are; what would go with this run's directory is kept."""
-    if log_file is None:
-        return ""
-    if run_directory() in log_file.parents:
+    if log_file is not None and run_directory() in log_file.parents:
         kept = user_cache() / log_file.name
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(log_file, kept)
         except OSError:
-            return ""
-        log_file = kept
-    return f"; see {log_file}"
+            return None
+        return kept
+    return log_file
 
 
 def prepare_kernels(*, with_rows: bool = True) -> None:

@@ -87,7 +87,8 @@ def _told(table: Path, message: str, whole: str) -> ReputError:
     condition = _CONDITION.match(message.strip())
     name = condition.group(1) if condition else ""
     if (_FILE.search(whole) and not name) or name.startswith(_TABLE_CONDITIONS):
-        return OutputError(f"cannot read the table {printable(str(table))}: {_line(message)}{_file(message, whole)}")
+        cause = f"cannot read the table {printable(str(table))}: {_line(message)}{_file(message, whole)}"
+        return OutputError(cause, file=table)
     return OptionError(f"cannot run the query: {_line(message)}{_position(whole)}")
 
 

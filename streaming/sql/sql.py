@@ -55,14 +55,15 @@ def check_table(table: Path) -> None:
     name = printable(str(table))
     try:
         if not table.exists():
-            raise OutputError(f"{name} does not exist: {advice}")
+            raise OutputError(f"{name} does not exist: {advice}", file=table)
         if not table.is_dir():
-            raise OutputError(f"{name} is no Delta table but a file: {advice}")
+            raise OutputError(f"{name} is no Delta table but a file: {advice}", file=table)
         if not log.is_dir():
             empty = "is empty" if not any(table.iterdir()) else f"is no Delta table (it has no {_LOG})"
-            raise OutputError(f"{name} {empty}: {advice}")
+            raise OutputError(f"{name} {empty}: {advice}", file=table)
         with os.scandir(log) as entries:
             if not any(entry.name.endswith((".json", ".parquet")) for entry in entries):
-                raise OutputError(f"{name} is no Delta table (its {_LOG} holds no commit): {advice}")
+                raise OutputError(f"{name} is no Delta table (its {_LOG} holds no commit): {advice}", file=log)
     except OSError as error:
-        raise OutputError(f"cannot read {printable(str(error.filename))}: {error.strerror}") from error
+        path = printable(str(error.filename))
+        raise OutputError(f"cannot read {path}: {error.strerror}", file=error.filename) from error

@@ -35,9 +35,11 @@ def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, ch
         before = dispatch.end_offset
         dispatch(spark.read.format(NAME).options(**options).load(), -1)
         if dispatch.end_offset <= before:
-            msg = (
+            raise CommitLogRewoundError(
                 f"Spark's checkpoint {checkpoint} is at offset {target}, and the log has nothing behind {before}: it "
-                "was cut, or the checkpoint is another log's; 'reput recover' brings queues and index back to the log "
-                "and forgets their checkpoint; 'reput rebuild --only table' does so for the table"
+                "was cut, or the checkpoint is another log's",
+                advice="'reput recover' brings queues and index back to the log and forgets their checkpoint; 'reput "
+                "rebuild --only table' does so for the table",
+                file=checkpoint,
+                physical_offset=before,
             )
-            raise CommitLogRewoundError(msg)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pyspark.sql import DataFrame
 
 from reput.sinks.files.sink_progress import RecordFingerprint
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, TransientError
+from reput.source.errors import CorruptRecordError, DataLossError, TransientError
 from reput.source.log.log_reader import LogReader, rewound
 from reput.streaming.effects.range_task import RangeEffects
 
@@ -42,7 +42,7 @@ class LogContinuity:
         for known in {record for record in records if record is not None}:
             found = self._log.find_record(known)
             if found != known:
-                raise CommitLogRewoundError(f"{self._name}: {rewound(known, found)}")
+                raise rewound(known, found, self._name)
 
     def results(self, ranges: DataFrame, job: Job, records: Iterable[RecordFingerprint | None]) -> list[RangeEffects]:
         """What `job` gives for the batch's ranges, or with ``failOnDataLoss=false`` for those that did not expire.
@@ -79,11 +79,11 @@ class LogContinuity:
         """
         end = LogReader(self._log.options).end(start)
         if end < stop:
-            msg = (
-                f"{self._name}: the log was cut: it reached {stop} when a batch was planned, and ends at {end} now; "
-                "nothing of the batch was written: start the same command again"
+            raise TransientError(
+                f"{self._name}: the log was cut: it reached {stop} when a batch was planned, and ends at {end} now",
+                advice="nothing of the batch was written: start the same command again",
+                physical_offset=end,
             )
-            raise TransientError(msg)
 
     def _left_of(self, ranges: DataFrame, error: Exception) -> DataFrame | None:
         """The ranges whose segments are there, None where that is no way to go on after `error`."""

@@ -107,8 +107,9 @@ class Tail:
             With a message for the user.
         """
         if not self._logic.sinks and self._paths.table is None:
-            msg = "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
-            raise OptionError(msg)
+            raise OptionError(
+                "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
+            )
         check_paths(self._config.log_directories, self._paths)
         self._log.initial_offset()  # a store that cannot be read leaves no trace in the output
         with self._cleanup:

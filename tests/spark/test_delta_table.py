@@ -191,8 +191,9 @@ def test_a_repeated_or_lower_version_is_refused(spark: SparkSession, opened: Ope
     table.append([written(table, "0.parquet", rows)], app_id=APP, version=7)
     again = written(table, "again.parquet", messages(100))
     for other in (table, opened()):
-        with pytest.raises(TransactionAlreadyCommittedError, match=rf"transaction {version} .* now at 7"):
+        with pytest.raises(TransactionAlreadyCommittedError, match=rf"transaction {version} .* now at 7") as raised:
             other.append([again], app_id=APP, version=version)
+        assert raised.value.file == str(table.path)
     assert (last_version(spark, table), table.last_transaction_version(APP)) == (1, 7)
     assert rows_of(selected(spark, table)) == expected(rows)
     assert table.append([again], app_id=APP, version=2**62) == 2

@@ -76,6 +76,8 @@ def test_restore(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RowsLostError, match=said) as refused:
         kept.fill(running, (50,))
     assert str(refused.value).count("\n") == 0
+    assert (refused.value.file, refused.value.physical_offset) == (str(kept.path), kept.places[20])
+    assert command in str(refused.value.advice)
     with pytest.raises(RowsLostError, match=command):
         kept.open()
     assert kept.found() == kept.expected(0, 20)

@@ -182,8 +182,10 @@ def test_a_checkpoint_of_another_log_is_refused(records: list[StoredRecord], tmp
     known = offset_at(tmp_path, 3 * SIZE)
     put_bytes(tmp_path / f"{START:020d}", 56, bytes(8))
     for ask in (lambda: stream(tmp_path).latestOffset(known, ALL), lambda: stream(tmp_path).partitions(known, known)):
-        with pytest.raises(CommitLogRewoundError, match="the checkpoint is of another log"):
+        with pytest.raises(CommitLogRewoundError, match="the checkpoint is of another log") as raised:
             ask()
+        assert raised.value.physical_offset == 3 * SIZE
+        assert raised.value.advice == "give the store that the checkpoint was made for, or a new checkpoint and output"
 
 
 def test_a_checkpoint_that_has_expired(

@@ -286,6 +286,8 @@ def test_a_full_disk(free_kib: int, tmp_path: Path) -> None:
         with pytest.raises(OutputFullError, match=f"{disk}/out.*: No space left on device; {WHAT_TO_DO}") as told:
             dispatch_all(disk / "out", batches, allowed, SMALL)
         assert told.value.exit_code == 75
+        assert told.value.advice == WHAT_TO_DO
+        assert str(told.value.file).startswith(f"{disk}/out")
         (disk / "ballast").unlink()
         dispatch_all(disk / "out", batches, allowed, SMALL)
         check_output(disk / "out", records, SMALL)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import pickle
 import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,24 @@ from reput.source import errors
 from reput.source.errors import CorruptRecordError, ReputError, StoreError, TransientError
 from reput.streaming.cli.app import Application
 from reput.streaming.spark.job import outcome, outcome_of
+
+ROOT = Path(__file__).parents[2]
+# Where errors are raised without their fields.
+LEFT_OUT = (
+    *("sinks/dispatch", "sinks/recover", "sinks/verify"),
+    *("streaming/cli", "streaming/config", "streaming/effects", "streaming/recover", "streaming/verify"),
+    *("streaming/prepare.py", "streaming/tasks"),
+)
+# Errors that are always about a file, or a place of the log.
+HAVE_A_PLACE = (
+    *("CorruptRecordError", "DataLossError", "CommitLogRewoundError", "SegmentError"),
+    *("OutputError", "OutputFullError", "StoreLockedError"),
+)
+WITHOUT_A_PLACE = {
+    "source/record/message_body.py": "it has a body alone; its caller shows what it cannot decompress as it is stored",
+}
+# How advice begins, which is no part of an error's cause.
+ADVICE = re.compile(r"; (give|set|remove|restore|start|run|make it|install|derive|undo|allow) ")
 
 
 def all_errors() -> dict[str, type[ReputError]]:
@@ -56,9 +76,81 @@ def test_codes_are_of_one_class_each() -> None:
 
 def test_the_page_of_commands_has_every_code() -> None:
     """With its exit code."""
-    page = (Path(__file__).parents[2] / "docs" / "commands" / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "commands" / "README.md").read_text(encoding="utf-8")
     told = {code: int(number) for code, number in re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", page, re.MULTILINE)}
     assert told == {kind.code: kind.exit_code for kind in all_errors().values()}
+
+
+def name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def words_of(node: ast.expr, module: ast.Module) -> str:
+    """The constant text of an expression, `{}` for the rest; of a variable, what any function assigns to it."""
+    if isinstance(node, ast.Name):
+        assigned = [
+            each.value
+            for each in ast.walk(module)
+            if isinstance(each, ast.Assign | ast.AugAssign)
+            and node.id in map(name_of, each.targets if isinstance(each, ast.Assign) else [each.target])
+        ]
+        return "\n".join(words_of(each, module) for each in assigned if not isinstance(each, ast.Name))
+    if isinstance(node, ast.BinOp):
+        return words_of(node.left, module) + words_of(node.right, module)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(words_of(each, module) for each in node.values)
+    return str(node.value) if isinstance(node, ast.Constant) else "{}"
+
+
+def without_fields(source: str) -> Iterator[tuple[str, int]]:
+    """Calls of errors that lack a field, as its name and their line; a class that is raised as it is lacks a place."""
+    module = ast.parse(source)
+    kinds = all_errors()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Raise) and node.exc is not None and name_of(node.exc) in HAVE_A_PLACE:
+            yield "place", node.lineno
+        if not isinstance(node, ast.Call) or name_of(node.func) not in kinds:
+            continue
+        given = {each.arg for each in node.keywords}
+        if name_of(node.func) in HAVE_A_PLACE and not given & {"file", "physical_offset"}:
+            yield "place", node.lineno
+        if node.args and ADVICE.search(words_of(node.args[0], module)):
+            yield "advice", node.lineno
+
+
+def test_errors_are_raised_with_their_fields() -> None:
+    """A place where the class is about one, and advice as a field; an exception that is not needed is none."""
+    found = {
+        str(path.relative_to(ROOT)): list(without_fields(path.read_text(encoding="utf-8")))
+        for part in ("source", "sinks", "streaming")
+        for path in (ROOT / part).rglob("*.py")
+    }
+    found = {path: lacking for path, lacking in found.items() if lacking and not path.startswith(LEFT_OUT)}
+    excepted = {path: found.pop(path, []) for path in WITHOUT_A_PLACE}
+    assert found == {}
+    assert all({name for name, _ in lacking} == {"place"} for lacking in excepted.values()), excepted
+
+
+@pytest.mark.parametrize(
+    ("source", "lacking"),
+    [
+        ("raise DataLossError(text)", ["place"]),
+        ("raise DataLossError", ["place"]),
+        ("error = errors.DataLossError(text, advice=way_out)", ["place"]),
+        ("raise DataLossError(text, file=path)", []),
+        ("raise DataLossError(text, physical_offset=0) from None", []),
+        ("raise StoreError(text)", []),
+        ("raise ValueError('x; give another one')", []),
+        ("raise StoreError('x; it is larger than y')", []),
+        ("raise StoreError(f'{x}; give {y}')", ["advice"]),
+        ("raise StoreError(f'{x}; make it ' + y)", ["advice"]),
+        ("msg = f'{x} is bad; remove it and more'\nraise StoreError(msg)", ["advice"]),
+        ("msg = x\nmsg += '; set y'\nraise StoreError(msg)", ["advice"]),
+        ("raise StoreError(x, advice='give y')", []),
+    ],
+)
+def test_what_counts_as_a_lacking_field(source: str, lacking: list[str]) -> None:
+    assert [name for name, _ in without_fields(source)] == lacking
 
 
 def fields(error: ReputError) -> tuple[str, str | None, str | None, int | None]:

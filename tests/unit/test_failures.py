@@ -95,6 +95,8 @@ def test_one_line_and_a_code(
     kept = list(tmp_path.iterdir())
     assert len(kept) == (code == 70)
     assert all(str(path) in said and type(error).__name__ in path.read_text() for path in kept)
+    if code == 70:
+        assert str(failure_of(error).advice).startswith(f"please report it with {tmp_path}/reput-traceback-")
 
 
 def test_an_error_of_a_jvm_that_is_gone() -> None:

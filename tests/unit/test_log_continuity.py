@@ -48,8 +48,10 @@ def test_the_sinks_last_record(fail: bool, places: list[int], tmp_path: Path) ->
     with pytest.raises(CommitLogRewoundError, match=f"logic: a record of {known.size} bytes at offset {known.offset}"):
         asked.check([known])
     put_bytes(tmp_path / name, at, bytes(90))
-    with pytest.raises(CommitLogRewoundError, match="the log now has no such record"):
+    with pytest.raises(CommitLogRewoundError, match="the log now has no such record") as raised:
         asked.check([known])
+    assert raised.value.physical_offset == known.offset
+    assert str(raised.value.advice).startswith("'reput recover' with the same --store and --output cuts")
     for path in sorted(tmp_path.iterdir())[:-1]:
         path.unlink()
     asked.check([known])

@@ -255,8 +255,10 @@ def test_expire_asks(change: Change, owner: str, output: Output) -> None:
         assert bool(expire_output(output.config, output.out).removed) == (change is begins_later)
         return
     way_out = "recover --yes" if GAPS[change] is Gap.GONE else "or --yes to go by this log"
-    with pytest.raises(UnexplainedError, match=rf"nothing was changed: .*{way_out}"):
+    with pytest.raises(UnexplainedError, match=rf"nothing was changed: .*{way_out}") as refused:
         expire_output(output.config, output.out)
+    assert refused.value.file == str(output.out)
+    assert way_out in str(refused.value.advice)
     assert unchanged(output, before)
     if GAPS[change] is Gap.PASSED:
         assert expire_output(output.config, output.out, yes=True).removed

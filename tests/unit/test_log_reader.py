@@ -126,8 +126,11 @@ def test_a_hole(fail: str, records: list[StoredRecord], tmp_path: Path) -> None:
     (tmp_path / f"{3 * SIZE:020d}").unlink()
     log = reader(tmp_path, failOnDataLoss=fail)
     if fail == "true":
-        with pytest.raises(SegmentError, match="hole in the commitlog"):
+        with pytest.raises(SegmentError, match="hole in the commitlog") as raised:
             log.end(2 * SIZE)
+        error = raised.value
+        assert (error.file, error.physical_offset) == (str(tmp_path / f"{2 * SIZE:020d}"), 3 * SIZE)
+        assert error.advice == f"restore the missing files, or set startingOffset={4 * SIZE} to begin after the hole"
         with pytest.raises(SegmentError, match="hole in the commitlog"):
             log.settled_end(2 * SIZE)
     else:

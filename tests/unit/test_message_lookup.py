@@ -113,8 +113,9 @@ def test_a_segment_that_cannot_be_read(tmp_path: Path) -> None:
     path = Path(queue.files[0].path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(StoreError, match=f"cannot read {path} at offset 0: Is a directory"):
+    with pytest.raises(StoreError, match=f"cannot read {path} at offset 0: Is a directory") as raised:
         lookup.find(0)
+    assert (raised.value.file, raised.value.physical_offset, raised.value.advice) == (str(path), 0, None)
 
 
 def test_message_ids_of_both_kinds(tmp_path: Path) -> None:

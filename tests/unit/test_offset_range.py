@@ -117,6 +117,7 @@ def test_split_names_a_lost_segment(tmp_path: Path) -> None:
     assert str(raised.value) == (
         f"the log has no file with offset {SIZE} any more, [{SIZE}, {end}) was still to be read"
     )
+    assert (raised.value.file, raised.value.physical_offset) == (None, SIZE)
 
 
 def test_ranges_of_rows(log: Log) -> None:
@@ -235,6 +236,7 @@ def test_check_begins_record_names_the_nearest(log: Log) -> None:
             text = str(raised.value)
             assert text.startswith(f"startingOffset={offset} is not where a record begins (")
             assert text.endswith(f"the nearest before it is {record.physical_offset} in {queue.find(offset).path}")
+            assert (raised.value.file, raised.value.physical_offset) == (queue.find(offset).path, offset)
 
 
 def test_check_begins_record_says_the_verdict(log: Log) -> None:

@@ -108,3 +108,7 @@ def test_a_number_that_is_none_stops_it_where_tail_stops(tmp_path: Path, delay: 
     with pytest.raises(CorruptRecordError) as of_tail:
         dispatch_store(config, tmp_path / "tail")
     assert str(ours.value) == str(of_tail.value)
+    for error in (ours.value, of_tail.value):
+        assert error.physical_offset == records[2].physical_offset
+        assert Path(str(error.file)).parent == tmp_path / "store" / "commitlog"
+        assert str(error.advice).startswith("set onDamage=quarantine to leave out")

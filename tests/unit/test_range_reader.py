@@ -179,6 +179,8 @@ def test_a_segment_that_was_cut_is_a_loss(window_bytes: int, tmp_path: Path) -> 
     text = str(raised.value)
     assert text.startswith(f"{file.path} is shorter than its 65536 bytes: it was cut while [")
     assert text.endswith(f", {end}) was read")
+    assert raised.value.file == file.path
+    assert raised.value.physical_offset == int(text.rpartition("[")[2].partition(",")[0])
 
 
 def test_a_segment_that_is_gone_is_a_loss(tmp_path: Path) -> None:

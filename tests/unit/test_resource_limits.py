@@ -105,12 +105,13 @@ def test_threads_of_a_user() -> None:
         try:
             check_limits(READING)
         except EnvironmentSetupError as error:
-            return str(error)
+            return f"{error}\n{error.advice}"
         return "started"
 
     assert in_child(check) == (
         "ulimit -u is 3, and reput needs 8 threads beside what this user runs already; raise it, in the shell or in "
-        "the unit or container that starts reput"
+        "the unit or container that starts reput\n"
+        "raise it, in the shell or in the unit or container that starts reput"
     )
 
 
@@ -125,5 +126,5 @@ def test_threads_of_a_user() -> None:
 )
 def test_a_refusal_of_the_system(number: int, words: str) -> None:
     """Each is named; a full disk is no limit of this kind."""
-    assert re.match(words, limit_reached(OSError(number, "x")) or "")
+    assert re.match(words, "; ".join(filter(None, limit_reached(OSError(number, "x")) or ())))
     assert limit_reached(OSError(errno.ENOSPC, "x")) is None

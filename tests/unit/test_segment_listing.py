@@ -187,8 +187,9 @@ def test_one_of_several_directories(tmp_path: Path) -> None:
     assert len(listed.load().files) == count
     second.rename(tmp_path / "unmounted")
     second.mkdir()
-    with pytest.raises(TransientError, match="second holds no segment any more"):
+    with pytest.raises(TransientError, match="second holds no segment any more") as raised:
         listed.load()
+    assert raised.value.file == str(second)
 
 
 def test_the_cost_does_not_depend_on_the_number_of_segments(tmp_path: Path) -> None:

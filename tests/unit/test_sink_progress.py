@@ -92,6 +92,10 @@ def test_a_damaged_record_is_refused(damage: str, record: ProgressFile) -> None:
         record.load()
     assert str(caught.value).startswith(f"{record.path} is no progress record of reput (")
     assert str(caught.value).endswith("); remove it to derive the sink from the log again")
+    assert (caught.value.file, caught.value.advice) == (
+        str(record.path),
+        "remove it to derive the sink from the log again",
+    )
     assert record.path.read_bytes() == DAMAGED[damage]
 
 

@@ -88,6 +88,10 @@ def test_a_second_process_is_refused_with_the_holders_number(tmp_path: Path) -> 
         f"{tmp_path}/lock is locked by process {process.pid}: a broker or another reput works on this output; "
         "stop it first, or give another --output"
     )
+    assert (caught.value.file, caught.value.advice) == (
+        f"{tmp_path}/lock",
+        "stop it first, or give another --output",
+    )
     with StoreLock(tmp_path), running(holder(tmp_path)) as (_, said):
         assert said.startswith(f"StoreLockedError {tmp_path}/lock is locked by process {os.getpid()}:")
     with running(holder(tmp_path)) as (_, said):
@@ -131,8 +135,11 @@ def test_what_cannot_be_locked_is_an_error_with_its_path(kind: str, tmp_path: Pa
     else:
         root.mkdir()
         (root / "lock").mkdir() if kind == "directory" else (root / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputError, match=f"cannot write {root}/lock: .*; the output needs a writable directory"):
+    with pytest.raises(
+        OutputError, match=f"cannot write {root}/lock: .*; the output needs a writable directory"
+    ) as caught:
         StoreLock(root)
+    assert (caught.value.file, caught.value.advice) == (f"{root}/lock", "the output needs a writable directory")
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -145,8 +145,9 @@ def test_the_ledger_tells_rows_that_are_too_many() -> None:
     "state", [{"ledger": 1}, {"ledger": {}}, {"ledger": {"marks": [1], "version": 1, "commit": ""}}]
 )
 def test_a_ledger_that_cannot_be_read(state: dict[str, Any]) -> None:
-    with pytest.raises(SinkError, match="remove the record"):
-        RowLedger.from_state(state)
+    with pytest.raises(SinkError, match="remove the record") as raised:
+        RowLedger.from_state(state, Path("/o/table.json"))
+    assert (raised.value.file, raised.value.advice) == ("/o/table.json", "remove the record")
     assert RowLedger.from_state({}) is None
 
 
@@ -197,7 +198,7 @@ def test_what_statistics_say_of_a_file() -> None:
 WANTED = StructType([StructField("broker", StringType()), StructField("queue_id", IntegerType())])
 
 
-def refused(*fields: StructField, partitions: tuple[str, ...] = (), **properties: str) -> str | None:
+def refused(*fields: StructField, partitions: tuple[str, ...] = (), **properties: str) -> OutputError | None:
     keys = {key.replace("_", "."): value for key, value in properties.items()}
     return refusal(Path("/t`x"), 9, WANTED, StructType(list(fields)), partitions, keys)
 
@@ -213,7 +214,9 @@ def test_what_others_changed_is_refused_with_what_undoes_it() -> None:
     )
     other = StructType([both[0], StructField("q", IntegerType())])
     renamed = refusal(Path("/t"), 9, WANTED, other, (), {"delta.columnMapping.mode": "name"})
-    assert "RENAME COLUMN" in str(renamed)
+    assert renamed is not None
+    assert "RENAME COLUMN" in str(renamed.advice)
+    assert renamed.file == "/t"
     widened = str(refused(both[0], StructField("queue_id", LongType())))
     assert "lacking ['`queue_id` int'], not wanted ['`queue_id` bigint']" in widened
     assert "'RESTORE TABLE delta.`/t``x` TO VERSION AS OF N'" in widened
@@ -227,16 +230,22 @@ def test_kernels_refusals_in_words() -> None:
         "Unsupported Delta writer features: table `file:/t` requires writer table features [some] which is unsupported"
     )
     assert said_in_words(Path("/t"), said) == (
-        "the table needs some, which reput does not write; undo it: ALTER TABLE delta.`/t` DROP FEATURE `some`"
+        "the table needs some, which reput does not write",
+        "undo it: ALTER TABLE delta.`/t` DROP FEATURE `some`",
     )
-    assert "'delta.appendOnly' = 'false'" in said_in_words(Path("/t"), "Cannot modify append-only table. Table x")
-    assert "there is no Delta table any more" in said_in_words(Path("/t"), "Delta table at path `/t` is not found.")
-    assert said_in_words(Path("/t"), "something else") == "something else"
+    _, advice = said_in_words(Path("/t"), "Cannot modify append-only table. Table x")
+    assert "'delta.appendOnly' = 'false'" in str(advice)
+    cause, advice = said_in_words(Path("/t"), "Delta table at path `/t` is not found.")
+    assert "there is no Delta table any more" in cause
+    assert advice == "put it back, or start again"
+    assert said_in_words(Path("/t"), "something else") == ("something else", None)
 
 
 def test_a_table_whose_log_is_gone(tmp_path: Path) -> None:
     """Its data files may be all that is left of expired messages: nobody is told to make it again over them."""
     (tmp_path / "part-0.zstd.parquet").write_bytes(b"")
-    with pytest.raises(OutputError, match=r"data files \(part-0.zstd.parquet\) .* put its _delta_log back"):
+    with pytest.raises(OutputError, match=r"data files \(part-0.zstd.parquet\) .* put its _delta_log back") as raised:
         is_vacant(tmp_path)
+    assert raised.value.file == str(tmp_path)
+    assert str(raised.value.advice).startswith("or give an empty or missing directory")
     assert is_vacant(tmp_path / "none")
