@@ -163,7 +163,7 @@ class QueueSide(OutputSide):
         """Every queue that is left (``DefaultMessageStore#recoverTopicQueueTable``)."""
         return tuple(
             QueueReport(
-                state.disk.topic.decode("ascii"),
+                state.disk.topic.decode("utf-8", "backslashreplace"),
                 state.disk.queue_id,
                 state.disk.min_offset(min_physic_offset, state.end // CQ_STORE_UNIT_SIZE),
                 state.end // CQ_STORE_UNIT_SIZE,

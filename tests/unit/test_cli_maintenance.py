@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from conftest import BrokerStore
 from sink_runner import files_below
 from typer.testing import CliRunner, Result
 from unit.outputs import Output, lost_index_file, lost_page
@@ -79,6 +80,18 @@ def test_expire_tells_what_it_does(output: Output) -> None:
     assert [f"would remove {path}" for path in report["removed"]] == [
         line for line in planned.output.splitlines() if line.startswith("would")
     ]
+
+
+def test_a_light_queue_has_any_name(broker_store: Callable[[str], BrokerStore]) -> None:
+    """Clients choose it, in any letters; both commands tell it."""
+    store = broker_store("v4-lmq")
+    paths = ["--store", str(store.root), "--output", str(store.root), "--broker-conf", str(store.broker_conf)]
+    names = {path.name for path in (store.root / "consumequeue").iterdir() if not path.name.isascii()}
+    assert names
+    for command in ("recover", "expire"):
+        result = CliRunner().invoke(cli.app, [command, *paths, "--dry-run"])
+        assert result.exit_code == 0, result.output
+        assert all(f"\n{name}-0: min 0" in result.output for name in names)
 
 
 def test_a_log_that_is_gone_needs_a_word(output: Output) -> None:
