@@ -91,11 +91,15 @@ class PartWriter:
     trim_from: int
     decode: DecodeOptions
 
-    def write(self, span: OffsetRange) -> pa.RecordBatch:
-        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`; see `Part` for memory."""
+    def write(self, span: OffsetRange, *, passes_over: bool = True) -> pa.RecordBatch:
+        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`; see `Part` for memory.
+
+        `passes_over` as in ``read_windows``.
+        """
         part = Part(self, span)
         if part.start < span.end:
-            deque(part.passing(read_windows(span.file, part.start, span.end, self.decode, WINDOW_BYTES)), maxlen=0)
+            read = span.file, part.start, span.end, self.decode, WINDOW_BYTES
+            deque(part.passing(read_windows(*read, passes_over=passes_over)), maxlen=0)
         return pa.RecordBatch.from_pylist([part.finish()], PART_SCHEMA)
 
 

@@ -18,6 +18,7 @@ from reput.source.errors import DataLossError
 from reput.source.kernels import record_kernels as rk
 from reput.source.log.offset_range import Boundaries, store_timestamp_at
 from reput.source.record.record_fingerprint import FINGERPRINTED_BYTES, RecordFingerprint, fingerprint_of
+from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
 from reput.source.segments.range_reader import scan_windows
 
@@ -28,7 +29,7 @@ _CHANGED_S, _CHANGED_FACTOR = 2.0, 20
 _UNCHANGED_S, _UNCHANGED_FACTOR = 10.0, 200
 
 
-def last_record_before(queue: MappedFileQueue, end: int, known: Boundaries) -> RecordFingerprint | None:
+def last_record_before(queue: MappedFileQueue, end: int, on_damage: str, known: Boundaries) -> RecordFingerprint | None:
     """The last record of the segment that holds the byte before `end`, a place where a record may begin.
 
     None when that segment is not there, or has no record before `end`.
@@ -40,7 +41,7 @@ def last_record_before(queue: MappedFileQueue, end: int, known: Boundaries) -> R
     while place > file.file_from_offset:
         begin = known.before(file.file_from_offset, place - 1)
         last = -1
-        for scan in scan_windows(file, begin, end, check_crc=False):
+        for scan in scan_windows(file, begin, end, check_crc=False, on_damage=on_damage):
             if len(scan):
                 last = scan.place_of(-1)
         if last >= 0:
@@ -75,10 +76,10 @@ def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFinge
         return known  # the next listing tells whether it expired
 
 
-def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int]) -> bool:
+def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int], on_damage: str) -> bool:
     """Whether records follow each other to `known` from its segment's begin, or from one of the places `begins`.
 
-    Damage is passed over where the segment's ``on_damage`` says so, unless the record behind it was stored before the
+    Damage is passed over where `on_damage` says so, unless the record behind it was stored before the
     last one in front of it: there the log was cut, and old records stand behind its new end.
     """
     file = queue.find(known.offset)
@@ -86,12 +87,12 @@ def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable
         return known.offset < queue.end_of_files
     place = known.offset - file.frame
     allowed = {file.file_from_offset, *(begin for begin in begins if file.file_from_offset < begin <= place)}
-    return any(_leads(file, begin, place) for begin in sorted(allowed))
+    return any(_leads(file, begin, place, on_damage) for begin in sorted(allowed))
 
 
-def _leads(file: MappedFile, begin: int, place: int) -> bool:
+def _leads(file: MappedFile, begin: int, place: int, on_damage: str) -> bool:
     stop, before, is_behind_damage = begin, None, False
-    for scan in scan_windows(file, begin, place, check_crc=False):
+    for scan in scan_windows(file, begin, place, check_crc=False, on_damage=on_damage):
         stop = scan.stop
         if len(scan):
             first, last = (store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) for row in (0, -1))
@@ -120,8 +121,9 @@ class _Watched:
 class LastRecordWatch:
     """Tells, cheaply and as often as it is asked, whether the last record is still the log's."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` is monotonic, in seconds."""
+    def __init__(self, on_damage: str = STOP, clock: Callable[[], float] = time.monotonic) -> None:
+        """`on_damage` as in `is_led_to`; `clock` is monotonic, in seconds."""
+        self._on_damage = on_damage
         self._clock = clock
         self._watched: _Watched | None = None
         self._took = 0.0
@@ -147,7 +149,7 @@ class LastRecordWatch:
             return True
         if watched.is_followed and stamp == watched.stamp and now < watched.look_anyhow_at:
             return True
-        found = is_led_to(queue, known, begins)
+        found = is_led_to(queue, known, begins, self._on_damage)
         ended = self._clock()
         self._took = ended - now
         watched.stamp, watched.is_followed = stamp, True

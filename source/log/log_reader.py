@@ -44,16 +44,16 @@ class LogReader:
             options.path,
             options.mapped_file_size,
             dledger=options.enable_dledger_commit_log,
-            on_damage=options.on_damage,
         )
         self._boundaries = Boundaries()
         self._finder = ReputEndFinder(
             check_crc=options.check_crc != "none",
             tail_guard_ms=options.tail_guard_ms,
             on_boundary=self._boundaries.note,
+            on_damage=options.on_damage,
             over_holes=not options.fail_on_data_loss,
         )
-        self._watch = LastRecordWatch()
+        self._watch = LastRecordWatch(options.on_damage)
         # Where to begin, once the log's end was asked for that.
         self._begin: int | None = None
         # The end found last, if nothing stood there; the segments of then, and when everything was looked at.
@@ -90,7 +90,9 @@ class LogReader:
         if timestamp is not None or wanted == LATEST:
             if self._begin is None:
                 end = self.settled_end(queue.min_offset)
-                self._begin = end if timestamp is None else offset_range.find_timestamp(queue, end, timestamp)
+                self._begin = end
+                if timestamp is not None:
+                    self._begin = offset_range.find_timestamp(queue, end, timestamp, self._options.on_damage)
             return max(self._begin, queue.min_offset)
         if wanted == EARLIEST:
             return queue.min_offset
@@ -102,7 +104,7 @@ class LogReader:
                 raise DataLossError(gone, advice=advice, physical_offset=wanted)
             _log.warning("%s; beginning at the log's beginning", gone)
             return queue.min_offset
-        offset_range.check_begins_record(queue, wanted)
+        offset_range.check_begins_record(queue, wanted, self._options.on_damage)
         return wanted
 
     def end(self, start: int) -> int:
@@ -163,11 +165,13 @@ class LogReader:
         file = self.queue().find(offset)
         if file is None:
             return offset
-        return offset_range.align_down(file, max(start, file.file_from_offset), offset, self._boundaries)
+        begin = max(start, file.file_from_offset)
+        return offset_range.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
         """See ``offset_range.limit``."""
-        return offset_range.limit(self.queue(), start, end, bytes_max, messages_max, self._boundaries)
+        on_damage = self._options.on_damage
+        return offset_range.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
         """See ``offset_range.split``."""
@@ -176,6 +180,7 @@ class LogReader:
             start,
             end,
             self._options.max_bytes_per_partition,
+            self._options.on_damage,
             self._boundaries,
             over_holes=not self._options.fail_on_data_loss,
         )
@@ -205,7 +210,7 @@ class LogReader:
 
     def last_record_before(self, end: int) -> RecordFingerprint | None:
         """The last record before `end`, a place where a record may begin; None when its segment has none."""
-        return last_record_before(self.queue(), end, self._boundaries)
+        return last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
 
     def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:
         """The record that the log has at the place of `known`, by its first bytes; `known` where it has expired.
@@ -221,7 +226,7 @@ class LogReader:
 
     def is_led_to(self, known: RecordFingerprint, *begins: int) -> bool:
         """Whether the records before `known` lead to it: from its segment's begin, or one of these places."""
-        return is_led_to(self.queue(), known, begins)
+        return is_led_to(self.queue(), known, begins, self._options.on_damage)
 
     def check_last_record(self, known: RecordFingerprint, begin: int, *, is_idle: bool) -> None:
         """Raise CommitLogRewoundError when the log has lost `known`, the last record that was read.

@@ -15,6 +15,7 @@ from reput.source.kernels.byte_kernels import load_i32, load_i64
 from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_format import HOST_V6_EXTRA, STORE_TIMESTAMP_AT, SYS_FLAG_AT
 from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG
+from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
 from reput.source.segments.range_reader import scan_windows
 from reput.source.segments.segment_head import HEAD_SIZE
@@ -78,11 +79,14 @@ def split(
     start: int,
     end: int,
     bytes_max: int,
+    on_damage: str = STOP,
     known: Boundaries | None = None,
     *,
     over_holes: bool = False,
 ) -> Iterator[OffsetRange]:
     """Cut `[start, end)` at segments, and again so that a range has about `bytes_max` bytes, never inside a record.
+
+    `on_damage` as in ``scan_windows``, here and below.
 
     Raises
     ------
@@ -98,9 +102,9 @@ def split(
             raise no_file_with(start, end)
         stop = min(end, file.end)
         while stop - start > bytes_max + bytes_max // 2:
-            cut = align_down(file, start, start + bytes_max, known)
+            cut = align_down(file, start, start + bytes_max, on_damage, known)
             if cut == start:  # one record is larger than a range
-                cut = _after_first(file, start)
+                cut = _after_first(file, start, on_damage)
             if cut >= stop:
                 break
             yield OffsetRange(start, cut, file)
@@ -115,22 +119,24 @@ def no_file_with(offset: int, end: int | None = None) -> DataLossError:
     return DataLossError(f"the log has no file with offset {offset} any more{unread}", physical_offset=offset)
 
 
-def align_down(file: MappedFile, start: int, offset: int, known: Boundaries | None = None) -> int:
+def align_down(
+    file: MappedFile, start: int, offset: int, on_damage: str = STOP, known: Boundaries | None = None
+) -> int:
     """The last place up to `offset` where a record begins or the file's records end, walking from `start`.
 
     `known` shortens the walk, and learns from it.
     """
     known = known or Boundaries()
     place = known.before(start, offset)
-    for scan in scan_windows(file, place, min(offset, file.end), check_crc=False):
+    for scan in scan_windows(file, place, min(offset, file.end), check_crc=False, on_damage=on_damage):
         place = scan.stop
         known.note(place)
     return place
 
 
-def _after_first(file: MappedFile, start: int) -> int:
+def _after_first(file: MappedFile, start: int, on_damage: str) -> int:
     """The place behind the record or the damaged range at `start`, or behind the file's blank."""
-    for scan in scan_windows(file, start, file.end, check_crc=False, window_bytes=rk.PARTS):
+    for scan in scan_windows(file, start, file.end, check_crc=False, on_damage=on_damage, window_bytes=rk.PARTS):
         if scan.stop > start:
             return scan.stop
     return file.end
@@ -142,30 +148,31 @@ def limit(
     end: int,
     bytes_max: int | None,
     messages_max: int | None,
+    on_damage: str = STOP,
     known: Boundaries | None = None,
 ) -> int:
     """The place up to `end` where at most so many bytes or messages from `start` end; always past one record."""
     if bytes_max is not None and start + bytes_max < end:
-        end = min(end, _limit_bytes(queue, start, start + bytes_max, known))
+        end = min(end, _limit_bytes(queue, start, start + bytes_max, on_damage, known))
     if messages_max is not None:
-        end = _limit_messages(queue, start, end, messages_max)
+        end = _limit_messages(queue, start, end, messages_max, on_damage)
     return end
 
 
-def _limit_bytes(queue: MappedFileQueue, start: int, offset: int, known: Boundaries | None) -> int:
+def _limit_bytes(queue: MappedFileQueue, start: int, offset: int, on_damage: str, known: Boundaries | None) -> int:
     file = queue.find(offset)
     first = queue.find(start)
     if file is None or first is None:
         return offset if first is not None else start
-    place = align_down(file, max(start, file.file_from_offset), offset, known)
-    return place if place > start else _after_first(first, start)
+    place = align_down(file, max(start, file.file_from_offset), offset, on_damage, known)
+    return place if place > start else _after_first(first, start, on_damage)
 
 
-def _limit_messages(queue: MappedFileQueue, start: int, end: int, messages_max: int) -> int:
+def _limit_messages(queue: MappedFileQueue, start: int, end: int, messages_max: int, on_damage: str) -> int:
     place, left = start, messages_max
     while place < end and (file := queue.find(place)) is not None:
         stop = min(end, file.end)
-        for scan in scan_windows(file, place, stop, check_crc=False):
+        for scan in scan_windows(file, place, stop, check_crc=False, on_damage=on_damage):
             if len(scan) >= left:
                 after = int(scan.parts[left - 1, rk.AT] + scan.parts[left - 1, rk.SIZE])
                 return scan.start + after
@@ -174,18 +181,18 @@ def _limit_messages(queue: MappedFileQueue, start: int, end: int, messages_max: 
     return end
 
 
-def check_begins_record(queue: MappedFileQueue, offset: int) -> None:
+def check_begins_record(queue: MappedFileQueue, offset: int, on_damage: str = STOP) -> None:
     """Raise OptionError unless a record begins at `offset`, or nothing was written there yet."""
     file = queue.find(offset)
     if file is None or offset == file.file_from_offset:
         return
     bad = None
-    for scan in scan_windows(file, offset, file.end, check_crc=False, window_bytes=rk.PARTS):
+    for scan in scan_windows(file, offset, file.end, check_crc=False, on_damage=on_damage, window_bytes=rk.PARTS):
         bad = scan.verdict if not len(scan) else None
         break
     if bad is None or bad is Verdict.BLANK:
         return
-    before = align_down(file, file.file_from_offset, offset)
+    before = align_down(file, file.file_from_offset, offset, on_damage)
     if before != offset:
         raise OptionError(
             f"startingOffset={offset} is not where a record begins ({bad.name}); the nearest before it is {before}"
@@ -200,7 +207,7 @@ def first_store_timestamp(file: MappedFile) -> int | None:
     return head_store_timestamp(read_head(file, HEAD_SIZE), file.frame)
 
 
-def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
+def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int, on_damage: str = STOP) -> int:
     """The place of the first record before `end` stored at or after `timestamp_ms`; `end` when there is none.
 
     Store times are taken as rising from segment to segment; within one, the first that reaches the time counts.
@@ -212,7 +219,7 @@ def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int) -> int:
     ]
     place = candidates[-1].file_from_offset if candidates else queue.min_offset
     while place < end and (file := queue.find(place)) is not None:
-        for scan in scan_windows(file, place, min(end, file.end), check_crc=False):
+        for scan in scan_windows(file, place, min(end, file.end), check_crc=False, on_damage=on_damage):
             for row in range(len(scan)):
                 if store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) >= timestamp_ms:
                     return scan.place_of(row)

@@ -40,10 +40,10 @@ class RangeCut:
     is_start_proven: bool
     is_end_proven: bool
 
-    def settle(self) -> OffsetRange:
+    def settle(self, on_damage: str) -> OffsetRange:
         """The range with its ends where records seem to begin; both tasks at a cut find the same place."""
-        start = self.start if self.is_start_proven else next_record(self.file, self.start, self.stop)
-        end = self.end if self.is_end_proven else next_record(self.file, self.end, self.stop)
+        start = self.start if self.is_start_proven else next_record(self.file, self.start, self.stop, on_damage)
+        end = self.end if self.is_end_proven else next_record(self.file, self.end, self.stop, on_damage)
         return OffsetRange(start, end, self.file)
 
 
@@ -82,10 +82,10 @@ def _cuts(queue: MappedFileQueue, start: int, end: int, bytes_a_range: int) -> I
         start = stop
 
 
-def next_record(file: MappedFile, place: int, stop: int) -> int:
+def next_record(file: MappedFile, place: int, stop: int, on_damage: str) -> int:
     """The first place from `place` on, before `stop`, where a whole record seems to begin; `stop` without one.
 
-    Under DLedger it is the place of the record's entry.
+    Under DLedger it is the place of the record's entry. `on_damage` as in ``scan_windows``.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def next_record(file: MappedFile, place: int, stop: int) -> int:
         The segment has gone, or is shorter than it was.
     """
     for head in _heads(file, place, stop):
-        for scan in scan_windows(file, head, stop, check_crc=False, window_bytes=rk.PARTS):
+        for scan in scan_windows(file, head, stop, check_crc=False, on_damage=on_damage, window_bytes=rk.PARTS):
             if len(scan):
                 return head
             break

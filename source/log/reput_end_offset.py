@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.damage import BROKER, QUARANTINE, STOP
@@ -85,17 +85,20 @@ class ReputEndFinder:
         tail_guard_ms: int,
         clock: Callable[[], float] = time.monotonic,
         on_boundary: Callable[[int], None] | None = None,
+        on_damage: str = STOP,
         over_holes: bool = False,
     ) -> None:
         """`tail_guard_ms` is how long the last record must stay unchanged; `clock` is monotonic, in seconds.
 
-        `on_boundary` is told places where ranges may be cut, now and then along the walk. With `over_holes` the log
+        `on_boundary` is told places where ranges may be cut, now and then along the walk; `on_damage` says whether the
+        log goes on behind what is no good record in its last segment. With `over_holes` the log
         goes on behind segments that are missing: those in front of the hole end where it begins.
         """
         self._check_crc = check_crc
         self._tail_guard_ms = tail_guard_ms
         self._clock = clock
         self._on_boundary = on_boundary or (lambda _: None)
+        self._on_damage = on_damage
         self._over_holes = over_holes
         self._queue: MappedFileQueue | None = None
         self._begun: set[int] = set()  # segments of `_queue` that were begun
@@ -168,11 +171,10 @@ class ReputEndFinder:
 
     def _walk_good(self, file: MappedFile, place: int) -> ReputEnd:
         # What a broker's replay passes over has good records in it, at which no range may be cut.
-        note = self._on_boundary if file.on_damage != BROKER else None
-        file = replace(file, on_damage=STOP)
+        note = self._on_boundary if self._on_damage != BROKER else None
         stop, verdict, last = place, Verdict.EMPTY, -1
         digest = 0
-        for scan in scan_windows(file, place, file.end, check_crc=self._check_crc):
+        for scan in scan_windows(file, place, file.end, check_crc=self._check_crc, on_damage=STOP):
             stop, verdict = scan.stop, scan.verdict
             if len(scan):
                 last = scan.place_of(-1)
@@ -193,7 +195,7 @@ class ReputEndFinder:
 
     def _behind_doubt(self, file: MappedFile, place: int) -> int | None:
         """Where the log goes on behind `place`, None when `place` is where it ends, or may be."""
-        if file.on_damage != QUARANTINE or place >= file.end:
+        if self._on_damage != QUARANTINE or place >= file.end:
             return None
         with open_segment(file) as descriptor:
             segment = OpenSegment(descriptor, file)
@@ -236,7 +238,9 @@ def _good_place_behind(segment: OpenSegment, place: int) -> int | None:
 def _is_older(segment: OpenSegment, place: int, damaged: int) -> bool:
     """Whether the record at `place` was stored before the last good one before `damaged`."""
     before = None
-    for scan in scan_windows(segment.file, segment.file.file_from_offset, damaged, check_crc=False):
+    for scan in scan_windows(
+        segment.file, segment.file.file_from_offset, damaged, check_crc=False, on_damage=QUARANTINE
+    ):
         if len(scan):
             before = segment.store_timestamp(scan.place_of(-1))
     return before is not None and segment.store_timestamp(place) < before

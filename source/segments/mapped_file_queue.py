@@ -20,7 +20,6 @@ from reput.source.errors import DataLossError, OptionError, SegmentError, StoreE
 from reput.source.record.dledger_entry import ENTRY_HEADER_SIZE
 from reput.source.resource_limits import limit_reached
 from reput.source.segments.commit_log_path import check_is_commit_log, no_commit_log
-from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_name import is_file_name
 from reput.source.segments.read_error import read_error
 from reput.source.segments.segment_head import HEAD_SIZE, is_framed
@@ -33,14 +32,12 @@ class MappedFile:
     """One segment: the place of its first byte, its size in bytes, its path.
 
     `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
-    `on_damage` is how a walk over the segment treats what is no good record: one of ``damage``'s words.
     """
 
     file_from_offset: int
     size: int
     path: str
     frame: int = 0
-    on_damage: str = STOP
 
     @property
     def end(self) -> int:

@@ -52,12 +52,18 @@ class Window:
 
 
 def scan_windows(
-    file: MappedFile, start: int, end: int, *, check_crc: bool, window_bytes: int = WINDOW_BYTES
+    file: MappedFile,
+    start: int,
+    end: int,
+    *,
+    check_crc: bool,
+    on_damage: str,
+    window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Scan]:
     """Follow the records of `[start, end)` of one segment to the first that is not a good one.
 
     `start` is where a record begins; one that crosses `end` ends the scan as UNDERFLOW. Memory: one window, and never
-    less than the largest record. Unless ``file.on_damage`` is ``stop``, a damaged range is a scan of its own and the
+    less than the largest record. Unless `on_damage` is ``stop``, a damaged range is a scan of its own and the
     walk goes on behind it; one that crosses `end` is not entered.
 
     Raises
@@ -69,12 +75,12 @@ def scan_windows(
         while start < end:
             last = None
             for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
-                last = _as_a_broker_reads(scan) if file.on_damage == BROKER else scan
+                last = _as_a_broker_reads(scan) if on_damage == BROKER else scan
                 yield last
                 if last is not scan:
                     break
             assert last is not None
-            damaged = find_damage(descriptor, file, last.stop, last.verdict) if last.stop < end else None
+            damaged = find_damage(descriptor, file, last.stop, last.verdict, on_damage) if last.stop < end else None
             if damaged is None or damaged.end > end:
                 return
             yield Scan(last.data, damaged.start, last.parts[:0], damaged.end, last.verdict, file.frame)
@@ -97,13 +103,13 @@ def _opened(file: MappedFile, start: int, end: int) -> Iterator[int]:
         yield descriptor
 
 
-def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict) -> DamagedRange | None:
-    """The damaged range that begins at `place`, where a scan ended with `verdict`, by ``file.on_damage``.
+def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict, on_damage: str) -> DamagedRange | None:
+    """The damaged range that begins at `place`, where a scan ended with `verdict`, by `on_damage`.
 
     None when the walk ends there: at a blank, at a record that crosses the end of what is read, at any place with
     ``stop``. Where nothing in the segment shows where the log goes on, the range is the rest of the segment.
     """
-    if file.on_damage == STOP or verdict is Verdict.MESSAGE:
+    if on_damage == STOP or verdict is Verdict.MESSAGE:
         return None
     segment = OpenSegment(descriptor, file)
     if verdict is Verdict.UNDERFLOW:  # by what the whole segment says: a wrong size leads out of a range, too
@@ -112,11 +118,11 @@ def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict)
             return None
     if verdict is Verdict.BLANK:
         # No reader compares a blank's size, but a blank in the wrong place has a wrong one.
-        if file.on_damage == BROKER or segment.is_blank(place):
+        if on_damage == BROKER or segment.is_blank(place):
             return None
         end = segment.end_of_damage(place, verdict)
         return None if end is None else segment.damaged_range(place, end, Verdict.BAD_BLANK.name)
-    if file.on_damage == QUARANTINE:
+    if on_damage == QUARANTINE:
         end = segment.end_of_damage(place, verdict)
     else:
         end = broker_goes_on_at(segment, place, verdict)
@@ -124,12 +130,12 @@ def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict)
 
 
 def read_scans(
-    file: MappedFile, start: int, end: int, *, check_crc: bool, window_bytes: int = WINDOW_BYTES
+    file: MappedFile, start: int, end: int, options: DecodeOptions, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Scan]:
     """The records of `[start, end)` of one segment, not decoded; both are places where a record or the blank begins.
 
     The scans follow each other without a gap; the last ends behind the blank if the range ends with the file. Memory:
-    one window. Damage ends it, whatever ``onDamage`` says; what that counts as damage does.
+    one window. Damage ends it, whatever `options.on_damage` says; what that counts as damage does.
 
     Raises
     ------
@@ -139,11 +145,11 @@ def read_scans(
         The segment has gone, or is shorter than it was.
     """
     with _opened(file, start, end) as descriptor:
-        for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
+        for scan in scan_segment(descriptor, file, start, end, check_crc=options.check_crc, window_bytes=window_bytes):
             if not _stops_short(scan, scan.stop, scan.verdict, end):
                 yield scan
                 continue
-            if not _ends_segment(descriptor, file, scan.stop, scan.verdict, end):
+            if not _ends_segment(descriptor, file, scan.stop, scan.verdict, end, options.on_damage):
                 raise corrupt_record(file, scan.stop, scan.verdict)
             yield replace(scan, stop=end)
 
@@ -153,34 +159,43 @@ def _stops_short(scan: Scan, stop: int, verdict: Verdict, end: int) -> bool:
     return stop < end and (verdict not in (Verdict.UNDERFLOW, Verdict.MESSAGE) or not len(scan))
 
 
-def _ends_segment(descriptor: int, file: MappedFile, place: int, verdict: Verdict, end: int) -> bool:
-    """Whether the range rightly ends behind the blank at `place`: by ``file.on_damage`` that may be damage, too."""
-    return verdict is Verdict.BLANK and end == file.end and find_damage(descriptor, file, place, verdict) is None
+def _ends_segment(descriptor: int, file: MappedFile, place: int, verdict: Verdict, end: int, on_damage: str) -> bool:
+    """Whether the range rightly ends behind the blank at `place`: by `on_damage` that may be damage, too."""
+    if verdict is not Verdict.BLANK or end != file.end:
+        return False
+    return find_damage(descriptor, file, place, verdict, on_damage) is None
 
 
 def read_windows(
-    file: MappedFile, start: int, end: int, options: DecodeOptions, window_bytes: int = WINDOW_BYTES
+    file: MappedFile,
+    start: int,
+    end: int,
+    options: DecodeOptions,
+    window_bytes: int = WINDOW_BYTES,
+    *,
+    passes_over: bool = True,
 ) -> Iterator[Window]:
     """Decode the records of `[start, end)` of one segment; both are places where a record or the blank begins.
 
-    The columns of a window are valid until the next one is asked for. Memory: one window and its columns.
+    The columns of a window are valid until the next one is asked for. Memory: one window and its columns. Unless it
+    `passes_over` damage, that ends it, as with `read_scans`.
 
     Raises
     ------
     CorruptRecordError
-        A record of the range fails its checks, and `options.on_damage` is ``stop``; with that, what ``file.on_damage``
-        counts as damage is an error.
+        A record of the range fails its checks, and that is not to be passed over, or `options.on_damage` is ``stop``.
     DataLossError
         The segment has gone, or is shorter than it was.
     """
-    walked = replace(file, on_damage=options.on_damage)
+    on_damage = options.on_damage if passes_over else STOP
     delays = np.array(options.delays_ms, np.int64)
     with _opened(file, start, end) as descriptor:
         while start < end:
             for window, verdict in _decoded(descriptor, file, start, end, options.check_crc, delays, window_bytes):
                 if verdict is not None:
-                    damaged = find_damage(descriptor, walked, window.end, verdict)
-                    if damaged is None and not _ends_segment(descriptor, file, window.end, verdict, end):
+                    damaged = find_damage(descriptor, file, window.end, verdict, on_damage)
+                    at_end = descriptor, file, window.end, verdict, end, options.on_damage
+                    if damaged is None and not _ends_segment(*at_end):
                         raise corrupt_record(file, window.end, verdict)
                 if window.start < window.end:
                     yield window

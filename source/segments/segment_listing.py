@@ -12,11 +12,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from reput.source.errors import SegmentError, StoreError, TransientError
-from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 _LISTED_EVERY_S = 5.0
@@ -37,14 +35,12 @@ class SegmentListing:
         mapped_file_size: int | None = None,
         *,
         dledger: bool = False,
-        on_damage: str = STOP,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """See ``MappedFileQueue.load`` and ``MappedFile``; `clock` is monotonic, in seconds."""
+        """See ``MappedFileQueue.load``; `clock` is monotonic, in seconds."""
         self._paths = tuple(paths)
         self._mapped_file_size = mapped_file_size
         self._dledger = dledger
-        self._on_damage = on_damage
         self._clock = clock
         self._queue: MappedFileQueue | None = None
         self._stamps: list[_Stamp | None] = []
@@ -104,7 +100,7 @@ class SegmentListing:
             gone = self._paths[stamps.index(None)]
             raise _gone(gone, "is gone") from error
         self._odd_since = None
-        return replace(found, files=tuple(replace(file, on_damage=self._on_damage) for file in found.files))
+        return found
 
     def _check_not_gone(self, found: MappedFileQueue, stamps: Sequence[_Stamp | None]) -> None:
         """Raise TransientError where a directory lost all its segments as none does by expiry."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -113,68 +113,64 @@ class RangeTask:
 
     def __call__(self, cut: RangeCut) -> RangeEffects:
         """Read a range; a failure at an end that is not proven is told, since it may be the end that is wrong."""
-        span = cut.settle()
+        span = cut.settle(self.decode.on_damage)
         if cut.is_start_proven and cut.is_end_proven:
             return self.read(span)
         try:
-            return self._read(span, replace(self.decode, on_damage=STOP))
+            return self._read(span, passes_over=False)
         except CorruptRecordError:
             return RangeEffects(span.start, span.end, is_whole=False)
 
     def read(self, span: OffsetRange) -> RangeEffects:
-        """Read a range with proven ends: as if nothing were damaged, and where that fails once more by ``onDamage``.
-
-        That says, too, which blanks are damage, wherever the range was planned.
-        """
-        span = replace(span, file=replace(span.file, on_damage=self.decode.on_damage))
+        """Read a range with proven ends: as if nothing were damaged, and where that fails once more by ``onDamage``."""
         try:
-            return self._read(span, replace(self.decode, on_damage=STOP))
+            return self._read(span, passes_over=False)
         except CorruptRecordError:
             if self.decode.on_damage == STOP:
                 raise
-        return self._read(span, self.decode)
+        return self._read(span, passes_over=True)
 
-    def _read(self, span: OffsetRange, decode: DecodeOptions) -> RangeEffects:
+    def _read(self, span: OffsetRange, *, passes_over: bool) -> RangeEffects:
         damaged: list[DamagedRange] = []
         sums = StretchSums()
-        writer = self.part_writer and replace(self.part_writer, decode=decode)
+        writer = self.part_writer
         # One read for all, unless the table has a part of the range already.
         part = Part(writer, span) if writer and writer.trim_from <= span.start else None
         pieces: list[PieceRow] = []
         try:
             if span.start < span.end:
-                pieces.extend(self._pieces(span, decode, damaged, sums, part))
+                pieces.extend(self._pieces(span, passes_over, damaged, sums, part))
         except BaseException:
             remove_scratch(_scratch_files(pieces))
             raise
-        parts = [part.finish()] if part else writer.write(span).to_pylist() if writer else []
+        parts = [part.finish()] if part else writer.write(span, passes_over=passes_over).to_pylist() if writer else []
         return RangeEffects(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, sums=sums, damaged=damaged)
 
     def _pieces(
         self,
         span: OffsetRange,
-        decode: DecodeOptions,
+        passes_over: bool,
         damaged: list[DamagedRange],
         sums: StretchSums,
         part: Part | None,
     ) -> Iterator[PieceRow]:
         """What the range makes; adds what was passed over to `damaged`, and the records to `sums` and `part`."""
-        file, needs = span.file, self.needs
+        file, needs, read = span.file, self.needs, (span.file, span.start, span.end, self.decode)
         scans: Iterable[Scan]
-        if needs and needs.is_plain and not part and not self.with_sums and decode.on_damage == STOP:
-            scans = read_scans(file, span.start, span.end, check_crc=decode.check_crc, window_bytes=_WINDOW_BYTES)
+        if needs and needs.is_plain and not (part or self.with_sums or passes_over):
+            scans = read_scans(*read, _WINDOW_BYTES)
         else:
-            windows = _noting(read_windows(file, span.start, span.end, decode, TABLE_WINDOW_BYTES), damaged)
+            windows = _noting(read_windows(*read, TABLE_WINDOW_BYTES, passes_over=passes_over), damaged)
             if part:
                 windows = part.passing(windows)
             if self.with_sums:
                 windows = sums.passing(windows)
             if needs is None:
                 # Nothing is made but the table: the range is looked through for it, and for what is left out.
-                deque(windows if part or decode.on_damage != STOP else (), maxlen=0)
+                deque(windows if part or passes_over else (), maxlen=0)
                 return
             scans = (_scan(window, file.frame) for window in windows)
-        yield from make_pieces(scans, file, needs, decode.delays_ms, self.wanted, self.scratch)
+        yield from make_pieces(scans, file, needs, self.decode.delays_ms, self.wanted, self.scratch)
 
 
 def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[Window]:

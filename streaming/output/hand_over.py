@@ -214,11 +214,11 @@ def doubt_of_log(files: DurableFiles, log: LogReader) -> str | None:
     if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
         return None
     place = broker_recovers_from(segments, load_store_checkpoint(files), unclean=True)
-    end = log.settled_end(segments.min_offset)
+    end, on_damage = log.settled_end(segments.min_offset), log.decode_options.on_damage
     verdict = Verdict.EMPTY
     file = segments.find(place)
     while file is not None:
-        for scan in scan_windows(file, file.file_from_offset, file.end, check_crc=True):
+        for scan in scan_windows(file, file.file_from_offset, file.end, check_crc=True, on_damage=on_damage):
             place, verdict = scan.stop, scan.verdict
         if verdict is not Verdict.BLANK:
             break

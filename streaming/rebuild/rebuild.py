@@ -26,7 +26,6 @@ from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.damage import STOP
-from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.writers import EffectsWriter, IndexWriter, QueueWriter, TableWriter
 from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
@@ -92,7 +91,7 @@ class Rebuild:
     @property
     def makes_rows(self) -> bool:
         """Whether tasks make Arrow's rows of what they read; see ``compile_kernels``."""
-        return self._request.makes_table or not logic_needs(self._config, self._config.store).is_plain
+        return self._request.makes_table
 
     @property
     def spark_log(self) -> Path:

@@ -45,7 +45,7 @@ class WaveRead:
             A record in the middle of the log fails its checks, and ``onDamage`` is ``stop`` (as the text of Spark's
             exception).
         """
-        cuts, results = self._cuts, self._results()
+        cuts, results, on_damage = self._cuts, self._results(), self._task.decode.on_damage
         while (bad := next((number for number, result in enumerate(results) if not result.is_whole), None)) is not None:
             # Each range before it was read to where the next begins, so this one's start is proven. To its segment's
             # last cut, the records are followed here.
@@ -53,8 +53,8 @@ class WaveRead:
             last = max(number for number, cut in enumerate(cuts) if cut.file == cuts[bad].file)
             stop = cuts[last].end
             if not cuts[last].is_end_proven:
-                stop = limit(self._queue, begin, cuts[last].stop, max(1, stop - begin), None)
-            walked = [_proven(each) for each in split(self._queue, begin, stop, self._bytes_a_range)]
+                stop = limit(self._queue, begin, cuts[last].stop, max(1, stop - begin), None, on_damage)
+            walked = [_proven(each) for each in split(self._queue, begin, stop, self._bytes_a_range, on_damage)]
             results[bad : last + 1] = _begin(self._tasks, self._task, walked)()
             cuts[bad : last + 1] = walked
         return RangeEffects.join(results)

@@ -44,7 +44,11 @@ def compile_kernels(*, with_rows: bool = True) -> None:
     piece = Piece(LogicNeeds(), (0,), 0)
     piece.add(scan, MappedFile(0, size, ""))
     piece.arrays(QueueFilter())
-    piece_kernels.fill_table(np.full(2, -1, np.int32), np.zeros((1, piece_kernels.QUEUE), np.int64), 1)
+    table, queues = np.full(2, -1, np.int32), np.zeros((1, piece_kernels.QUEUE), np.int64)
+    piece_kernels.queue_number(
+        data[:1], 0, table, queues, np.empty(1, np.uint8), np.zeros(piece_kernels.STATE, np.int64)
+    )
+    piece_kernels.fill_table(table, queues, 1)
     slots, hashes, places = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
     put_entries(
         *(slots, np.zeros(1, np.bool_), np.empty(1, np.int64), 1, 0, 0),

@@ -242,7 +242,7 @@ class StoreVerification:
         assert needs is not None
         begin, end = place - file.frame, min(file.end, self.log_end)
         try:
-            one = islice(read_scans(file, begin, end, check_crc=decode.check_crc, window_bytes=1), 1)
+            one = islice(read_scans(file, begin, end, decode, window_bytes=1), 1)
             only_keys = LogicNeeds(consume_queue=False, index_tags=needs.index_tags)
             pieces = list(make_pieces(one, file, only_keys, decode.delays_ms, QueueFilter(), None))
         except CorruptRecordError:

@@ -138,6 +138,7 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
             table_master=table_master,
             spark_log=log_file,
             alone=log_bytes < _PROCESSES_FROM_BYTES,
+            with_rows=False,
         ) as session:
             yield session
     finally:

@@ -181,7 +181,7 @@ class Oracle:
 
     def _walk(self, log: LogReader, end: int) -> None:
         for span in log.split(self._walked, end):
-            for scan in scan_windows(span.file, span.start, span.end, check_crc=False):
+            for scan in scan_windows(span.file, span.start, span.end, check_crc=False, on_damage="stop"):
                 self.places.update(scan.place_of(row) for row in range(len(scan)))
         self._walked = end
 

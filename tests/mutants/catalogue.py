@@ -213,7 +213,7 @@ MUTANTS = (
     _mutant(
         "a record left behind the log's new end is taken for the log's",
         "source/log/last_record.py",
-        "    return any(_leads(file, begin, place) for begin in sorted(allowed))\n",
+        "    return any(_leads(file, begin, place, on_damage) for begin in sorted(allowed))\n",
         "    return True\n",
         "faults/test_rewound_log.py",
     ),
@@ -292,22 +292,22 @@ MUTANTS = (
     _mutant(
         "a blank of a wrong size ends a segment of a rebuild",
         "source/segments/range_reader.py",
-        " and end == file.end and find_damage(descriptor, file, place, verdict) is None\n",
-        " and end == file.end\n",
+        "    return find_damage(descriptor, file, place, verdict, on_damage) is None\n",
+        "    return True\n",
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
     ),
     _mutant(
         "damage is passed over in a range whose ends are not proven",
         "streaming/effects/range_task.py",
-        "on_damage=STOP))\n        except CorruptRecordError:\n            return RangeEffects(",
-        "on_damage=self.decode.on_damage))\n        except CorruptRecordError:\n            return RangeEffects(",
+        "passes_over=False)\n        except CorruptRecordError:\n            return RangeEffects(",
+        "passes_over=True)\n        except CorruptRecordError:\n            return RangeEffects(",
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
     ),
     _mutant(
         "a blank in the wrong place is taken for a segment's end",
-        "streaming/effects/range_task.py",
-        "        span = replace(span, file=replace(span.file, on_damage=self.decode.on_damage))\n",
-        "",
+        "source/segments/range_reader.py",
+        "(descriptor, file, scan.stop, scan.verdict, end, options.on_damage)",
+        "(descriptor, file, scan.stop, scan.verdict, end, STOP)",
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
     ),
     _mutant(

@@ -51,7 +51,7 @@ def test_align_down_is_the_same_in_any_order(seed: int, tmp_path: Path) -> None:
         file = queue.find(offset)
         assert file is not None
         plain = align_down(file, file.file_from_offset, offset)
-        assert plain == align_down(file, file.file_from_offset, offset, known), offset
+        assert plain == align_down(file, file.file_from_offset, offset, known=known), offset
 
 
 def test_split_and_limit_are_the_same(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_split_and_limit_are_the_same(tmp_path: Path) -> None:
     queue, records = write_log(tmp_path, varied_messages(80), SIZE)
     end, known = end_of(records), Boundaries()
     for bytes_max in (3000, 100, 700, 100):
-        assert list(split(queue, 0, end, bytes_max)) == list(split(queue, 0, end, bytes_max, known))
-        assert limit(queue, 0, end, bytes_max, None) == limit(queue, 0, end, bytes_max, None, known)
+        assert list(split(queue, 0, end, bytes_max)) == list(split(queue, 0, end, bytes_max, known=known))
+        assert limit(queue, 0, end, bytes_max, None) == limit(queue, 0, end, bytes_max, None, known=known)
 
 
 def test_the_finder_tells_places_where_records_begin(tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ def test_a_known_place_saves_the_walk(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(offset_range, "scan_windows", noted)
     known, place = Boundaries(), records[20].physical_offset
     for offset in (place + 5, place + 6, place):
-        assert place == align_down(queue.files[0], 0, offset, known)
+        assert place == align_down(queue.files[0], 0, offset, known=known)
     assert [0, place, place] == walks

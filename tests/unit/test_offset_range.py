@@ -22,6 +22,7 @@ from reput.source.log.offset_range import (
     ranges_of,
     split,
 )
+from reput.source.segments.damage import QUARANTINE
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.segments.range_reader import DecodeOptions, read_windows
 
@@ -146,12 +147,10 @@ def test_behind_a_damaged_range_that_is_larger(bytes_max: int, tmp_path: Path) -
     queue, records = write_log(tmp_path, varied_messages(12), SIZE)
     places = begins(records)
     put_bytes(queue.files[0].path, places[2], bytes(places[7] - places[2]))
-    file = replace(queue.files[0], on_damage="quarantine")
-    walked = replace(queue, files=(file, *queue.files[1:]))
-    assert limit(walked, places[2], places[9], bytes_max, None) == places[7]
-    assert [span.end for span in split(walked, places[1], places[7], 1)] == [places[2], places[7]]
-    put_bytes(file.path, places[7] + 4, b"\x55")
-    assert limit(walked, places[7], places[8] - 1, 1, None) == places[8] - 1
+    assert limit(queue, places[2], places[9], bytes_max, None, QUARANTINE) == places[7]
+    assert [span.end for span in split(queue, places[1], places[7], 1, QUARANTINE)] == [places[2], places[7]]
+    put_bytes(queue.files[0].path, places[7] + 4, b"\x55")
+    assert limit(queue, places[7], places[8] - 1, 1, None, QUARANTINE) == places[8] - 1
 
 
 # --- align_down and limit --------------------------------------------------------------------------------

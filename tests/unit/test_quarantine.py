@@ -48,13 +48,11 @@ class Live:
         self.path = directory
         self.writer = CommitLogWriter(directory, SIZE)
         self.clock = Clock()
-        self.finder = ReputEndFinder(check_crc=True, tail_guard_ms=GUARD_MS, clock=self.clock)
+        self.finder = ReputEndFinder(check_crc=True, tail_guard_ms=GUARD_MS, clock=self.clock, on_damage="quarantine")
 
     def end(self, after_ms: int = 0) -> int:
         self.clock.now += after_ms / 1000
-        queue = MappedFileQueue.load([self.path])
-        files = tuple(replace(file, on_damage="quarantine") for file in queue.files)
-        return self.finder.find(replace(queue, files=files), 0).offset
+        return self.finder.find(MappedFileQueue.load([self.path]), 0).offset
 
     def append(self, *store_times: int) -> list[int]:
         """Append a record a store time; gives where each begins, and where the last one ends."""

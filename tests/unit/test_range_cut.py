@@ -13,6 +13,7 @@ from unit.logs import end_of, put_bytes, varied_messages, write_log
 from reput.source.errors import DataLossError
 from reput.source.log import range_cut
 from reput.source.log.range_cut import cut_ranges, next_record
+from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 SIZE = 4096
@@ -34,14 +35,14 @@ def test_next_record_at_every_byte(
     places = [place for place in places_of(queue, records, file.frame) if place < file.end]
     for offset in range(file.file_from_offset, file.end):
         expected = next((place for place in places if place >= offset), file.end)
-        assert next_record(file, offset, file.end) == expected
+        assert next_record(file, offset, file.end, STOP) == expected
 
 
 def test_a_record_that_crosses_the_stop_is_none(tmp_path: Path) -> None:
     """Nothing crosses a proven place, so what seems to is a forgery."""
     queue, records = write_log(tmp_path, varied_messages(6), SIZE)
     last = records[2]
-    assert next_record(queue.files[0], last.physical_offset, last.physical_offset + last.msg_size - 1) == (
+    assert next_record(queue.files[0], last.physical_offset, last.physical_offset + last.msg_size - 1, STOP) == (
         last.physical_offset + last.msg_size - 1
     )
 
@@ -52,7 +53,7 @@ def test_what_only_looks_like_a_record_is_passed_over(tmp_path: Path, damage: st
     queue, records = write_log(tmp_path, [Message(body=b"x" * 50) for _ in range(5)], SIZE)
     at = records[2].physical_offset
     put_bytes(queue.files[0].path, at + {"magic": 4, "place": 28, "size": 0}[damage], b"\0\0\1\2")
-    assert next_record(queue.files[0], at, end_of(records)) == records[3].physical_offset
+    assert next_record(queue.files[0], at, end_of(records), STOP) == records[3].physical_offset
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -67,7 +68,7 @@ def test_cuts_settle_to_ranges_that_follow_each_other(tmp_path: Path, seed: int)
         bytes_a_range, bytes_max = rng.randrange(1, 2 * SIZE), rng.randrange(1, 5 * SIZE)
         at = start
         while at < end:
-            wave = [cut.settle() for cut in cut_ranges(queue, at, end, bytes_a_range, bytes_max)]
+            wave = [cut.settle(STOP) for cut in cut_ranges(queue, at, end, bytes_a_range, bytes_max)]
             assert wave[0].start == at
             assert all(first.end == second.start for first, second in zip(wave, wave[1:], strict=False))
             assert all(span.file.file_from_offset <= span.start <= span.end <= span.file.end for span in wave)
@@ -84,7 +85,7 @@ def test_a_forged_record_is_found(tmp_path: Path) -> None:
     forged = encode(Message(body=b"forged"), begin)
     queue, records = write_log(tmp_path, [first, replace(first, body=forged + b"x" * 300), first, first], SIZE)
     assert records[1].physical_offset + 88 == begin
-    assert next_record(queue.files[0], begin - 1, end_of(records)) == begin
+    assert next_record(queue.files[0], begin - 1, end_of(records), STOP) == begin
 
 
 def test_a_segment_that_has_gone(tmp_path: Path) -> None:
@@ -92,9 +93,9 @@ def test_a_segment_that_has_gone(tmp_path: Path) -> None:
     queue, _ = write_log(tmp_path, varied_messages(20), SIZE)
     Path(queue.files[0].path).write_bytes(b"")
     with pytest.raises(DataLossError, match="is shorter than its 4096 bytes"):
-        next_record(queue.files[0], 0, SIZE)
+        next_record(queue.files[0], 0, SIZE, STOP)
     Path(queue.files[0].path).unlink()
     with pytest.raises(DataLossError, match="is gone"):
-        next_record(queue.files[0], 0, SIZE)
+        next_record(queue.files[0], 0, SIZE, STOP)
     with pytest.raises(DataLossError, match="no file with offset"):
         cut_ranges(MappedFileQueue((), ()), 0, 10, 5, 5)
