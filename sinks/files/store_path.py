@@ -26,6 +26,9 @@ SPARK_CHECKPOINT = "spark-checkpoint"
 QUARANTINE_FILE = "quarantine.jsonl"
 REBUILD = "rebuild"
 
+# Which release and which sizes an output was made for.
+MADE_FOR = (REPUT, "settings.json")
+
 # Where `reput rebuild` works: an output of its own inside the one that it will change, its plan, what it put away.
 REBUILD_ROOT = (REPUT, REBUILD)
 REBUILD_PLAN = (*REBUILD_ROOT, "plan.json")

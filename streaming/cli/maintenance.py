@@ -27,7 +27,7 @@ def recover(
     set_up_logging()
 
     def run() -> None:
-        settings = settings_of(store, config, broker_conf, option, dledger=dledger)
+        settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         result = maintenance.recover_output(settings, store, output, dry_run=dry_run, yes=yes)
         typer.echo(report.as_json(result) if as_json else report.recovery_text(result, dry_run=dry_run))
 
@@ -53,7 +53,7 @@ def expire(
     set_up_logging()
 
     def run() -> None:
-        settings = settings_of(store, config, broker_conf, option, dledger=dledger)
+        settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         result = maintenance.expire_output(settings, output, dry_run=dry_run, yes=yes)
         typer.echo(report.as_json(result) if as_json else report.retention_text(result, dry_run=dry_run))
 

@@ -67,7 +67,7 @@ def query(
     )
 
     def run() -> None:
-        settings = settings_of(store, config, broker_conf, option, dledger=dledger, only_reads=True)
+        settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output, only_reads=True)
         found = run_query(
             options,
             settings,

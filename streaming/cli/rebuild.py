@@ -75,9 +75,11 @@ def rebuild(
 
     def run() -> None:
         overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
-        settings = settings_of(store, config, broker_conf, overrides, dledger=dledger)
-        check_paths_on(settings.spark.master, store=store, output=output, table=table)
         request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes)
+        settings = settings_of(
+            store, config, broker_conf, overrides, dledger=dledger, output=output, makes_all=request.is_whole
+        )
+        check_paths_on(settings.spark.master, store=store, output=output, table=table)
         with Rebuild(settings, request, RebuildProgress(began)) as job:
             spark_log = None if verbose else job.spark_log
             committer = _COMMITTER if request.makes_table else None

@@ -33,13 +33,23 @@ def settings_of(
     option: Sequence[str] | None,
     *,
     dledger: bool,
+    output: Path | None = None,
+    makes_all: bool = False,
     only_reads: bool = False,
 ) -> PipelineConfig:
     """What a command works with; the arguments are its options of these names.
 
-    `only_reads` is for a command that reads queues of any kind; see ``load_config`` for it, and for errors.
+    See ``load_config`` for the last three, and for errors.
     """
     from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
 
     overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
-    return load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides, only_reads=only_reads)
+    return load_config(
+        store,
+        config_file=config,
+        broker_conf=broker_conf,
+        overrides=overrides,
+        output=output,
+        makes_all=makes_all,
+        only_reads=only_reads,
+    )

@@ -42,7 +42,7 @@ def tail(
     reporter = ProgressReporter(errors)
 
     def run() -> None:
-        settings = settings_of(store, config, broker_conf, option, dledger=dledger)
+        settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
         with Tail(settings, TailPaths(output, table, checkpoint), reporter) as job:
             spark = start_session(

@@ -46,7 +46,7 @@ def verify(
 
     def run() -> None:
         nonlocal found
-        settings = settings_of(store, config, broker_conf, option, dledger=dledger)
+        settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         check_paths_on(settings.spark.master, store=store, output=output, table=table)
         request = verify_command.VerifyRequest(
             output or store, table, against, manifest, write_manifest, digests=as_json

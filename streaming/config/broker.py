@@ -21,6 +21,7 @@ _FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
 _LMQ_TOPICS_ONLY: Version = (5, 3, 2)
 _SQL_CONTAINS: Version = (5, 1, 3)
 _INDEX_TAGS: Version = (5, 4, 0)
+_CHANGES = (_FLUSHES_INDEX_AT_STOP, _SQL_CONTAINS, _LMQ_TOPICS_ONLY, _INDEX_TAGS)
 
 _CONFIG = "config"
 _TOPICS = "topics.json"
@@ -34,6 +35,16 @@ def broker_version(text: str, store: Path) -> Version:
     if match:
         return int(match[1]), int(match[2]), int(match[3])
     return next((version for name, version in _SHOWN_BY if (store / name).exists()), _OLDEST)
+
+
+def version_text(version: Version) -> str:
+    """A version as the option says it."""
+    return ".".join(map(str, version))
+
+
+def release_of(version: Version) -> int:
+    """The same number for all versions that make the same of every record; higher for later ones."""
+    return sum(version >= change for change in _CHANGES)
 
 
 def logic_needs(settings: Settings, store: Path, *, arrivals: bool = False) -> LogicNeeds:

@@ -1,5 +1,7 @@
 """The pipeline's configuration: defaults, then ``reput.toml``, then ``broker.conf``, then the command line.
 
+What an output was made for stands between the defaults and all that is stated.
+
 The options themselves are in ``settings``.
 """
 
@@ -27,6 +29,7 @@ from reput.source.segments.store_layout import (
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, BrokerConf
 from reput.streaming.config.config_file import read_toml
+from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
 from reput.streaming.config.settings import AUTO, GROUPS, PIPELINE_OPTIONS, IndexOptions, Settings, SparkOptions
 
 __all__ = ["PIPELINE_OPTIONS", "PipelineConfig", "check_range_count", "load_config", "load_spark_options"]
@@ -70,11 +73,14 @@ def load_config(
     config_file: Path | None = None,
     broker_conf: Path | None = None,
     overrides: Sequence[str] = (),
+    output: Path | None = None,
+    makes_all: bool = False,
     only_reads: bool = False,
 ) -> PipelineConfig:
     """Put the configuration together; `overrides` are ``name=value`` texts of the command line.
 
-    With `only_reads`, a store with queues of a kind that reput does not write is no error.
+    What `output` was made for (``made_for``) is taken where nobody states another value; a rebuild that `makes_all` of
+    it may have others. With `only_reads`, a store with queues of a kind that reput does not write is no error.
 
     Settings that the broker reads as something else than they look like, and those that change what a broker writes
     and that reput does not follow, are told in one warning each.
@@ -83,23 +89,38 @@ def load_config(
     ------
     OptionError
         A file cannot be read, an option is unknown or its value not allowed, the broker's settings ask for something
-        that reput does not write, or the store's log is DLedger's and enableDLegerCommitLog is off.
+        that reput does not write, the output was made with another setting than the one that is stated, or the
+        store's log is DLedger's and enableDLegerCommitLog is off.
     StoreError
         `store` is no directory, or enableDLegerCommitLog is on and it has no DLedger commitlog.
     """
     check_store(store)
-    in_file, on_command_line = _in_file(config_file), _on_command_line(overrides)
-    given = in_file | on_command_line
+    recorded = {} if output is None else recorded_in(output, store)
+    on_command_line = _on_command_line(overrides)
+    stated = _in_file(config_file) | on_command_line
+    if stated.get("brokerVersion") == AUTO:  # says nothing
+        del stated["brokerVersion"]
     broker = BrokerConf()
     if broker_conf is not None:
-        broker = BrokerConf.read(broker_conf, broker_version(given.get("brokerVersion", AUTO), store))
-        given |= _followed(broker, on_command_line)
+        version = {**recorded, **stated}.get("brokerVersion", AUTO)
+        broker = BrokerConf.read(broker_conf, broker_version(version, store))
+        stated |= _followed(broker, on_command_line)
         broker.note_ignored()
+    given = {**recorded, **stated}
     settings = Settings(**{name: filled(group, given) for name, group in GROUPS.items()})
+    if output is not None and not (makes_all and makes_all_of(settings, recorded)):
+
+        def where(name: str) -> str:
+            in_file = broker.where(name) if name in broker else str(config_file)
+            return "the command line" if name in on_command_line else in_file
+
+        check_stated(output, recorded, stated, where)
+    if output is not None and "brokerVersion" not in stated and not only_reads:
+        warn_of_newer(output, recorded, store)
     _check_index_size(settings.index)
     if settings.queue.consume_queue_enable and not only_reads:
         _refuse_rocksdb(broker, store)
-    is_stated = "enableDLegerCommitLog" in given or broker_conf is not None
+    is_stated = "enableDLegerCommitLog" in stated or broker_conf is not None
     config = _with_log(store, broker, settings, is_stated=is_stated)
     for note in broker.notes:
         _log.warning("%s", note)

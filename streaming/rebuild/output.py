@@ -12,6 +12,7 @@ from reput.sinks.files.store_path import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     INDEX,
+    MADE_FOR,
     REBUILD_ROOT,
     STORE_CHECKPOINT,
     batch_consume_queue_directory,
@@ -30,6 +31,7 @@ from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.broker import batch_topics
+from reput.streaming.config.made_for import is_store, made_for, makes_all_of, recorded_in, write_record
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC
@@ -71,6 +73,12 @@ class OutputChange:
                 file=self._files.root,
             )
 
+    @property
+    def makes_all(self) -> bool:
+        """Whether nothing is left of what the output was made for, so that other settings may replace it."""
+        recorded = recorded_in(self._files.root, self._config.store)
+        return self._request.is_whole and makes_all_of(self._config, recorded)
+
     def end(self, log: LogReader) -> int | None:
         """Where one topic's queues must end, because the others end there; None for a rebuild of all."""
         if self._request.topic is None:
@@ -95,12 +103,12 @@ class OutputChange:
         try:
             if queues and self._request.topic is not None:
                 return [*self._one_topic(self._request.topic.encode()), *self._quarantine()]
-            places: list[Parts] = []
+            places = self._record(queues, index)
             if queues:
                 places += [*((folder,) for folder in _QUEUE_FOLDERS), *map(progress_file, _QUEUE_SINKS)]
             if index:
                 places += [(INDEX,), progress_file(IndexSink.name)]
-            if places:
+            if queues or index:
                 # Spark's checkpoint knows nothing of what was made; without it, `tail` begins where the sinks end.
                 places.append(SPARK_CHECKPOINT_OF_LOGIC)
                 places += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues, index, keep_physic) else []
@@ -109,6 +117,19 @@ class OutputChange:
             return [*((place, place) for place in places), *self._quarantine()]
         finally:
             self._made.close()
+
+    def _record(self, queues: bool, index: bool) -> list[Parts]:
+        """Write down what the output will be made for; its place, or none where it is recorded, or not known of all."""
+        if is_store(self._files.root, self._config.store) or not (queues or index):
+            return []
+        known = recorded_in(self._files.root, self._config.store)
+        made = made_for(self._config, self._config.store, queues=queues, index=index)
+        if not self.makes_all:
+            made = {**made, **known} if known else known
+        if made == known:
+            return []
+        write_record(self._made, made)
+        return [MADE_FOR]
 
     def _one_topic(self, topic: bytes) -> list[tuple[Parts, Parts]]:
         queue_id = self._request.queue_id

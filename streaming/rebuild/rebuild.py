@@ -26,6 +26,7 @@ from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.damage import STOP
+from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.writers import EffectsWriter, IndexWriter, QueueWriter, TableWriter
 from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
@@ -78,6 +79,8 @@ class Rebuild:
             if finish_swap(self._files):
                 _log.info("finished putting in place what an earlier rebuild made")
             self._change.check()
+            if not self._change.makes_all:
+                check_made_for(self._config, self._config.store, self._request.output)
             if self._replaces and not self._request.yes:
                 check_explained(self._log, self._request.output, made=self._root)
             end = self._change.end(self._log)

@@ -21,6 +21,7 @@ from reput.sinks.files.store_path import (
     CONSUME_QUEUE_EXT,
     INDEX,
     LOCK,
+    MADE_FOR,
     REPUT,
     SPARK_CHECKPOINT,
 )
@@ -34,6 +35,7 @@ from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.broker import batch_topics
+from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.hand_over import (
     HandOver,
@@ -181,6 +183,7 @@ def _destroy(files: DurableFiles, *, unclean: bool, dry_run: bool) -> RecoveryRe
             for folder in gone:
                 files.remove_tree(folder)
             record.remove()
+            files.remove(*MADE_FOR)
             files.sync()
     has_checkpoint = files.root.joinpath(REPUT, SPARK_CHECKPOINT).is_dir()
     if has_checkpoint and not dry_run:
@@ -241,6 +244,7 @@ def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[
     try:
         if not dry_run:
             finish_swap(files)
+        check_made_for(config, config.store, output)
         yield files, log
     finally:
         files.close()

@@ -29,6 +29,7 @@ from reput.source.errors import OptionError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.damage import STOP
+from reput.streaming.config.made_for import check_made_for, record_in
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.hand_over import abort_while_written, check_taken_over
 from reput.streaming.output.log_end import LogEndWatch
@@ -116,11 +117,14 @@ class Tail:
             self._lock = self._cleanup.enter_context(StoreLock(self._paths.output))
             self._cleanup.callback(self._files.close)
             finish_swap(self._files)
+            check_made_for(self._config, self._config.store, self._paths.output)
             fail_on_data_loss = self._config.source.fail_on_data_loss
             names = [sink.name for sink in self._logic.sinks]
             check_taken_over(self._paths.output, names, self._log, fail_on_data_loss=fail_on_data_loss)
             self._cleanup.enter_context(abort_while_written(self._files, self._logic.sinks, self._log))
             recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=fail_on_data_loss)
+            # A fresh output has no file before its first batch; those of an older one fit these settings.
+            record_in(self._files, self._config, self._config.store)
             ends = [sink.end_offset for sink in self._logic.sinks]
             start = min(ends, default=self._log.initial_offset())
             if self._quarantine is not None:

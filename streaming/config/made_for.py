@@ -1,0 +1,177 @@
+"""What an output was made for: the release and the sizes that shape its files, recorded in it and held to.
+
+The files themselves do not say it. A command that took another release or other sizes would take sound files for
+damaged ones, and `reput recover` would remove them. Where the output is the store itself nothing is recorded: its
+broker is configured, and upgraded, by others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import MADE_FOR, REBUILD_ROOT, REBUILD_SWAP
+from reput.sinks.queue.consume_queue import rounded_file_size
+from reput.source.errors import OptionError
+from reput.source.options import parse_given
+from reput.streaming.config.broker import broker_version, release_of, version_text
+from reput.streaming.config.settings import AUTO, PIPELINE_OPTIONS, Settings
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = 1
+_VERSION = "brokerVersion"
+_DLEDGER = "enableDLegerCommitLog"
+_QUEUE_FILE_SIZE = "mappedFileSizeConsumeQueue"
+_OF_BOTH: Final = (_VERSION, _DLEDGER, "enableMultiDispatch", "enableLmq")
+_OF_QUEUES: Final = (
+    _QUEUE_FILE_SIZE,
+    "enableConsumeQueueExt",
+    "mappedFileSizeConsumeQueueExt",
+    "mapperFileSizeBatchConsumeQueue",
+)
+_OF_INDEX: Final = ("maxHashSlotNum", "maxIndexNum")
+
+# By option name.
+Recorded = Mapping[str, Any]
+
+
+def recorded_in(output: Path, store: Path) -> Recorded:
+    """What `output` was made for; nothing where no record is, as in an older output or in a copy of a store.
+
+    Of a rebuild that is being put in place it is what the output will be: the next command finishes that.
+
+    Raises
+    ------
+    OptionError
+        The record cannot be read.
+    """
+    if is_store(output, store):
+        return {}
+    path = output.joinpath(*REBUILD_ROOT, *MADE_FOR)
+    if not (output.joinpath(*REBUILD_SWAP).exists() and path.exists()):
+        path = output.joinpath(*MADE_FOR)
+    try:
+        return _decoded(json.loads(path.read_bytes()))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise OptionError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, OptionError) as error:
+        msg = (
+            f"{path} does not say what the output was made for ({error}); remove it, and give the settings that the "
+            "output was made with"
+        )
+        raise OptionError(msg) from error
+
+
+def made_for(settings: Settings, store: Path, *, queues: bool, index: bool) -> Recorded:
+    """What a run with these settings makes queues, or an index, for; its release as it is resolved."""
+    if not (queues or index):
+        return {}
+    names = (*_OF_BOTH, *(_OF_QUEUES if queues else ()), *(_OF_INDEX if index else ()))
+    values = settings.values
+    values[_VERSION] = version_text(broker_version(settings.broker.version, store))
+    values[_QUEUE_FILE_SIZE] = rounded_file_size(settings.queue.mapped_file_size_consume_queue)
+    return {name: values[name] for name in names}
+
+
+def write_record(files: DurableFiles, recorded: Recorded) -> None:
+    """Put the record in place, whole and durably."""
+    text = json.dumps({"version": _FORMAT, "settings": dict(recorded)}, indent=1)
+    files.replace(*MADE_FOR, data=text.encode() + b"\n")
+
+
+def record_in(files: DurableFiles, settings: Settings, store: Path) -> None:
+    """Record what an output is kept for from now on, which `check_made_for` has let pass."""
+    if is_store(files.root, store):
+        return
+    known = recorded_in(files.root, store)
+    made = made_for(settings, store, **_sinks_of(settings))
+    # What is known of a sink that is off stays.
+    recorded = {**made, **known}
+    if made:
+        recorded[_DLEDGER] = made[_DLEDGER]
+    if recorded != known:
+        write_record(files, recorded)
+
+
+def check_made_for(settings: Settings, store: Path, output: Path) -> None:
+    """Raise OptionError unless what these settings make is what `output` was made for; see `check_stated`."""
+    made = made_for(settings, store, **_sinks_of(settings))
+    check_stated(output, recorded_in(output, store), made, lambda _: "this command")
+
+
+def check_stated(output: Path, recorded: Recorded, stated: Mapping[str, Any], where: Callable[[str], str]) -> None:
+    """Raise OptionError where a setting is stated that `output` was not made for; `where` tells the place by its name.
+
+    Releases that make the same of every record are one. A plain log may have become DLedger's: what was made of it
+    stays as it is.
+    """
+    for name, value in recorded.items():
+        if name in stated and not _is_same(name, value, stated[name]):
+            was, asked = (f"{name}={_text(each)}" for each in (value, stated[name]))
+            msg = (
+                f"{output.joinpath(*MADE_FOR)}: the output was made with {was}, and {where(name)} has {asked}; leave "
+                f"{name} out to go on as it was made, or run 'reput rebuild' with {asked} to make the whole output so"
+            )
+            raise OptionError(msg)
+
+
+def makes_all_of(settings: Settings, recorded: Recorded) -> bool:
+    """Whether a rebuild of all that `settings` ask for leaves nothing of what is recorded."""
+    sinks = _sinks_of(settings)
+    left = (*(() if sinks["queues"] else _OF_QUEUES), *(() if sinks["index"] else _OF_INDEX))
+    return not recorded.keys() & set(left)
+
+
+def warn_of_newer(output: Path, recorded: Recorded, store: Path) -> None:
+    """Tell where the store shows a newer release than the one that goes on to be taken."""
+    if _VERSION not in recorded:
+        return
+    shown, version = broker_version(AUTO, store), broker_version(recorded[_VERSION], store)
+    if release_of(shown) > release_of(version):
+        _log.warning(
+            "%s: the output was made with brokerVersion=%s, and the store looks like one of %s now; going on with %s",
+            output.joinpath(*MADE_FOR),
+            version_text(version),
+            version_text(shown),
+            version_text(version),
+        )
+
+
+def _sinks_of(settings: Settings) -> dict[str, bool]:
+    return {"queues": settings.queue.consume_queue_enable, "index": settings.index.message_index_enable}
+
+
+def _decoded(record: dict[str, Any]) -> Recorded:
+    if record["version"] != _FORMAT:
+        raise ValueError(f"its version is not {_FORMAT}")
+    values = parse_given(PIPELINE_OPTIONS, {name: _text(value) for name, value in record["settings"].items()})
+    if values.get(_VERSION) == AUTO:
+        raise ValueError(f"{_VERSION}={AUTO} is no release")
+    return values
+
+
+def _is_same(name: str, recorded: Any, stated: Any) -> bool:
+    if name == _VERSION:
+        nowhere = Path()  # neither of the two is to be found out
+        return release_of(broker_version(recorded, nowhere)) == release_of(broker_version(stated, nowhere))
+    if name == _QUEUE_FILE_SIZE:
+        return rounded_file_size(recorded) == rounded_file_size(stated)
+    if name == _DLEDGER and not recorded:
+        return True
+    return bool(recorded == stated)
+
+
+def is_store(output: Path, store: Path) -> bool:
+    """Whether the output is the store itself, of which nothing is recorded."""
+    return output.resolve() == store.resolve()
+
+
+def _text(value: object) -> str:
+    return str(value).lower()
