@@ -109,7 +109,7 @@ def broker_version(text: str, store: Path) -> Version:
     return next((version for name, version in _SHOWN_BY if (store / name).exists()), _OLDEST)
 
 
-def logic_needs(values: Mapping[str, Any], store: Path, *, arrivals: bool = False) -> LogicNeeds:
+def logic_needs(values: Mapping[str, Any], store: Path) -> LogicNeeds:
     """Which effects the broker that wrote `store` gives to each record.
 
     Raises
@@ -134,7 +134,6 @@ def logic_needs(values: Mapping[str, Any], store: Path, *, arrivals: bool = Fals
         ext=values["enableConsumeQueueExt"],
         filters=filters,
         batch_topics=batch_topics(store),
-        arrivals=arrivals,
     )
 
 
