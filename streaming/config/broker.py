@@ -47,7 +47,7 @@ def release_of(version: Version) -> int:
     return sum(version >= change for change in _CHANGES)
 
 
-def logic_needs(settings: Settings, store: Path, *, arrivals: bool = False) -> LogicNeeds:
+def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
     """Which effects the broker that wrote `store` gives to each record.
 
     Raises
@@ -73,7 +73,6 @@ def logic_needs(settings: Settings, store: Path, *, arrivals: bool = False) -> L
         ext=settings.queue.enable_consume_queue_ext,
         filters=filters,
         batch_topics=batch_topics(store),
-        arrivals=arrivals,
     )
 
 

@@ -21,10 +21,9 @@ from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.recover.record_traces import RecordTrace, index_traces, queue_traces
-from reput.source.errors import GIVE_YES, CommitLogRewoundError, CorruptRecordError, SinkError, UnexplainedError
+from reput.source.errors import GIVE_YES, CommitLogRewoundError, SinkError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.record.message_properties import PROPERTY_INNER_MULTI_DISPATCH
-from reput.source.segments.range_reader import read_windows
 from reput.streaming.output.startup import check_fingerprint
 
 FOLDERS: Final = {
@@ -189,16 +188,11 @@ def _has(log: LogReader, trace: RecordTrace, end: int) -> bool:
     size = trace.size or int.from_bytes(log.look_at(trace.offset, 4)[2], "big")
     if not 0 < size <= min(end, file.end) - trace.offset:
         return False
-    try:
-        for window in read_windows(file, trace.offset - file.frame, trace.offset + size, log.decode_options):
-            for message in window.columns.messages():
-                name = None if trace.topic is None else trace.topic.decode("utf-8", "replace")
-                own = (message.topic, message.queue_id) == (name, trace.queue_id)
-                is_its = (
-                    name is None or own or name in message.properties.get(PROPERTY_INNER_MULTI_DISPATCH, "").split(",")
-                )
-                is_then = trace.store_timestamp in (None, message.store_timestamp)
-                return is_its and is_then and message.physical_offset == trace.offset
-    except CorruptRecordError:
+    message = log.message_at(trace.offset, size)
+    if message is None:
         return False
-    return False
+    name = None if trace.topic is None else trace.topic.decode("utf-8", "replace")
+    own = (message.topic, message.queue_id) == (name, trace.queue_id)
+    is_its = name is None or own or name in message.properties.get(PROPERTY_INNER_MULTI_DISPATCH, "").split(",")
+    is_then = trace.store_timestamp in (None, message.store_timestamp)
+    return is_its and is_then and message.physical_offset == trace.offset

@@ -14,9 +14,8 @@ from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.message_table import MessageTable
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError
+from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.source.log.log_reader import LogReader
-from reput.source.segments.range_reader import read_windows
 
 _log = logging.getLogger("reput")
 
@@ -118,18 +117,10 @@ def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start
 
 def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:
     """The record that the log has where `known` was, None when no good one of its size is there."""
-    file = log.queue().find(known.offset)
-    assert file is not None
-    try:
-        begin, end = known.offset - file.frame, known.offset + known.size
-        for window in read_windows(file, begin, end, log.decode_options):
-            for message in window.columns.messages():
-                return RecordFingerprint(
-                    message.physical_offset, message.msg_size, message.store_timestamp, message.body_crc
-                )
-    except CorruptRecordError:
+    found = log.message_at(known.offset, known.size)
+    if found is None:
         return None
-    return None
+    return RecordFingerprint(found.physical_offset, found.msg_size, found.store_timestamp, found.body_crc)
 
 
 def aligned(log: LogReader, offset: int) -> int:
