@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from broker.fixtures import release, rocketmq  # noqa: F401
 from hypothesis import HealthCheck, settings
-from proof_counts import PROPERTY, Proof, summary_lines
 from pyspark.sql import SparkSession
-
-DATA = Path(__file__).parent / "data"
+from support.paths import DATA
+from support.proof_counts import PROPERTY, Proof, summary_lines
 
 # The same examples in every run: what fails is the change's doing. New ones: pytest --hypothesis-profile=nightly.
 NO_CLOCK = [HealthCheck.too_slow]

@@ -15,9 +15,9 @@ import tarfile
 import time
 from pathlib import Path
 
-from store_compare import differing_bytes, store_files
+from support.paths import DATA
+from support.store_compare import differing_bytes, store_files
 
-DATA = Path(__file__).parent / "data"
 STORE = "v4-plain"
 
 

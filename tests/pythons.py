@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.log_contents import read_records
-from store_compare import differing_bytes
+from support.paths import ROOT
+from support.store_compare import differing_bytes
 
-ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "tests" / "data"
 STORE = "v4-plain"
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13")

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from anomaly_logs import CASES, MAPPED_FILE_SIZE, SETTINGS, write_all_cases
 from broker.rocketmq import NameServer, RocketMQ
-from model import anomalies
-from record_writer import CommitLogWriter, Message, StoredRecord, encode
-from sink_runner import LogBatches, SinkRun, places
-from store_compare import differing_bytes
-from unit.logs import end_of, put_bytes
+from support.anomaly_logs import CASES, MAPPED_FILE_SIZE, SETTINGS, write_all_cases
+from support.logs import end_of, put_bytes
+from support.model import anomalies
+from support.record_writer import CommitLogWriter, Message, StoredRecord, encode
+from support.sink_runner import LogBatches, SinkRun, places
+from support.store_compare import differing_bytes
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.source.errors import CorruptRecordError, SinkError

@@ -16,7 +16,7 @@ from benchmarks.digests import differing_files, store_digests
 from benchmarks.shapes import SHAPES, made_log
 from benchmarks.subjects import BrokerCase
 from broker.rocketmq import RocketMQ
-from sink_runner import dispatch_store
+from support.sink_runner import dispatch_store
 
 from reput.streaming.config.pipeline import load_config
 

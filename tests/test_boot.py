@@ -21,12 +21,12 @@ from pathlib import Path
 import pytest
 from broker.boot_check import boot_check
 from broker.rocketmq import RocketMQ
-from reput_tail import reput_tail
+from support.paths import DATA
+from support.reput_tail import reput_tail
 
 pytestmark = pytest.mark.broker
 
 GetRelease = Callable[[str], RocketMQ]
-DATA = Path(__file__).parent / "data"
 QUERIES_MAX = 500
 UNIT_BYTES, INDEX_HEADER_BYTES, SLOT_BYTES = 20, 40, 4
 # The last byte of each field of a queue entry.

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyarrow import parquet
-from spark_cluster import SparkCluster
-from store_compare import differing_bytes, store_files
+from support.spark_cluster import SparkCluster
+from support.store_compare import differing_bytes, store_files
 
 # A master, two workers, two executors and a driver are five JVMs: more than half a minute.
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -20,8 +20,9 @@ import javaproperties
 import pytest
 from broker.boot_check import boot_check, boot_conf
 from broker.rocketmq import RocketMQ
-from rebuild_runner import rebuild
 from rich.console import Console
+from support.paths import DATA
+from support.rebuild_runner import rebuild
 
 from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
 from reput.sinks.files.durable_file import DurableFiles
@@ -37,7 +38,6 @@ from reput.streaming.tail.tail import Tail
 pytestmark = pytest.mark.broker
 
 GetRelease = Callable[[str], RocketMQ]
-DATA = Path(__file__).parent / "data"
 QUERIES_MAX = 300
 TAIL_SECONDS = 240.0
 # What a killed broker leaves in the file: 4.9.3 nothing, 5.x its process id.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from broker.rocketmq import RocketMQ
-from live_run import live_run
+from support.live_run import live_run
 
 pytestmark = pytest.mark.broker
 

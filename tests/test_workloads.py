@@ -21,8 +21,8 @@ from broker import kinds
 from broker.kinds import Kind
 from broker.random_store import random_store
 from broker.rocketmq import RocketMQ
-from reput_tail import reput_tail
-from store_compare import differing_bytes, store_files
+from support.reput_tail import reput_tail
+from support.store_compare import differing_bytes, store_files
 
 pytestmark = pytest.mark.broker
 

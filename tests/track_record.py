@@ -40,7 +40,7 @@ TRACK_RECORD = (
         "index files deleted or not flushed after an unclean end: keys not found",
         (
             f"{CRASHES}::test_crash_while_recovering",
-            "unit/test_index_recovery.py::test_any_part_of_a_batch_on_disk_is_mended",
+            "unit/sinks/index/test_index_recovery.py::test_any_part_of_a_batch_on_disk_is_mended",
         ),
     ),
     Bug(
@@ -52,7 +52,7 @@ TRACK_RECORD = (
         "rocketmq#289, #6767",
         "an illegal magic code: the queue stood still for ever, and only a log line said so",
         (
-            "unit/test_anomalies.py::test_in_the_middle_it_stops_the_run_at_its_place",
+            "unit/sinks/test_anomalies.py::test_in_the_middle_it_stops_the_run_at_its_place",
             "faults/test_hostile_records.py::test_each_hostile_record_costs_itself",
         ),
     ),
@@ -71,15 +71,15 @@ TRACK_RECORD = (
         "files deleted or expired under a memory mapping: the JVM died",
         (
             "faults/test_expiry.py::test_segments_that_go",
-            "unit/test_range_reader.py::test_a_segment_that_was_cut_is_a_loss",
+            "unit/source/segments/test_range_reader.py::test_a_segment_that_was_cut_is_a_loss",
         ),
     ),
     Bug(
         "rocketmq#8403, #9693",
         "a read-only or full device: the JVM died of a signal",
         (
-            "unit/test_durable_file.py::test_a_read_only_directory",
-            "unit/test_durable_file.py::test_a_full_disk",
+            "unit/sinks/files/test_durable_file.py::test_a_read_only_directory",
+            "unit/sinks/files/test_durable_file.py::test_a_full_disk",
             "faults/test_processes_die.py::test_the_disk_is_full",
         ),
     ),
@@ -87,7 +87,7 @@ TRACK_RECORD = (
         "rocketmq#1637, CVE-2019-17572",
         "the topic ../../../x made directories outside the store",
         (
-            "unit/test_store_path.py::test_any_name_is_accepted_or_refused_and_stays_inside",
+            "unit/sinks/files/test_store_path.py::test_any_name_is_accepted_or_refused_and_stays_inside",
             "faults/test_hostile_records.py::test_any_name_is_one_directory_or_none",
         ),
     ),
@@ -96,15 +96,15 @@ TRACK_RECORD = (
         "a light queue's name with a slash made a path with which the broker did not start again",
         (
             "faults/test_hostile_records.py::test_each_hostile_record_costs_itself",
-            "unit/test_store_path.py::test_hostile_topic_is_refused",
+            "unit/sinks/files/test_store_path.py::test_hostile_topic_is_refused",
         ),
     ),
     Bug(
         "rocketmq#467, #2593",
         "queue offsets out of order were only a line in the log",
         (
-            "unit/test_anomalies.py::test_any_order_in_any_batches_equals_the_model",
-            "unit/test_anomalies.py::test_batch_line_and_summary_show_anomalies_only_when_there_are_some",
+            "unit/sinks/test_anomalies.py::test_any_order_in_any_batches_equals_the_model",
+            "unit/sinks/test_anomalies.py::test_batch_line_and_summary_show_anomalies_only_when_there_are_some",
         ),
     ),
     Bug(
@@ -116,8 +116,8 @@ TRACK_RECORD = (
         "spark SPARK-28650",
         "the same partition and epoch are not the same data",
         (
-            "unit/test_consume_queue.py::test_replays_and_other_cuts_change_no_byte",
-            "unit/test_index.py::test_replays_and_other_cuts_change_no_byte",
+            "unit/sinks/queue/test_consume_queue.py::test_replays_and_other_cuts_change_no_byte",
+            "unit/sinks/index/test_index.py::test_replays_and_other_cuts_change_no_byte",
         ),
     ),
     Bug(
@@ -133,7 +133,7 @@ TRACK_RECORD = (
     Bug(
         "spark SPARK-48330, SPARK-55416",
         "workers timed out or grew while the offset did not move",
-        ("unit/test_data_source.py::test_latest_offset_at_the_end_is_the_start_itself",),
+        ("unit/source/test_data_source.py::test_latest_offset_at_the_end_is_the_start_itself",),
     ),
     Bug(
         "spark, initial offset of a Python source (delta-io/delta#7547)",
@@ -164,7 +164,7 @@ TRACK_RECORD = (
         "hudi#5400",
         "no way to stop when data were lost",
         (
-            "unit/test_log_reader.py::test_a_place_that_has_expired",
+            "unit/source/log/test_log_reader.py::test_a_place_that_has_expired",
             f"{TAIL}::test_expired_records_are_a_loss_unless_allowed",
         ),
     ),

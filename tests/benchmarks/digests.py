@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from store_compare import QUEUES
+from support.store_compare import QUEUES
 
 BLOCK_BYTES = 4096
 READ_BYTES = 64 << 20

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 from broker.rocketmq import Broker, RocketMQ
-from live_run import SINKS, LiveTail, log_end
 from numpy.typing import NDArray
+from support.live_run import SINKS, LiveTail, log_end
 
 from benchmarks import machine, report
 from benchmarks.latency_watch import CommitWatch, QueueWatch

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cpu_quota import CpuQuota
-from spark_cluster import SparkCluster
+from support.cpu_quota import CpuQuota
+from support.spark_cluster import SparkCluster
 
 from benchmarks import machine, plots, report
 from benchmarks.bench import ONE_CORE, OTHER_BYTES, TWO_CORES, V4, Bench, Case, results_of, summaries_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model import DELAY_UNIT_MS, Fields, Settings, java_hash, java_string, parse_properties
+from support.model import DELAY_UNIT_MS, Fields, Settings, java_hash, java_string, parse_properties
 
 MAGIC_V1, MAGIC_V2, MAGIC_BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 DLEDGER_HEADER_BYTES = 48

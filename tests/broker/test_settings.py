@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from proof_counts import Proof
+from support.proof_counts import Proof
 
 from broker.rocketmq import RocketMQ
 from reput.source.errors import OptionError

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from faults.fault_files import Disk, Fault, Stopped, no_fault, system
-from model import Settings, index_file_contents
-from record_writer import Message, StoredRecord
-from sink_runner import (
+from support.model import Settings, index_file_contents
+from support.record_writer import Message, StoredRecord
+from support.sink_runner import (
     LogBatches,
     SinkRun,
     check_output,

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from sink_runner import OneThread
+from support.sink_runner import OneThread
 
 from reput.sinks.files import durable_file
 

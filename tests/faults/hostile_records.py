@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from record_writer import MAGIC_BLANK, MAGIC_V2, Message, encode
+from support.record_writer import MAGIC_BLANK, MAGIC_V2, Message, encode
 
 Encoded = Callable[[int], bytes]
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message
 
 SEGMENT_BYTES = 1 << 20
 

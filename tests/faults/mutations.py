@@ -14,11 +14,11 @@ import time
 from typing import Any
 
 import numpy as np
-from record_writer import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from sink_runner import scan_of
-from unit.decoders import reference_decoder
-from unit.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
-from unit.test_decoders_stay_inside import PAGE, guarded_page
+from support.decoders import reference_decoder
+from support.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
+from support.record_writer import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from support.sink_runner import scan_of
+from unit.source.kernels.test_decoders_stay_inside import PAGE, guarded_page
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.multi_dispatch import MultiDispatch

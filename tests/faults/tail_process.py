@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from faults import log_writer
-from sink_runner import no_fsync, take_step
-from store_compare import differing_bytes
+from support.sink_runner import no_fsync, take_step
+from support.store_compare import differing_bytes
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.source.log.log_reader import LogReader

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from faults.crash_shapes import SHAPES, NothingKept, Processes, Shape, make_shape
 from faults.fault_files import stop_at
-from proof_counts import Proof
-from sink_runner import MEMORY
+from support.proof_counts import Proof
+from support.sink_runner import MEMORY
 
 SEEDS_SHORT, SEEDS_FULL = 2, 25
 KILLS, POWER, TWICE = "G6 crash points, killed", "G6 crash points, power lost", "G6 crashes while recovering"

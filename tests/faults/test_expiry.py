@@ -10,10 +10,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from model import Record
-from proof_counts import Proof
-from sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files, scan_of
-from unit.outputs import SETTINGS, Output
+from support.model import Record
+from support.outputs import SETTINGS, Output
+from support.proof_counts import Proof
+from support.sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files, scan_of
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.logic_needs import LogicNeeds

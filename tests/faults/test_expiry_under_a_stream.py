@@ -11,11 +11,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from proof_counts import Proof
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import StructType
-from record_writer import CommitLogWriter
-from unit.logs import varied_messages
+from support.logs import varied_messages
+from support.proof_counts import Proof
+from support.record_writer import CommitLogWriter
 
 from reput.source.data_source import CommitLogDataSource, CommitLogStreamReader, RangePartition
 from reput.source.errors import DataLossError, SegmentError, StoreError, TransientError

@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from faults.hostile_records import HOSTILE, SOUND
-from proof_counts import Proof
-from record_writer import CommitLogWriter, StoredRecord
-from sink_runner import MEMORY, SMALL, SinkRun, check_output, files_below, no_fsync, pieces_of
-from unit.test_store_path import ACCEPTED, LEGAL, PIECES, is_accepted
-from unit.test_store_path import HOSTILE as HOSTILE_NAMES
+from support.proof_counts import Proof
+from support.record_writer import CommitLogWriter, StoredRecord
+from support.sink_runner import MEMORY, SMALL, SinkRun, check_output, files_below, no_fsync, pieces_of
+from unit.sinks.files.test_store_path import ACCEPTED, LEGAL, PIECES, is_accepted
+from unit.sinks.files.test_store_path import HOSTILE as HOSTILE_NAMES
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.logic_needs import LogicNeeds

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from faults.tail_process import LogWriter, Oracle, TailProcess
-from proof_counts import Proof
+from support.proof_counts import Proof
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from broker.rocketmq import RocketMQ
 from faults.live_break.run import LiveBreak
-from proof_counts import Proof
+from support.proof_counts import Proof
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -23,8 +23,8 @@ from faults.live_break.judge import Judge, settings_of
 from faults.live_break.live_broker import TEARS, record_places, tear_segment
 from faults.live_break.processes import MARK, survivors
 from faults.live_break.tail import Paths, ugly_lines, way_out
-from model import consume_queue_files, index_file_contents
-from record_writer import CommitLogWriter, Message
+from support.model import consume_queue_files, index_file_contents
+from support.record_writer import CommitLogWriter, Message
 
 from reput.source.errors import OutputError
 from reput.streaming.output.paths import TailPaths, check_paths

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from faults import mutations
-from proof_counts import Proof
+from support.proof_counts import Proof
 
 COUNT_FULL = int(os.environ.get("REPUT_PROOF_MUTATIONS", "10000000"))
 

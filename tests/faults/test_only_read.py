@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from faults.log_writer import SEGMENT_BYTES, message
 from faults.tail_process import Oracle, TailProcess, environment
-from proof_counts import Proof
-from record_writer import CommitLogWriter
+from support.paths import ROOT
+from support.proof_counts import Proof
+from support.record_writer import CommitLogWriter
 
 CALLS = "open,openat,creat,rename,renameat,renameat2,unlink,unlinkat,truncate,ftruncate,mkdir,mkdirat,link,linkat,"
 CALLS += "symlink,symlinkat,rmdir,chmod,fchmodat,utimensat,mknod,mknodat"
@@ -24,7 +25,7 @@ WRITING = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND")
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 FAILED = re.compile(r"= -1 E")
 #: Without Spark: the same modules over the log, in one process.
-DISPATCH = "import sys; from pathlib import Path; from sink_runner import dispatch_store; "
+DISPATCH = "import sys; from pathlib import Path; from support.sink_runner import dispatch_store; "
 DISPATCH += "from reput.streaming.config.pipeline import load_config; "
 DISPATCH += "dispatch_store(load_config(Path(sys.argv[1])), Path(sys.argv[2]))"
 
@@ -92,7 +93,7 @@ def test_nothing_but_the_output_is_written(tmp_path: Path, proof: Proof) -> None
 
 def caches() -> list[Path]:
     """Where numba keeps what it compiled: beside the modules, or where the environment says."""
-    project = Path(__file__).resolve().parents[2]
+    project = ROOT
     packages = [path.parent for path in (project / "reput").glob("*/**/__init__.py")]
     return [package / "__pycache__" for package in packages]
 

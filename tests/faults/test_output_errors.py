@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from faults.crash_shapes import SETTINGS, SHAPES, Processes, Shape, make_shape
 from faults.fault_files import Disk, fail_at, short_at, system
-from proof_counts import Proof
-from sink_runner import MEMORY, SinkRun, files_below
+from support.proof_counts import Proof
+from support.sink_runner import MEMORY, SinkRun, files_below
 
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.source.errors import OutputError

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from faults.crash_shapes import NothingKept
 from faults.fault_files import Disk, Stopped, fail_at, stop_at, system
-from rebuild_runner import rebuild
-from sink_runner import MEMORY, SMALL, dispatch_store, files_below, no_fsync, write_log
-from unit.logs import put_bytes
-from unit.outputs import config_of, messages_of
+from support.logs import put_bytes
+from support.outputs import config_of, messages_of
+from support.rebuild_runner import rebuild
+from support.sink_runner import MEMORY, SMALL, dispatch_store, files_below, no_fsync, write_log
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.swap import finish_swap

@@ -14,9 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from faults.crash_shapes import NothingKept
 from faults.fault_files import Disk, Stopped, fail_at, stop_at, system
-from proof_counts import Proof
-from sink_runner import MEMORY, files_below, no_fsync
-from unit.outputs import (
+from support.outputs import (
     Output,
     bogus_queue,
     damaged_index,
@@ -27,6 +25,8 @@ from unit.outputs import (
     short_last_file,
     stale_units,
 )
+from support.proof_counts import Proof
+from support.sink_runner import MEMORY, files_below, no_fsync
 
 from reput.source.errors import OutputError, ReputError
 from reput.streaming.recover.recover import expire_output, recover_output

@@ -13,9 +13,9 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from proof_counts import Proof
-from sink_runner import MEMORY, LogBatches, SinkRun, no_fsync, places
-from unit.outputs import SEGMENT_BYTES, Output, messages_of
+from support.outputs import SEGMENT_BYTES, Output, messages_of
+from support.proof_counts import Proof
+from support.sink_runner import MEMORY, LogBatches, SinkRun, no_fsync, places
 
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proof_counts import Proof
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import StructType
-from record_writer import CommitLogWriter, Message
+from support.proof_counts import Proof
+from support.record_writer import CommitLogWriter, Message
 
 from reput.source.data_source import CommitLogDataSource, CommitLogStreamReader, last_record_of_offset
 from reput.source.errors import CommitLogRewoundError, SegmentError, TransientError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from faults.tail_process import LogWriter, TailProcess
-from record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message
 
 LIMIT_SECONDS = 60
 _BATCH = re.compile(r" INFO (logic|table): \[\d+, \d+\): .* \d+ bytes and [\d.]+ s behind$")

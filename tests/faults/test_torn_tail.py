@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from proof_counts import Proof
-from record_writer import encode
-from unit.live_log import FIRST, GUARD_MS, SIZE, LiveLog
-from unit.logs import SHAPES
+from support.live_log import FIRST, GUARD_MS, SIZE, LiveLog
+from support.logs import SHAPES
+from support.proof_counts import Proof
+from support.record_writer import encode
 
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.record.message_decoder import Verdict, decode_message

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from proof_counts import Proof
+from support.proof_counts import Proof
 
 #: At each line: wait until the time it says, try to lock, say what came of it; a next line gives the lock back.
 RACER = """

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from benchmarks.make_log import make_log
 from benchmarks.shapes import STANDARD
-from proof_counts import Proof
 from pyspark.sql import SparkSession
+from support.proof_counts import Proof
 
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY

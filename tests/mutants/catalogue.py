@@ -25,11 +25,11 @@ def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
 CRASHES = "faults/test_crash_points.py"
 #: Power fails before each call of a plain batch, in one of two ways.
 POWER_LOST = tuple(f"{CRASHES}::test_power_failure_at_every_call[middle-{seed}]" for seed in range(2))
-DURABLE = "unit/test_durable_file.py"
-QUEUES = "unit/test_consume_queue.py"
-ENDS = "unit/test_reput_end_offset.py"
-REBUILD_DAMAGE = "unit/test_rebuild_damage.py"
-ROWS = "unit/test_message_rows.py"
+DURABLE = "unit/sinks/files/test_durable_file.py"
+QUEUES = "unit/sinks/queue/test_consume_queue.py"
+ENDS = "unit/source/log/test_reput_end_offset.py"
+REBUILD_DAMAGE = "unit/streaming/rebuild/test_rebuild_damage.py"
+ROWS = "unit/source/rows/test_message_rows.py"
 
 MUTANTS = (
     # --- what is durable when (G6, G7)
@@ -100,7 +100,7 @@ MUTANTS = (
         "sinks/index/index_file.py",
         "        if (on_disk != self._slots).any():\n",
         "        if False:\n",
-        "unit/test_index_recovery.py",
+        "unit/sinks/index/test_index_recovery.py",
     ),
     _mutant(
         "a crash's entries behind the last one are left",
@@ -137,7 +137,7 @@ MUTANTS = (
         "            if after <= self._reached:  # (A)\n",
         "            if after < self._reached:  # (A)\n",
         f"{QUEUES}::test_rule_a_not_beyond_the_last_record",
-        "unit/test_anomalies.py::test_already_built",
+        "unit/sinks/test_anomalies.py::test_already_built",
     ),
     _mutant(
         "a queue that begins in the middle has no blanks",
@@ -151,7 +151,7 @@ MUTANTS = (
         "sinks/formats/consume_queue.py",
         "    return (kinds == _NOT_TYPE) | (kinds == _COMMIT_TYPE)\n",
         "    return kinds >= 0\n",
-        "unit/test_anomalies.py::test_case",
+        "unit/sinks/test_anomalies.py::test_case",
     ),
     _mutant(
         "a queue file rolls an entry late",
@@ -165,7 +165,7 @@ MUTANTS = (
         "sinks/index/index_file.py",
         "        return self._max_index_num - self.header.next_entry\n",
         "        return self._max_index_num + 1 - self.header.next_entry\n",
-        "unit/test_index.py::test_a_file_takes_one_key_less_than_max_index_num",
+        "unit/sinks/index/test_index.py::test_a_file_takes_one_key_less_than_max_index_num",
     ),
     _mutant(
         "the table's transactions are not the physical offset",
@@ -194,7 +194,7 @@ MUTANTS = (
         "source/log/log_reader.py",
         '            check_crc=options.check_crc != "none",\n',
         "            check_crc=False,\n",
-        "unit/test_log_reader.py::test_bodies_at_the_tail",
+        "unit/source/log/test_log_reader.py::test_bodies_at_the_tail",
     ),
     _mutant(
         "the last record is trusted at once",
@@ -229,14 +229,14 @@ MUTANTS = (
         "source/segments/segment_listing.py",
         "        self._check_not_gone(found, stamps)\n",
         "        pass\n",
-        "unit/test_segment_listing.py",
+        "unit/source/segments/test_segment_listing.py",
     ),
     _mutant(
         "records that the log has are passed over",
         "streaming/tail/log_continuity.py",
         "        return end_offset < start <= self.next_available(end_offset)\n",
         "        return end_offset < start\n",
-        "unit/test_log_continuity.py",
+        "unit/streaming/tail/test_log_continuity.py",
     ),
     _mutant(
         "expired records are passed over in silence",
@@ -250,7 +250,7 @@ MUTANTS = (
         "source/log/log_reader.py",
         "            queue.check_no_hole(start)\n",
         "            pass\n",
-        "unit/test_log_reader.py::test_a_hole",
+        "unit/source/log/test_log_reader.py::test_a_hole",
     ),
     _mutant(
         "what is no Exception ends py4j's thread",
@@ -286,7 +286,7 @@ MUTANTS = (
         "sinks/files/store_path.py",
         "    if not (is_topic or is_light) or name.encode() != topic:\n",
         "    if name.encode() != topic:\n",
-        "unit/test_store_path.py::test_hostile_topic_is_refused",
+        "unit/sinks/files/test_store_path.py::test_hostile_topic_is_refused",
     ),
     # --- a rebuild behind damage (G5)
     _mutant(
@@ -315,21 +315,21 @@ MUTANTS = (
         "sinks/dispatch/piece_entries.py",
         '                    _places(piece["entries"]) >= offset,\n',
         '                    _places(piece["entries"]) >= 0,\n',
-        "unit/test_piece_entries.py::test_what_is_left_behind_an_offset",
+        "unit/sinks/dispatch/test_piece_entries.py::test_what_is_left_behind_an_offset",
     ),
     _mutant(
         "entries of further queues stand behind all others of their window",
         "sinks/dispatch/piece.py",
         "            values[mixed] = values[mixed][order]\n",
         "            pass\n",
-        "unit/test_multi_dispatch.py::test_entries_stand_in_log_order",
+        "unit/sinks/dispatch/test_multi_dispatch.py::test_entries_stand_in_log_order",
     ),
     _mutant(
         "what was left out is written down again when it comes again",
         "sinks/quarantine.py",
         "if each.start >= self.end_offset and each.start not in self._known)",
         "if each.start not in self._known)",
-        "unit/test_quarantine.py::test_a_replay_with_other_cuts_adds_nothing",
+        "unit/sinks/test_quarantine.py::test_a_replay_with_other_cuts_adds_nothing",
     ),
     _mutant(
         "what a rebuild of one kind of files has written down is written down again",
@@ -379,21 +379,21 @@ MUTANTS = (
         "source/rows/message_rows.py",
         "        self._message_ids.clear()\n",
         "",
-        "unit/test_message_file.py::test_parts_one_after_the_other_share_memory_and_no_row",
+        "unit/sinks/table/test_message_file.py::test_parts_one_after_the_other_share_memory_and_no_row",
     ),
     _mutant(
         "of records decoded before, all have the properties of the first",
         "sinks/dispatch/piece_kernels.py",
         "own = row if is_located else 0\n",
         "own = 0\n",
-        "unit/test_range_entries.py::test_records_that_are_decoded_for_the_table_make_the_same_pieces",
+        "unit/sinks/dispatch/test_range_entries.py::test_records_that_are_decoded_for_the_table_make_the_same_pieces",
     ),
     _mutant(
         "large texts fill a row group without end",
         "sinks/table/message_file.py",
         " or self._rows.text_bytes >= _TEXT_A_GROUP:\n",
         ":\n",
-        "unit/test_message_file.py::test_row_groups_are_bounded_by_their_texts_too",
+        "unit/sinks/table/test_message_file.py::test_row_groups_are_bounded_by_their_texts_too",
     ),
     # --- whatever the clock says (G14)
     _mutant(
@@ -401,6 +401,6 @@ MUTANTS = (
         "sinks/index/index_sink.py",
         "    if last is not None:\n        try:\n",
         "    if False:\n        try:\n",
-        "unit/test_index_names.py::test_names_rise_and_contents_know_no_clock",
+        "unit/sinks/index/test_index_names.py::test_names_rise_and_contents_know_no_clock",
     ),
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from support.paths import DATA
 
-DATA = Path(__file__).parents[1] / "data"
 SPARK_PARSER = "org.apache.spark.sql.catalyst.parser.SqlBaseParser"
 DELTA_PARSER = "io.delta.sql.parser.DeltaSqlBaseParser"
 # Rules each of whose alternatives is a kind of statement.

@@ -7,12 +7,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from anomaly_logs import SETTINGS, write_all_cases
-from model import anomalies, index_file_contents
 from pyspark.sql import SparkSession
 from rich.console import Console
-from sink_runner import expected_queue_files, index_contents, queue_files
-from unit.logs import end_of, put_bytes
+from support.anomaly_logs import SETTINGS, write_all_cases
+from support.logs import end_of, put_bytes
+from support.model import anomalies, index_file_contents
+from support.sink_runner import expected_queue_files, index_contents, queue_files
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.streaming.config.pipeline import load_config

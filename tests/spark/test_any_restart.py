@@ -10,11 +10,11 @@ from random import Random
 from unittest import mock
 
 import pytest
-from proof_counts import Proof
 from pyspark.sql import SparkSession
-from record_writer import CommitLogWriter, Message
 from spark.test_tail import rows, run_tail
-from store_compare import differing_bytes
+from support.proof_counts import Proof
+from support.record_writer import CommitLogWriter, Message
+from support.store_compare import differing_bytes
 
 from reput.source.errors import ReputError
 from reput.streaming.tail import micro_batch as dispatch

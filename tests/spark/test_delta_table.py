@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from small_disk import mounted
+from support.small_disk import mounted
 
 from reput.sinks.table.delta_table import DataFile, DeltaTable, TransactionAlreadyCommittedError
 from reput.source.errors import OutputError, OutputFullError, SinkError

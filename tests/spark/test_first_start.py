@@ -6,10 +6,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from proof_counts import Proof
 from pyspark.sql import SparkSession
-from record_writer import CommitLogWriter, Message, StoredRecord
 from spark.test_tail import rows, run_tail
+from support.proof_counts import Proof
+from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles

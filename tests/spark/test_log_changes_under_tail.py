@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
-from record_writer import CommitLogWriter, Message
 from rich.console import Console
 from spark.test_tail import run_tail
-from store_compare import differing_bytes
+from support.record_writer import CommitLogWriter, Message
+from support.store_compare import differing_bytes
 
 from reput.sinks.quarantine import EXPIRED, load_quarantine
 from reput.source.errors import CommitLogRewoundError, DataLossError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from unit.test_message_file import LOGS, written
+from unit.sinks.table.test_message_file import LOGS, written
 
 from reput.sinks.table import message_file
 

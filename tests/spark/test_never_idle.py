@@ -11,11 +11,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from proof_counts import Proof
 from pyspark.sql import SparkSession
-from record_writer import CommitLogWriter, Message
 from spark.test_tail import rows, run_tail
-from store_compare import differing_bytes
+from support.proof_counts import Proof
+from support.record_writer import CommitLogWriter, Message
+from support.store_compare import differing_bytes
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.piece_entries import PieceEntries

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from record_writer import Message
 from rich.console import Console
-from sink_runner import write_log
-from unit.logs import end_of, put_bytes
+from support.logs import end_of, put_bytes
+from support.record_writer import Message
+from support.sink_runner import write_log
 
 from reput.sinks.quarantine import load_quarantine
 from reput.source.data_source import CommitLogDataSource

@@ -13,10 +13,10 @@ import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
+from support.paths import ROOT
 
 from reput.streaming.tail.tail import Tail
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
     page
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

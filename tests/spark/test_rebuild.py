@@ -9,13 +9,13 @@ from random import Random
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from rebuild_runner import LocalTasks
-from record_writer import CommitLogWriter, Message, encode
-from sink_runner import write_log
 from spark.test_tail import rows, run_tail
-from store_compare import differing_bytes
-from unit.logs import put_bytes
-from unit.test_rebuild_damage import lines_of, tail_store
+from support.logs import put_bytes
+from support.rebuild_runner import LocalTasks
+from support.record_writer import CommitLogWriter, Message, encode
+from support.sink_runner import write_log
+from support.store_compare import differing_bytes
+from unit.streaming.rebuild.test_rebuild_damage import lines_of, tail_store
 
 from reput.sinks.quarantine import QuarantinedRange, load_quarantine
 from reput.sinks.table.quarantine_table import QuarantineTable

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from record_writer import CommitLogWriter, Message
 from rich.console import Console
-from sink_runner import queue_files
-from store_compare import differing_bytes
+from support.record_writer import CommitLogWriter, Message
+from support.sink_runner import queue_files
+from support.store_compare import differing_bytes
 
 from reput.source.errors import CommitLogRewoundError, OutputError
 from reput.streaming.config.pipeline import load_config

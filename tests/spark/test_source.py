@@ -11,7 +11,7 @@ import pytest
 from conftest import BrokerStore
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from record_writer import CommitLogWriter, Message
+from support.record_writer import CommitLogWriter, Message
 
 from reput.source.data_source import NAME, CommitLogDataSource
 

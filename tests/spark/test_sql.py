@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from record_writer import CommitLogWriter, Message
 from rich.console import Console
+from support.record_writer import CommitLogWriter, Message
 
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.pipeline import load_config

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proof_counts import Proof
 from pyspark.sql import SparkSession
 from rich.console import Console
 from spark.sql_corpus import (
@@ -22,6 +21,7 @@ from spark.sql_corpus import (
     statements,
 )
 from spark.test_sql import make_table
+from support.proof_counts import Proof
 
 from reput.source.errors import OptionError, ReputError
 from reput.streaming.sql import allowed as sql_allowed

@@ -13,10 +13,10 @@ from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
-from kept_table import KeptTable, messages
 from pyspark.sql import SparkSession
 from spark.test_tail import run_tail
-from unit.logs import put_bytes
+from support.kept_table import KeptTable, messages
+from support.logs import put_bytes
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile

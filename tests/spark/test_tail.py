@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from record_writer import CommitLogWriter, Message
 from rich.console import Console
-from store_compare import differing_bytes
+from support.record_writer import CommitLogWriter, Message
+from support.store_compare import differing_bytes
 
 from reput.sinks.dispatch.arrival import ArrivalSummary
 from reput.sinks.formats.consume_queue import ENTRY
@@ -50,7 +50,7 @@ def rows(spark: SparkSession, table: Path) -> int:
     "name",
     [
         *("v4-plain", "v4-tx-delay-retry", "v5-batchcq"),
-        # Queues and index of all stores are made without Spark, too (unit/test_broker_stores.py).
+        # Queues and index of all stores are made without Spark, too (unit/sinks/test_broker_stores.py).
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("v4-killed-rebuilt", "v4-expired-rebuilt", "v4-lmq")),
     ],
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
-from sink_runner import dispatch_store, no_fsync
 from spark.test_tail import run_tail
+from support.sink_runner import dispatch_store, no_fsync
 
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.tasks.tasks import SerialTasks, SparkTasks

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from broker.log_contents import Record, read_records
 from faults.live_break.live_broker import CONF
 from faults.live_break.tail import SINKS, Paths
-from model import Record as ModelRecord
-from model import Settings, consume_queue_files, index_file_contents, parse_record
-from store_compare import files_below
+from support.model import Record as ModelRecord
+from support.model import Settings, consume_queue_files, index_file_contents, parse_record
+from support.store_compare import files_below
 
 QUEUES, INDEX, TABLE = SINKS
 UNIT_BYTES = 20

@@ -1,0 +1,156 @@
+"""Where a log goes on behind damage, slowly and obviously: the rule of ``resync`` over a segment in memory.
+
+Uses the reference decoder alone, a place at a time.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from support.record_writer import ENTRY_HEADER_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+
+from reput.source.record.dledger_entry import decode_entry
+from reput.source.record.message_decoder import Verdict, decode_message
+
+#: What the walk over places does not look at: the parts of a record that its properties' numbers are.
+_NUMBERS = (Verdict.BAD_DELAY, Verdict.BAD_INNER_BATCH)
+_SOUND = (*_NUMBERS, Verdict.BAD_TOPIC, Verdict.BAD_CRC, Verdict.BAD_PROPERTY_CRC)
+DELAYS_MS = (1000,)
+
+
+@dataclass(frozen=True)
+class Part:
+    """`[start, end)` of the log: one record (no cause), or one damaged range."""
+
+    start: int
+    end: int
+    cause: str | None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment's bytes and the place of its first."""
+
+    data: bytes
+    begin: int
+    dledger: bool
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.data)
+
+    @property
+    def frame(self) -> int:
+        return ENTRY_HEADER_BYTES if self.dledger else 0
+
+    def verdict(self, place: int, *, check_crc: bool) -> Verdict:
+        decode = decode_entry if self.dledger else decode_message
+        at = place - self.begin
+        return decode(memoryview(self.data), at, place, self.end, check_crc=check_crc, delays_ms=DELAYS_MS)[0]
+
+    def size(self, place: int) -> int:
+        return self.frame + self.i32(place + self.frame)
+
+    def good(self, place: int) -> bool:
+        return self.begin <= place < self.end and self.verdict(place, check_crc=True) in (Verdict.MESSAGE, *_NUMBERS)
+
+    def blank(self, place: int) -> bool:
+        rest = self.end - place
+        magic = MAGIC_BLANK - 2**32
+        blank = struct.pack(">ii", *((-1, rest) if self.dledger else (rest, magic)))
+        return rest >= 8 and self.data[place - self.begin :].startswith(blank)
+
+    def i32(self, place: int) -> int:
+        return self._integer(place, 4)
+
+    def _integer(self, place: int, size: int) -> int:
+        at = place - self.begin
+        return int.from_bytes(self.data[at : at + size].ljust(size, b"\0"), "big", signed=True)
+
+    def behind(self, place: int, verdict: Verdict) -> int | None:
+        """Where the log goes on behind the damage at `place`."""
+        if verdict in _SOUND:
+            return place + self.size(place)
+        claims = [self.size(place), self.frame + self.sum_of_lengths(place + self.frame)]
+        if self.dledger:
+            claims += [self.i32(place + 4), self.frame + self.i32(place + 44)]
+        room = self.end - 8 - place
+        proven = [place + size for size in claims if self.frame + 91 <= size <= room]
+        proven = [end for end in proven if self.good(end) or self.blank(end)]
+        if proven:
+            nearest = min(proven)
+            rows = (at for at in range(place + 1, nearest) if self.good(at) and self.leads_to(at, nearest))
+            return next(rows, nearest)
+        return next((at for at in range(place + 1, self.end) if self.good(at) and self.goes_on(at)), None)
+
+    def leads_to(self, place: int, end: int) -> bool:
+        while place < end and self.good(place):
+            place += self.size(place)
+        return place == end
+
+    def goes_on(self, place: int) -> bool:
+        after = place + self.size(place)
+        record = after + self.frame
+        has_place = self._integer(record + 28, 8) == record or (self.dledger and self._integer(after + 24, 8) == after)
+        has_magic = self.i32(record + 4) % 2**32 in (MAGIC_V1, MAGIC_V2)
+        is_known = after + self.frame + 91 <= self.end and (has_place or has_magic)
+        return self.good(after) or self.blank(after) or is_known or not self.data[after - self.begin :].strip(b"\0")
+
+    def sum_of_lengths(self, record: int) -> int:
+        sys_flag = self.i32(record + 36)
+        hosts = 12 * bool(sys_flag & 0x10) + 12 * bool(sys_flag & 0x20)
+        width = 2 if self.i32(record + 4) % 2**32 == MAGIC_V2 else 1
+        body = max(0, self.i32(record + 84 + hosts))
+        topic_at = record + 88 + hosts + body
+        topic = self._integer(topic_at, width) if topic_at < self.end else -1
+        if topic < 0 or topic_at + width + topic >= self.end:
+            return -1
+        properties = max(0, self._integer(topic_at + width + topic, 2))
+        return 88 + hosts + body + width + topic + 2 + properties
+
+    def parts(self, place: int, *, check_crc: bool) -> list[Part]:
+        """What a complete segment holds from `place` on."""
+        found: list[Part] = []
+        while place < self.end:
+            verdict = self.verdict(place, check_crc=check_crc)
+            if verdict is Verdict.MESSAGE:
+                found.append(Part(place, place + self.size(place), None))
+            elif verdict is Verdict.BLANK and (self.blank(place) or self.behind(place, verdict) is None):
+                break
+            else:
+                cause = Verdict.BAD_BLANK if verdict is Verdict.BLANK else verdict
+                found.append(Part(place, self.behind(place, verdict) or self.end, cause.name))
+            place = found[-1].end
+        return found
+
+    def live_end(self, place: int, *, check_crc: bool) -> int:
+        """Where the last segment ends, from `place` on: in front of a place behind which no good one is found."""
+        while place < self.end and not self.blank(place):
+            if self.verdict(place, check_crc=check_crc) in (Verdict.MESSAGE, *_NUMBERS):
+                place += self.size(place)
+                continue
+            further = self.next_good(place)
+            if further is None or (not self.blank(further) and self.store_time(further) < self.time_before(place)):
+                return place
+            place = further
+        return place
+
+    def store_time(self, place: int) -> int:
+        record = place + self.frame
+        return self._integer(record + 56 + 12 * bool(self.i32(record + 36) & 0x10), 8)
+
+    def time_before(self, place: int) -> int:
+        """When the last record before `place` was stored, whatever its checksums say."""
+        time = -(2**63)
+        for part in self.parts(self.begin, check_crc=False):
+            if part.end <= place and part.cause in (None, *(verdict.name for verdict in _NUMBERS)):
+                time = self.store_time(part.start)
+        return time
+
+    def next_good(self, place: int) -> int | None:
+        """The next place behind `place` by the rule where a good record or the blank stands."""
+        at: int | None = place
+        while at is not None and not self.good(at) and not self.blank(at):
+            at = self.behind(at, self.verdict(at, check_crc=True)) if at < self.end else None
+        return at

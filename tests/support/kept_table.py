@@ -1,0 +1,96 @@
+"""A small log and a message table that is kept from it, a commit a range, without streaming; and the table's judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from support.rebuild_runner import LocalTasks
+from support.record_writer import Message, StoredRecord
+from support.sink_runner import places, write_log
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.message_file import PART_SCHEMA, PartWriter
+from reput.sinks.table.message_table import MessageTable, TableBatch
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.output.startup import recover_sinks
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.rebuild.report import RebuildProgress
+from reput.streaming.rebuild.request import RebuildRequest
+
+
+def messages(count: int, first: int = 0) -> list[Message]:
+    return [
+        Message("AB"[n % 2], body=b"x" * (n % 5), store_timestamp=1_700_000_000_000 + n, properties={"KEYS": f"k{n}"})
+        for n in range(first, first + count)
+    ]
+
+
+class KeptTable:
+    """Below `root`: store, out, table."""
+
+    def __init__(self, spark: SparkSession, root: Path, count: int = 60, broker: str = "b") -> None:
+        self.spark = spark
+        self.root = root
+        self.store, self.out, self.path = root / f"store-{broker}", root / f"out-{broker}", root / "table"
+        self.broker = broker
+        self.write_log(messages(count))
+
+    def write_log(self, content: Iterable[Message]) -> None:
+        for path in (self.store / "commitlog").glob("*"):
+            path.unlink()
+        self.records: list[StoredRecord] = write_log(self.store / "commitlog", content)
+        self.places = [record.physical_offset for record in self.records]
+        self.places += places(self.records)[-1:]
+
+    @property
+    def sql(self) -> str:
+        return f"delta.`{self.path}`"
+
+    def config(self, *options: str) -> PipelineConfig:
+        overrides = ("tailGuardMs=0", f"broker={self.broker}", "tableMaxBytesPerPartition=700", *options)
+        return load_config(self.store, overrides=overrides)
+
+    def open(self, *options: str) -> MessageTable:
+        """As `reput tail` does at its start."""
+        config = self.config(*options)
+        log = LogReader(SourceOptions.parse(config.source_options()))
+        fails = config.source.fail_on_data_loss
+        begin, files = log.queue().min_offset, DurableFiles(self.out)
+        table = MessageTable(self.spark, self.path, self.broker, files, log_begin=begin, accepts_loss=not fails)
+        recover_sinks([table], log, fail_on_data_loss=fails)
+        return table
+
+    def fill(self, table: MessageTable, ends: Iterable[int]) -> None:
+        """Commit the records before each of the numbers `ends`, a commit each."""
+        for number in ends:
+            start = table.end_offset
+            self.commit(table, start, self.places[number])
+
+    def commit(self, table: MessageTable, start: int, end: int) -> None:
+        log = LogReader(SourceOptions.parse(self.config().source_options()))
+        writer = PartWriter(str(table.path), self.broker, 0, log.decode_options)
+        rows = [writer.write(span).to_pylist()[0] for span in log.split(start, end)]
+        table.commit(TableBatch.merge(pa.Table.from_pylist(rows, PART_SCHEMA)))
+
+    def repair(self, *options: str, start: int | None = None, end: int | None = None) -> None:
+        """`reput rebuild --only table`."""
+        request = RebuildRequest(self.out, self.path, only="table", start=start, end=end)
+        with Rebuild(self.config(*options), request, RebuildProgress()) as job:
+            job.run(LocalTasks(), self.spark)
+
+    def found(self) -> list[int]:
+        """The broker's rows, by place."""
+        frame = self.spark.read.format("delta").load(str(self.path)).where(f"broker = '{self.broker}'")
+        return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
+
+    def expected(self, first: int = 0, last: int | None = None) -> list[int]:
+        """What the log says they must be: records `[first, last)` by number."""
+        return [record.physical_offset for record in self.records[first:last]]
+
+    def history(self) -> list[str]:
+        return [row.operation for row in self.spark.sql(f"DESCRIBE HISTORY {self.sql}").collect()][::-1]

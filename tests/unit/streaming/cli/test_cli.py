@@ -1,0 +1,261 @@
+"""The command line: bad input ends in one line and the right exit code, before Spark is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import BrokerStore
+from support.record_writer import CommitLogWriter, Message
+from typer.testing import CliRunner, Result
+
+import reput
+from reput.streaming.cli import main as cli
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A small store."""
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 1024) as writer:
+        for _ in range(20):
+            writer.append(Message())
+    return tmp_path / "store"
+
+
+def tail(store: Path, output: Path, *more: str) -> Result:
+    return CliRunner().invoke(
+        cli.app, ["tail", "--store", str(store), "--output", str(output), "--available-now", *more]
+    )
+
+
+def test_version_and_help() -> None:
+    """Both end with 0; help has an example for each command."""
+    runner = CliRunner()
+    version = runner.invoke(cli.app, ["--version"])
+    assert (0, f"reput {reput.__version__}\n") == (version.exit_code, version.output)
+    for command in ("tail", "rebuild", "sql"):
+        shown = runner.invoke(cli.app, [command, "--help"])
+        assert shown.exit_code == 0
+        assert f"Example: reput {command}" in shown.output
+
+
+@pytest.mark.parametrize("command", ["tail", "rebuild", "verify", "recover", "expire", "query", "sql"])
+def test_every_command_is_told_its_settings_the_same_way(command: str, store: Path, tmp_path: Path) -> None:
+    """A wrong file of options, a wrong option and a wrong broker.conf are each told by each command."""
+    out = tmp_path / "out"
+    out.mkdir()
+    paths = ["--store", str(store), *(["--msg-id", "7F" * 16] if command == "query" else []), "--output", str(out)]
+    if command == "sql":
+        paths = ["--table", str(out), "SELECT 1"]
+    settings = {"--config": "cannot read the configuration", "-o": "name=value wanted"}
+    if command != "sql":
+        settings["--broker-conf"] = "cannot read the broker's configuration"
+    for option, words in settings.items():
+        result = CliRunner().invoke(cli.app, [command, *paths, option, f"{tmp_path}/none"])
+        assert words in result.output
+    if command != "sql":
+        plain = CliRunner().invoke(cli.app, [command, *paths, "--dledger"])
+        assert "it has no directory dledger-SELFID" in plain.output
+        twice = CliRunner().invoke(cli.app, [command, *paths, "--dledger", "-o", "enabledlegercommitlog=false"])
+        assert "enableDLegerCommitLog is given twice: false and true" in twice.output
+
+
+def test_sql_runs_where_its_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the other commands do: on this machine unless another master is given, with the memory that is given."""
+    from reput.source.errors import EnvironmentSetupError
+    from reput.streaming.spark import session
+
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("{}")
+    started: list[tuple[object, object]] = []
+
+    def start(name: str, **given: object) -> None:
+        started.append((given["master"], given["driver_memory"]))
+        raise EnvironmentSetupError("enough")
+
+    monkeypatch.setattr(session, "start_session", start)
+    (tmp_path / "reput.toml").write_text('sparkMaster = "local[3]"\nmaxIndexNum = 7\n')
+    words = ["sql", "--table", str(tmp_path / "table"), "SELECT 1"]
+    for more in ([], ["--config", str(tmp_path / "reput.toml")], ["-o", "sparkDriverMemory=3g"]):
+        assert "enough" in CliRunner().invoke(cli.app, [*words, *more]).output
+    assert started == [("local[*]", "2g"), ("local[3]", "2g"), ("local[*]", "3g")]
+
+
+def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path) -> None:
+    """Pyarrow loads it to make an array of Python values: a fifth of the start-up of a command that has none."""
+    code = "import atexit, sys; from reput.streaming.cli.main import main\n"
+    code += "atexit.register(lambda: print('pandas' in sys.modules)); main()"
+    words = ["rebuild", "--store", str(store), "--output", str(tmp_path / "out"), "--master", "local[2]"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert list((tmp_path / "out" / "consumequeue").rglob("0*"))
+
+
+def test_no_such_store(tmp_path: Path) -> None:
+    """The directory that is missing is named; exit code 1."""
+    result = tail(tmp_path / "nothing", tmp_path / "out")
+    assert result.exit_code == 1
+    assert f"no store at {tmp_path}/nothing: the directory does not exist" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_commitlog(tmp_path: Path) -> None:
+    """A directory without commitlog/ is not a store."""
+    (tmp_path / "store").mkdir()
+    result = tail(tmp_path / "store", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "give the store root that holds commitlog/" in result.output
+
+
+def test_segment_sizes_that_differ(store: Path, tmp_path: Path) -> None:
+    """The file and both sizes are named."""
+    os.truncate(store / "commitlog" / f"{1024:020d}", 1000)
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    assert f"{1024:020d} has 1000 bytes where the size of" in result.output
+
+
+def test_a_hole_between_segments(store: Path, tmp_path: Path) -> None:
+    """The place, the missing bytes and how to go on are named."""
+    (store / "commitlog" / f"{1024:020d}").unlink()
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    assert "hole in the commitlog" in result.output
+    assert "1024 bytes are missing" in result.output
+    assert "startingOffset=2048" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("maxBytesPerTrigger=-1", "maxBytesPerTrigger=-1: bytes: a whole number from 1"),
+        ("nonsense=1", "unknown option 'nonsense'; the options are"),
+        ("startingOffset=7", "startingOffset=7 is not where a record begins"),
+        ("mappedFileSizeCommitLog=2048", "mappedFileSizeCommitLog is 2048"),
+    ],
+)
+def test_wrong_options(store: Path, tmp_path: Path, option: str, words: str) -> None:
+    """The option and what it allows are named; a wrong value is wrong usage."""
+    result = tail(store, tmp_path / "out", "--option", option)
+    assert result.exit_code == (1 if "mappedFileSize" in option else 2)
+    assert words in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_to_keep(store: Path, tmp_path: Path) -> None:
+    """Every sink off and no table is wrong usage."""
+    result = tail(store, tmp_path / "out", "-o", "consumeQueueEnable=false", "-o", "messageIndexEnable=false")
+    assert result.exit_code == 2
+    assert "nothing to keep" in result.output
+
+
+def test_an_output_that_cannot_be_written(store: Path, tmp_path: Path) -> None:
+    """A file where the output should be a directory."""
+    (tmp_path / "out").write_text("in the way")
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    assert f"cannot write {tmp_path}/out" in result.output
+
+
+def test_a_store_whose_broker_is_running_as_output(store: Path, hold_lock: Callable[[Path], int]) -> None:
+    """The lock tells; its holder is named."""
+    holder = hold_lock(store / "lock")
+    result = tail(store, store)
+    assert result.exit_code == 1
+    assert f"lock is locked by process {holder}: a broker or another reput works on this output" in result.output
+
+
+def test_a_dledger_store_is_told_from_a_plain_one(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+    """Without the option it is named; with it, a plain store is."""
+    refused = tail(broker_store("v4-dledger").root, tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "holds a DLedger commitlog: set enableDLegerCommitLog=true to read it (reput tail" in refused.output
+    plain = tail(broker_store("v4-plain").root, tmp_path / "out", "--dledger")
+    assert plain.exit_code == 1
+    assert "no DLedger commitlog in" in plain.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("inside", ["dledger-n0", "dledger-n0/data", "dledger-n0/out", "commitlog/out"])
+def test_nothing_is_written_into_a_dledger_log(
+    inside: str, broker_store: Callable[[str], BrokerStore], tmp_path: Path
+) -> None:
+    """Nor beside it: DLedger has an index/ and a checkpoint of its own there."""
+    store = broker_store("v4-dledger").root
+    result = tail(store, store / inside, "--dledger")
+    assert result.exit_code == 1
+    assert f"{store / inside} is inside the commitlog" in result.output
+
+
+def test_java_that_is_missing_is_one_sentence(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stack trace: what is wanted and how to install it on Debian, RHEL and macOS."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    for words in ("Spark needs Java 17 or later", "apt-get install", "dnf install", "brew install"):
+        assert words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_java_that_is_too_old_is_one_sentence(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version found is named."""
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    result = tail(store, tmp_path / "out")
+    assert result.exit_code == 1
+    assert "java is 8; install it" in result.output
+
+
+def test_an_error_of_a_worker_is_known_by_its_text() -> None:
+    """The last line of a traceback gives class and message; other errors are nobody's."""
+    from reput.source.errors import remote_error
+
+    text = "Traceback ...\nreput.source.errors.DataLossError: gone\nreput.sinks.delta_table.OtherError: twice\n"
+    assert remote_error(RuntimeError(text)) == ("OtherError", "twice")
+    assert remote_error(RuntimeError("java.io.OptionalDataException")) is None
+
+
+def test_a_job_that_spark_spoils_is_run_again() -> None:
+    """Twice more at the most, and never for an error of reput's own."""
+    from reput.streaming.spark.job import run_job
+
+    class Job:
+        def __init__(self, *failures: str) -> None:
+            self.failures = list(failures)
+
+        def mapInArrow(self, _task: object, _ddl: str) -> Job:  # noqa: N802
+            return self
+
+        def toArrow(self) -> str:  # noqa: N802
+            if self.failures:
+                raise RuntimeError(self.failures.pop(0))
+            return "done"
+
+    assert run_job(Job("spoilt", "spoilt"), None, "") == "done"
+    for failures in (["spoilt"] * 3, ["reput.source.errors.DataLossError: gone"]):
+        with pytest.raises(RuntimeError, match=failures[-1]):
+            run_job(Job(*failures), None, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--only", "queues"], 2, "consumequeue, index or table wanted"),
+        (["--from", "1"], 2, "--from 1 is inside the record at 0"),
+        (["--topic", "T"], 1, "has no queues"),
+        (["--topic", "../x"], 1, "is no name that a broker accepts"),
+    ],
+)
+def test_wrong_rebuilds(store: Path, tmp_path: Path, options: list[str], code: int, message: str) -> None:
+    """`reput rebuild` says what it wants before Spark is started."""
+    arguments = ["rebuild", "--store", str(store), "--output", str(tmp_path / "out"), *options]
+    result = CliRunner().invoke(cli.app, arguments)
+    assert (result.exit_code, message in result.output) == (code, True), result.output

@@ -1,0 +1,78 @@
+"""The command `reput rebuild` as a user runs it on one machine: without Java; killed, and gone on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import BrokerStore
+from support.store_compare import differing_bytes
+
+GetStore = Callable[[str], BrokerStore]
+# No Java is found, wherever it is looked for.
+NO_JAVA = {**os.environ, "PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
+
+
+def command_for(store: BrokerStore, output: Path) -> list[str]:
+    command = [sys.executable, "-m", "reput.streaming.cli.main", "rebuild", "--store", str(store.root), "--json"]
+    command += ["--broker-conf", str(store.broker_conf), "--output", str(output), "--master", "local[2]"]
+    return [*command, "-o", "rebuildMaxBytesPerWave=100k", "-o", "rebuildMaxBytesPerPartition=60k"]
+
+
+@pytest.mark.parametrize("whom", [pytest.param("all", marks=pytest.mark.slow), "parent"])
+def test_killed_and_gone_on(broker_store: GetStore, tmp_path: Path, whom: str) -> None:
+    """Kill -9 after a wave: the same command ends with the broker's bytes, from behind that wave."""
+    store, out = broker_store("v4-plain"), tmp_path / "out"
+    command = command_for(store, out)
+    progress = out / "reput" / "rebuild" / "reput" / "progress"
+    records = [progress / "consumequeue.json", progress / "index.json"]  # the two are written side by side
+    process = subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, env=NO_JAVA
+    )
+    try:
+        deadline = time.monotonic() + 240
+        while not all(record.exists() and json.loads(record.read_text())["end_offset"] for record in records):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    finally:
+        if whom == "all":
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+    assert {path.name for path in out.iterdir()} == {"lock", "reput"}
+    done = subprocess.run(
+        [*command, "-o", "sparkDriverMemory=1g"], capture_output=True, text=True, timeout=400, check=False, env=NO_JAVA
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["resumed_at"] > 0
+    assert differing_bytes(store.root, out) == {}
+
+
+def test_ctrl_c_ends_all_processes_quietly(broker_store: GetStore, tmp_path: Path) -> None:
+    """As a terminal sends it, to the whole group: no traceback of the forks, nothing put in place."""
+    store, out = broker_store("v4-plain"), tmp_path / "out"
+    process = subprocess.Popen(
+        command_for(store, out),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=NO_JAVA,
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert "rebuild: " in first
+    assert process.returncode != 0
+    assert "ForkProcess" not in said
+    assert "process.py" not in said
+    assert {path.name for path in out.iterdir()} == {"lock", "reput"}

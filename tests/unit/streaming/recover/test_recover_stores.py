@@ -1,0 +1,174 @@
+"""`reput recover` and `reput expire` on stores of real 4.9.3 brokers: killed, expired, and spoiled on purpose."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from support.model import Record, read_log
+from support.sink_runner import LogBatches, SinkRun, files_below, index_contents, no_fsync, places, queue_files
+from unit.sinks.test_broker_stores import settings_of
+
+from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.source.errors import OutputError
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.hand_over import check_taken_over
+from reput.streaming.recover.recover import RecoveryReport, expire_output, recover_output
+
+if TYPE_CHECKING:
+    from conftest import BrokerStore
+
+GetStore = Callable[[str], "BrokerStore"]
+
+
+@functools.cache
+def records_of(root: Path) -> list[Record]:
+    segments = {int(path.name): path.read_bytes() for path in sorted((root / "commitlog").iterdir())}
+    return list(read_log(segments))
+
+
+def output_of(store: BrokerStore, root: Path) -> Path:
+    """A copy of what a broker keeps beside its log."""
+    for name in ("consumequeue", "index", "checkpoint", "abort"):
+        path = store.root / name
+        if path.is_dir():
+            shutil.copytree(path, root / name)
+        elif path.exists():
+            shutil.copy(path, root / name)
+    return root
+
+
+def derived_files(output: Path) -> dict[str, bytes]:
+    """The files of queues and index by their path."""
+    return {path: data for path, data in files_below(output).items() if path.startswith(("consumequeue/", "index/"))}
+
+
+def recover(store: BrokerStore, output: Path) -> RecoveryReport:
+    config = load_config(store.root, broker_conf=store.broker_conf, overrides=["tailGuardMs=0"])
+    with no_fsync():
+        return recover_output(config, store.root, output)
+
+
+def log_of(store: BrokerStore) -> LogReader:
+    return LogReader(SourceOptions.parse({"path": str(store.root / "commitlog")}))
+
+
+def go_on(store: BrokerStore, output: Path) -> int:
+    """Derive what is missing, and return how many records that were."""
+    allowed = places(records_of(store.root))
+    with no_fsync(), SinkRun(output, settings_of(store)) as run:
+        start = max(place for place in allowed if place <= run.end)
+        if start < allowed[-1]:
+            run.write(
+                LogBatches(store.root / "commitlog", range_bytes=100_000, window_bytes=40_000)(start, allowed[-1])
+            )
+    return sum(start <= at for at, *_ in records_of(store.root))
+
+
+def test_a_killed_broker(broker_store: GetStore, tmp_path: Path) -> None:
+    """After kill -9 the files are refused by the tail, found to agree with the log, and equal the rebuilt ones."""
+    store, rebuilt = broker_store("v4-killed"), broker_store("v4-killed-rebuilt")
+    output = output_of(store, tmp_path / "out")
+    with pytest.raises(OutputError, match=r"abort says that the broker which left .*'reput recover' with"):
+        check_taken_over(output, ["consumequeue", "index"], log_of(store), fail_on_data_loss=True)
+    report = recover(store, output)
+    assert (report.unclean, report.rewound, report.log_end) == (True, False, store.facts["maxOffset"])
+    # What a broker would have recovered from: it lost the records before, see PROVENANCE.md.
+    assert report.broker_recovers_from == 1_048_576
+    check_taken_over(output, ["consumequeue", "index"], log_of(store), fail_on_data_loss=True)
+    assert go_on(store, output) == 0
+    assert queue_files(output) == queue_files(rebuilt.root)
+    assert index_contents(output) == index_contents(rebuilt.root)
+    assert not recover(store, output).is_changed
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", ["v4-killed", "v4-plain", "v4-tx-delay-retry"])
+def test_a_broker_whose_pages_were_lost(name: str, seed: int, broker_store: GetStore, tmp_path: Path) -> None:
+    """Pages of queues and index that never reached the disk, as after a power failure, come back from the log."""
+    store, rng = broker_store(name), Random(f"{name} {seed}")
+    rebuilt = broker_store("v4-killed-rebuilt" if name == "v4-killed" else name)
+    output = output_of(store, tmp_path / "out")
+    (output / "abort").touch()
+    files = sorted(
+        path for folder in ("consumequeue", "index") for path in (output / folder).rglob("*") if path.is_file()
+    )
+    for path in rng.sample(files, 3):
+        content = bytearray(path.read_bytes())
+        pages = [at for at in range(0, len(content), 4096) if content[at : at + 4096].strip(b"\0")]
+        for at in rng.sample(pages, rng.randrange(len(pages) + 1)):
+            content[at : at + 4096] = bytes(len(content[at : at + 4096]))
+        path.write_bytes(content)
+    recover(store, output)
+    go_on(store, output)
+    assert queue_files(output) == queue_files(rebuilt.root)
+    assert index_contents(output) == index_contents(rebuilt.root)
+    ours = StoreCheckpoint.decode((output / "checkpoint").read_bytes())
+    theirs = StoreCheckpoint.decode((rebuilt.root / "checkpoint").read_bytes())
+    assert replace(ours, physic_msg_timestamp=0) == replace(theirs, physic_msg_timestamp=0)
+    assert not recover(store, output).is_changed
+
+
+def test_expired_segments(broker_store: GetStore, tmp_path: Path) -> None:
+    """Where the broker's own cleaner ran, nothing is left to expire, and nothing to recover; the minima are 5.x's."""
+    store, rebuilt = broker_store("v4-expired"), broker_store("v4-expired-rebuilt")
+    output = output_of(store, tmp_path / "out")
+    before = files_below(output)
+    config = load_config(store.root, broker_conf=store.broker_conf)
+    report = expire_output(config, output)
+    assert (report.min_physic_offset, report.removed) == (2_097_152, ())
+    assert {path: data for path, data in files_below(output).items() if path != "lock"} == before
+    recover(store, output)
+    assert go_on(store, output) == 0
+    assert queue_files(output) == queue_files(store.root)
+    assert index_contents(output) == index_contents(store.root)
+    # The rebuilt queues begin with the first record that the log still has, behind pre-blank units.
+    again = expire_output(config, output_of(rebuilt, tmp_path / "rebuilt"))
+    minima = {(queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset) for queue in again.queues}
+    ours = {(queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset) for queue in report.queues}
+    assert {key: ours[key] for key in minima} == minima
+    gone = {key for key in ours if key not in minima}
+    assert {topic for topic, _ in gone} == {"ExpOld"}
+    assert all(ours[key][0] == ours[key][1] for key in gone)
+
+
+@pytest.mark.parametrize("removed", [1, 2, 5, 7])
+def test_expiry_goes_on_as_the_rule_says(removed: int, broker_store: GetStore, tmp_path: Path) -> None:
+    """More segments go: leading files whose last unit has expired go, every byte of the others stays."""
+    store = broker_store("v4-expired")
+    log = tmp_path / "store" / "commitlog"
+    shutil.copytree(store.root / "commitlog", log)
+    segments = sorted(log.iterdir())
+    for segment in segments[:removed]:
+        segment.unlink()
+    least = int(segments[removed].name)
+    output = output_of(store, tmp_path / "out")
+    before = {
+        **queue_files(output),
+        **{path: data for path, data in files_below(output).items() if path[:6] == "index/"},
+    }
+    config = load_config(tmp_path / "store", broker_conf=store.broker_conf)
+    dry = expire_output(config, output, dry_run=True)
+    assert dry == expire_output(config, output)
+    assert derived_files(output) == {path: data for path, data in before.items() if path not in dry.removed}
+    expected = set()
+    by_queue: dict[str, list[str]] = {}
+    for path in sorted(before):
+        by_queue.setdefault(path.rpartition("/")[0], []).append(path)
+    for directory, paths in by_queue.items():
+        at = slice(24, 32) if directory == "index" else slice(-20, -12)
+        for path in paths[:-1]:
+            if int.from_bytes(before[path][at], "big") >= least:
+                break
+            expected.add(path)
+    assert set(dry.removed) == expected
+    assert expected or removed < 5
+    assert not expire_output(config, output).removed

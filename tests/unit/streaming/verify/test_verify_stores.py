@@ -1,0 +1,162 @@
+"""`reput verify` on spoilt copies of real brokers' stores: ext units, inner batches, further queues, expiry."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import BrokerStore
+from support.outputs import overwrite
+from unit.streaming.verify.test_verify import found_in, notes_of, told, verify
+
+from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY
+from reput.sinks.formats.consume_queue import ENTRY
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+
+GetCopy = Callable[[str], BrokerStore]
+
+
+@pytest.fixture
+def copy(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> GetCopy:
+    """A store to be spoilt; its log and settings are the broker's."""
+
+    def make(name: str) -> BrokerStore:
+        store = broker_store(name)
+        shutil.copytree(store.root, tmp_path / "store", ignore=shutil.ignore_patterns("timer*", "compaction"))
+        return replace(store, root=tmp_path / "store")
+
+    return make
+
+
+def settings_of(store: BrokerStore, *more: str) -> PipelineConfig:
+    """Small ranges, so that many of them are put together."""
+    overrides = ["tailGuardMs=0", "maxBytesPerPartition=50k", *more]
+    return load_config(store.root, broker_conf=store.broker_conf, overrides=overrides)
+
+
+def flip(path: Path, at: int) -> None:
+    overwrite(path, at, bytes([path.read_bytes()[at] ^ 1]))
+
+
+@pytest.mark.parametrize("name", ["golden-b", "v4-expired", "v4-lmq", "v5-batchcq", "v4-sql92", "v4-tx-delay-retry"])
+def test_many_ranges(name: str, copy: GetCopy) -> None:
+    """Where ranges end does not matter."""
+    store = copy(name)
+    assert told(verify(settings_of(store), store.root)) == []
+
+
+# --- ConsumeQueueExt ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("at", "what"), [(1, "unit"), (9, "tags code"), (17, "store time"), (19, "a size of")])
+def test_an_ext_unit(at: int, what: str, copy: GetCopy) -> None:
+    store = copy("v4-sql92-rebuilt")
+    path = store.root / "consumequeue_ext" / "SqlTopic" / "1" / f"{0:020d}"
+    size = int.from_bytes(path.read_bytes()[:2], "big")
+    flip(path, size + at)
+    parts = verify(settings_of(store), store.root)
+    assert "ext_unit" in found_in(parts)
+    (difference,) = [d for d in told(parts) if d.kind == "ext_unit"]
+    assert difference.queue_offset == 1
+    assert what in difference.text
+
+
+def test_a_bitmap_is_of_its_moment(copy: GetCopy) -> None:
+    """Who was subscribed when the message was dispatched is not known: a note."""
+    store = copy("v4-sql92-rebuilt")
+    flip(store.root / "consumequeue_ext" / "SqlTopic" / "1" / f"{0:020d}", 22)
+    parts = verify(settings_of(store), store.root)
+    assert (found_in(parts), notes_of(parts)) == ({}, {"bit_map_of_other_subscriptions": 1})
+
+
+def test_an_ext_file_of_another_size(copy: GetCopy) -> None:
+    store = copy("v4-sql92-rebuilt")
+    path = store.root / "consumequeue_ext" / "SqlTopic" / "1" / f"{0:020d}"
+    path.write_bytes(path.read_bytes() + b"\0")
+    assert found_in(verify(settings_of(store), store.root)) == {"ext_file": 1}
+
+
+def test_an_address_where_tags_are_expected(copy: GetCopy) -> None:
+    """With enableConsumeQueueExt off, addresses are wrong entries: the settings do not fit."""
+    store = copy("v4-sql92-rebuilt")
+    parts = verify(settings_of(store, "enableConsumeQueueExt=false"), store.root)
+    assert found_in(parts) == {"entry_changed": parts[1].compared["entries"]}
+
+
+# --- BatchConsumeQueue, multi dispatch ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", list(BATCH_ENTRY.names or ()))
+@pytest.mark.parametrize("number", [0, 50, -1])
+def test_a_batch_entry(field: str, number: int, copy: GetCopy) -> None:
+    store = copy("v5-batchcq")
+    path = min((store.root / "batchconsumequeue" / "BatchQ" / "2").iterdir())
+    units = np.frombuffer(path.read_bytes(), BATCH_ENTRY)
+    count = int(np.count_nonzero(units["msg_size"]))
+    kind, start = (BATCH_ENTRY.fields or {})[field][:2]
+    flip(path, (number % count) * BATCH_ENTRY.itemsize + start + kind.itemsize - 1)
+    parts = verify(settings_of(store), store.root)
+    assert found_in(parts) == {"entry_changed": 1}
+    assert told(parts)[0].queue_offset == number % count
+    assert told(parts)[0].file == str(path.relative_to(store.root))
+
+
+def test_a_further_queue(copy: GetCopy) -> None:
+    store = copy("v4-lmq")
+    path = store.root / "consumequeue" / "%LMQ%device_3" / "0" / f"{0:020d}"
+    flip(path, 27)
+    parts = verify(settings_of(store), store.root)
+    assert found_in(parts) == {"entry_changed": 1}
+    assert "%LMQ%device_3-0, entry 1:" in told(parts)[0].text
+
+
+def test_further_queues_without_their_switch(copy: GetCopy) -> None:
+    store = copy("v4-lmq")
+    found = found_in(verify(settings_of(store, "enableMultiDispatch=false"), store.root))
+    assert found == {"entry_without_record": 9017 - 4000}
+
+
+# --- expired records ---------------------------------------------------------------------------------------
+
+
+def test_entries_of_expired_records(copy: GetCopy) -> None:
+    """They cannot be compared, but they lie in order, in front of the others."""
+    store = copy("v4-expired")
+    path = min((store.root / "consumequeue" / "ExpOld" / "0").iterdir())
+    units = np.frombuffer(path.read_bytes(), ENTRY).copy()
+    units["physical_offset"][1] = units["physical_offset"][0]
+    path.write_bytes(units.tobytes())
+    parts = verify(settings_of(store), store.root)
+    assert found_in(parts) == {"entry_order": 1}
+    assert notes_of(parts)["expired_entries"] == 1603
+
+
+def test_an_expired_entry_in_the_middle_is_none(copy: GetCopy) -> None:
+    store = copy("v4-expired")
+    path = max((store.root / "consumequeue" / "Exp0" / "0").iterdir())
+    overwrite(path, 20, (5).to_bytes(8, "big"))
+    assert found_in(verify(settings_of(store), store.root)) == {"entry_changed": 1}
+
+
+# --- an unclean store --------------------------------------------------------------------------------------
+
+
+def test_a_dead_brokers_queues_may_be_behind(copy: GetCopy) -> None:
+    """With an abort file, records behind the last entry of all queues are dispatched at the next start; else not."""
+    store = copy("v4-killed")
+    last = max(
+        (path for path in (store.root / "consumequeue").glob("*/*/*")),
+        key=lambda path: int(np.frombuffer(path.read_bytes(), ENTRY)["physical_offset"].max()),
+    )
+    units = np.frombuffer(last.read_bytes(), ENTRY).copy()
+    units[np.argmax(units["physical_offset"])] = np.zeros(1, ENTRY)[0]
+    last.write_bytes(units.tobytes())
+    parts = verify(settings_of(store), store.root)
+    assert found_in(parts) == {}
+    assert notes_of(parts).keys() == {"not_dispatched_yet", "keys_behind_the_end"}
+    (store.root / "abort").unlink()
+    assert found_in(verify(settings_of(store), store.root)) == {"entry_missing": 1}
