@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final, TextIO
@@ -27,6 +28,8 @@ from reput.source.printable import printable, printable_json
 
 FORMATS = ("table", "csv", "json")
 
+# Of what `toLocalIterator` gives.
+_ROWS_GO: Final = "PyLocalIterable.__del__"
 _FORMULA: Final = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _QUOTED: Final = re.compile(r'[",\r\n]|^\s|\s$|^$')
@@ -53,16 +56,38 @@ def write_result(
         return _write_table(names, result.collect(), console)
     if output_format == "json":
         _check_names(names)
-        lines = (_json_line(names, row) for row in result.toLocalIterator())
+        lines = (_json_line(names, row) for row in _one_by_one(result))
     else:
         on_terminal = out.isatty()
-        rows: Iterator[Iterable[Any]] = result.toLocalIterator()
+        rows: Iterator[Iterable[Any]] = _one_by_one(result)
         out.write(_csv_line(names, safe=csv_safe, on_terminal=on_terminal))
         lines = (_csv_line(row, safe=csv_safe, on_terminal=on_terminal) for row in rows)
     count = 0
     for count, line in enumerate(lines, 1):  # noqa: B007  counts, too
         out.write(line)
     return count
+
+
+def _one_by_one(result: DataFrame) -> Iterator[Row]:
+    """The rows, which need not be read to their end.
+
+    Where they are not, pyspark's iterator may find its socket closed when it goes itself, and Python would print that.
+    """
+    if not isinstance(sys.unraisablehook, _UnreadRows):
+        sys.unraisablehook = _UnreadRows(sys.unraisablehook)
+    return result.toLocalIterator()
+
+
+class _UnreadRows:
+    """Says nothing of an iterator over rows that fails when it goes; `others` is told of the rest."""
+
+    def __init__(self, others: Callable[[Any], Any]) -> None:
+        self._others = others
+
+    def __call__(self, unraisable: Any) -> None:
+        name = getattr(unraisable.object, "__qualname__", "")
+        if not (name.endswith(_ROWS_GO) and isinstance(unraisable.exc_value, OSError | ValueError)):
+            self._others(unraisable)
 
 
 def _with_texts(result: DataFrame) -> DataFrame:
