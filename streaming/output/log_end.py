@@ -39,6 +39,10 @@ class LogEndWatch:
         self._lock = threading.Lock()
         self._last: LogEnd | None = None
 
+    def look_ahead(self, start: int) -> None:
+        """Look once in a thread of its own, while nobody waits: of a segment of 1 GiB the first look takes a while."""
+        threading.Thread(target=self.look, args=(start,), name="reput-log-end", daemon=True).start()
+
     def look(self, start: int) -> LogEnd | None:
         """The end now, looking on from `start`, where a record begins; None where the log cannot be read just now.
 

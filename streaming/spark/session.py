@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -209,7 +210,9 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
         session.stop()
         return
     if jvm.is_alive:
-        with suppress(Exception):
+        with suppress(Exception), warnings.catch_warnings():
+            # It may die meanwhile, after a stop that was asked for; pyspark warns of that.
+            warnings.simplefilter("ignore", RuntimeWarning)
             session.stop()
     _forget_gateway()
     jvm.end(within_s=jvm_within_s)
