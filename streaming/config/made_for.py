@@ -61,7 +61,7 @@ def recorded_in(output: Path, store: Path) -> Recorded:
         return {}
     except OSError as error:
         raise OptionError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, AttributeError, OptionError) as error:
+    except (ValueError, OptionError) as error:
         msg = (
             f"{path} does not say what the output was made for ({error}); remove it, and give the settings that the "
             "output was made with"
@@ -148,10 +148,13 @@ def _sinks_of(settings: Settings) -> dict[str, bool]:
     return {"queues": settings.queue.consume_queue_enable, "index": settings.index.message_index_enable}
 
 
-def _decoded(record: dict[str, Any]) -> Recorded:
-    if record["version"] != _FORMAT:
+def _decoded(record: Any) -> Recorded:
+    if not isinstance(record, dict) or record.get("version") != _FORMAT:
         raise ValueError(f"its version is not {_FORMAT}")
-    values = parse_given(PIPELINE_OPTIONS, {name: _text(value) for name, value in record["settings"].items()})
+    settings = record.get("settings")
+    if not isinstance(settings, dict):
+        raise ValueError("it has no settings")  # noqa: TRY004  as any other content that is none
+    values = parse_given(PIPELINE_OPTIONS, {name: _text(value) for name, value in settings.items()})
     if values.get(_VERSION) == AUTO:
         raise ValueError(f"{_VERSION}={AUTO} is no release")
     return values
