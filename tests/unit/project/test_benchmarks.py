@@ -250,16 +250,16 @@ def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
 
 def test_time_before_the_run_is_not_the_runs() -> None:
     """Processes that were there before, such as a cluster's, count from the begin of the run."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", "e=sum(range(3_000_000)); print(flush=True); input()"], stdin=-1, stdout=-1
-    )
+    # It works until the system has counted a second of it.
+    work = "import time\nwhile time.process_time() < 1: sum(range(100_000))\nprint(flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", work], stdin=-1, stdout=-1)
     try:
         assert child.stdout is not None
         child.stdout.readline()
         assert child.pid in set(tree(os.getpid()))
         sampler = Sampler(os.getpid(), "root", also=[child.pid])
         sampler.sample()
-        assert sampler.usage.cpu_seconds["worker"] == pytest.approx(0, abs=0.02)
+        assert sampler.usage.cpu_seconds["worker"] < 0.5
     finally:
         child.communicate()
 
