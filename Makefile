@@ -10,7 +10,7 @@ DEMO := .work/demo
 # Tests wait for the disk most of their time; in memory, where there is room for their files, they do not.
 ROOMY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 {print "/dev/shm"}')
 IN_MEMORY := $(if $(ROOMY),TMPDIR=$(ROOMY))
-# Three processes share the files, each with one Spark session: brokers and Spark wait for each other most of the time.
+# Three processes share the files; each has one Spark session.
 SIDE_BY_SIDE := -n 3 --dist loadfile
 PLOTS = $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[bench]'
 BENCH = PYTHONPATH=tests $(BIN)/python -m benchmarks

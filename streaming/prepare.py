@@ -44,8 +44,11 @@ def prepare() -> SparkClasses:
     try:
         classes.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"cannot make {classes.directory}: {error.strerror}; set XDG_CACHE_HOME to a directory of yours"
-        raise EnvironmentSetupError(msg) from error
+        raise EnvironmentSetupError(
+            f"cannot make {classes.directory}: {error.strerror}",
+            advice="set XDG_CACHE_HOME to a directory of yours",
+            file=classes.directory,
+        ) from error
     classes.archive.unlink(missing_ok=True)
     log_file = classes.directory / "spark.log"  # stays where something fails
     with tempfile.TemporaryDirectory(prefix="prepare-", dir=run_directory()) as name:

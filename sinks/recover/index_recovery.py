@@ -231,11 +231,11 @@ class IndexCheck:
         sizes = {name: self._reader.path(name).stat().st_size for name in self.names}
         if any(sizes.values()) and size not in sizes.values():
             name = max(sizes, key=lambda known: sizes[known])
-            msg = (
-                f"{self._reader.path(name)} has {sizes[name]} bytes where maxHashSlotNum and maxIndexNum make {size}; "
-                "give the broker's settings (--broker-conf), or remove the index to derive it again"
+            raise SinkError(
+                f"{self._reader.path(name)} has {sizes[name]} bytes where maxHashSlotNum and maxIndexNum make {size}",
+                advice="give the broker's settings (--broker-conf), or remove the index to derive it again",
+                file=self._reader.path(name),
             )
-            raise SinkError(msg)
 
     def _load(self, at: int) -> _File | None:
         """The file at place `at` of the row; None when there is none, or one that nothing can be made of.

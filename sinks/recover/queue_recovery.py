@@ -134,12 +134,12 @@ class QueueCheck:
         """Raise SinkError when there are queues that the log's records do not ask for with the settings at hand."""
         for (topic, queue_id), state in self.queues.items():
             if topic.startswith(_LMQ_PREFIX) and state.disk.files and not state.was_derived:
-                msg = (
+                raise SinkError(
                     f"{state.disk.directory} is a queue of multi dispatch, which the settings at hand do not "
-                    f"derive: {topic!r}-{queue_id} would be removed; give the broker's settings (--broker-conf), or "
-                    "remove the queue"
+                    f"derive: {topic!r}-{queue_id} would be removed",
+                    advice="give the broker's settings (--broker-conf), or remove the queue",
+                    file=state.disk.directory,
                 )
-                raise SinkError(msg)
 
     @property
     def trusted_until(self) -> int:

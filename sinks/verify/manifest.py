@@ -153,8 +153,9 @@ def load_manifest(path: Path) -> list[FileDigest]:
         _Head(**head)
         return [FileDigest(**line) for line in lines]
     except (OSError, ValueError, TypeError) as error:
-        msg = f"cannot read the manifest {path}: {error!r}; give a file that --write-manifest made"
-        raise OptionError(msg) from error
+        raise OptionError(
+            f"cannot read the manifest {path}: {error!r}", advice="give a file that --write-manifest made", file=path
+        ) from error
 
 
 def compare_manifest(

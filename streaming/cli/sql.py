@@ -84,7 +84,9 @@ def _output_failures_told() -> Iterator[None]:
     except OSError as error:
         # What is still in Python's buffer goes nowhere, without a word at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise OutputError(f"cannot write the result to standard output: {error.strerror}") from error
+        raise OutputError(
+            f"cannot write the result to standard output: {error.strerror}", file="/dev/stdout"
+        ) from error
 
 
 def _write_times_in_utc() -> None:

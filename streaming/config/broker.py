@@ -100,5 +100,8 @@ def batch_topics(store: Path) -> frozenset[bytes]:
     except FileNotFoundError:
         return frozenset()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"cannot read the topics' attributes from {path}: {error!r}; restore it, or move it away if all are plain"
-        raise OptionError(msg) from error
+        raise OptionError(
+            f"cannot read the topics' attributes from {path}: {error!r}",
+            advice="restore it, or move it away if all are plain",
+            file=path,
+        ) from error

@@ -60,13 +60,13 @@ def recorded_in(output: Path, store: Path) -> Recorded:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise OptionError(f"cannot read {path}: {error.strerror}") from error
+        raise OptionError(f"cannot read {path}: {error.strerror}", file=path) from error
     except (ValueError, OptionError) as error:
-        msg = (
-            f"{path} does not say what the output was made for ({error}); remove it, and give the settings that the "
-            "output was made with"
-        )
-        raise OptionError(msg) from error
+        raise OptionError(
+            f"{path} does not say what the output was made for ({error})",
+            advice="remove it, and give the settings that the output was made with",
+            file=path,
+        ) from error
 
 
 def made_for(settings: Settings, store: Path, *, queues: bool, index: bool) -> Recorded:
@@ -115,11 +115,13 @@ def check_stated(output: Path, recorded: Recorded, stated: Mapping[str, Any], wh
     for name, value in recorded.items():
         if name in stated and not _is_same(name, value, stated[name]):
             was, asked = (f"{name}={_text(each)}" for each in (value, stated[name]))
-            msg = (
-                f"{output.joinpath(*MADE_FOR)}: the output was made with {was}, and {where(name)} has {asked}; leave "
-                f"{name} out to go on as it was made, or run 'reput rebuild' with {asked} to make the whole output so"
+            path = output.joinpath(*MADE_FOR)
+            raise OptionError(
+                f"{path}: the output was made with {was}, and {where(name)} has {asked}",
+                advice=f"leave {name} out to go on as it was made, or run 'reput rebuild' with {asked} to make the "
+                "whole output so",
+                file=path,
             )
-            raise OptionError(msg)
 
 
 def makes_all_of(settings: Settings, recorded: Recorded) -> bool:

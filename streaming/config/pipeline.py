@@ -154,8 +154,8 @@ def _on_command_line(texts: Sequence[str]) -> dict[str, Any]:
             raise OptionError(msg)
         _, before = given.setdefault(name.lower(), (name, value))
         if before != value:
-            msg = f"option {shown(name)} is given twice: {shown(before)} and {shown(value)}; give one of them"
-            raise OptionError(msg)
+            twice = f"option {shown(name)} is given twice: {shown(before)} and {shown(value)}"
+            raise OptionError(twice, advice="give one of them")
     return parse_given(PIPELINE_OPTIONS, dict(given.values()))
 
 
@@ -177,8 +177,8 @@ def _followed(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any
             found["messageDelayLevel"] = parse_delay_levels(text)
         except ValueError:
             allowed = specs["messageDelayLevel"].allowed
-            msg = f"{broker.where('messageDelayLevel')}: messageDelayLevel='{shown(text)}': {allowed} wanted; "
-            raise OptionError(msg + "a broker does not start with it either") from None
+            msg = f"{broker.where('messageDelayLevel')}: messageDelayLevel='{shown(text)}': {allowed} wanted"
+            raise OptionError(f"{msg}; a broker does not start with it either", file=broker.path) from None
     return found
 
 

@@ -123,8 +123,7 @@ def recover_output(
         found = find_unexplained(log, output)
         unexplained = found.text if found is not None and found.gap in (Gap.GONE, Gap.OTHER) else None
         if unexplained is not None and not yes and not dry_run:
-            msg = f"{unexplained}; nothing was changed: {GIVE_YES}"
-            raise UnexplainedError(msg)
+            raise UnexplainedError(unexplained, advice=f"nothing was changed: {GIVE_YES}", file=output)
         if not segments.files:
             return replace(_destroy(files, unclean=unclean, dry_run=dry_run), unexplained=unexplained)
         recovery = OutputRecovery(config, files, log)
@@ -234,8 +233,11 @@ def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[
     """The output, locked, and the log; a dry run makes no lock file where there is none."""
     check_paths(config.commit_log, TailPaths(output, None, None))
     if not output.is_dir():
-        msg = f"no output at {output}: the directory does not exist; give the --output of 'reput tail'"
-        raise OutputError(msg)
+        raise OutputError(
+            f"no output at {output}: the directory does not exist",
+            advice="give the --output of 'reput tail'",
+            file=output,
+        )
     log = LogReader(SourceOptions.parse(config.source_options()))
     log.queue()  # a store that cannot be read leaves no trace in the output
     files = DurableFiles(output)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.source.errors import ReputError, remote_error
+from reput.source.errors import ReputError, TransientError, remote_error
 from reput.streaming.process.failures import first_line
 from reput.streaming.process.jvm import has_jvm_died
 
@@ -46,10 +46,13 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
 def outcome_of(work: Callable[[], object]) -> bytes:
     """What `work` gives, or the ReputError that it raises, pickled, for the driver to ask `outcome` for.
 
-    Of an error that a task raised, Spark would tell the text of a traceback.
+    Of an error that a task raised, Spark would tell the text of a traceback. One that may pass is raised all the same:
+    a cluster tries the task again, on another machine where it can.
     """
     try:
         return pickle.dumps(work())
+    except TransientError:
+        raise
     except ReputError as error:
         return pickle.dumps(error)
 

@@ -206,10 +206,9 @@ class Tail:
 
     def _run_queries(self, spark: SparkSession, dispatches: Sequence[Dispatch], *, available_now: bool) -> None:
         self._reporter.start(self._log_end.look)
-        if dispatches:
-            self._log_end.look_ahead(aligned(self._log, min(each.end_offset for each in dispatches)))
         running: list[RunningQuery] = []
         try:
+            self._log_end.look_ahead(aligned(self._log, min(each.end_offset for each in dispatches)))
             for dispatch in dispatches:
                 checkpoint = self._paths.checkpoint_of(dispatch.name)
                 forget_planned_batch(checkpoint, self._log)

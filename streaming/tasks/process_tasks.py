@@ -100,12 +100,12 @@ def _deaths_as_errors() -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool as error:
-        msg = (
+        raise TransientError(
             "a process of reput died: it was killed, or the machine ran out of memory (less is needed with smaller "
             "ranges, rebuildMaxBytesPerPartition or for verify maxBytesPerPartition, or with fewer processes, "
-            "sparkMaster=local[N]); run the same command again, a rebuild goes on where it was"
-        )
-        raise TransientError(msg) from error
+            "sparkMaster=local[N])",
+            advice="run the same command again, a rebuild goes on where it was",
+        ) from error
 
 
 def _begun(_: int) -> None:

@@ -103,8 +103,11 @@ class StoreVerification:
             The log cannot be read, or there is no output.
         """
         if not output.is_dir():
-            msg = f"no output at {output}: the directory does not exist; give what holds consumequeue/ and index/"
-            raise OutputError(msg)
+            raise OutputError(
+                f"no output at {output}: the directory does not exist",
+                advice="give what holds consumequeue/ and index/",
+                file=output,
+            )
         options = config.source_options(maxBytesPerPartition=config.logic.max_bytes_per_partition)
         self.log = LogReader(SourceOptions.parse(options))
         self.output = output

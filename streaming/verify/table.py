@@ -38,8 +38,7 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
         There is no Delta table at `path`, or it has other columns.
     """
     if not (path / "_delta_log").is_dir():
-        msg = f"{path} is no Delta table: give the directory that 'reput tail --table' made"
-        raise OutputError(msg)
+        raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
     part = Part("table")
     for file in bad_files(spark, path):
         if file.bounds.may_hold(broker):

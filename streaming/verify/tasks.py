@@ -139,8 +139,11 @@ def _expiry_told() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        msg = f"{error.filename} is gone: it expired while the store was verified; verify it again"
-        raise DataLossError(msg) from error
+        raise DataLossError(
+            f"{error.filename} is gone: it expired while the store was verified",
+            advice="verify it again",
+            file=error.filename,
+        ) from error
 
 
 def verify_ranges(tasks: Tasks, settings: VerifySettings, spans: Sequence[OffsetRange]) -> list[VerifiedRange]:
