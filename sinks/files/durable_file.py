@@ -96,7 +96,7 @@ class DurableFiles:
         """Put a small file in place, whole or not at all, durably."""
         self._put(parts, data, durable=True)
 
-    def place(self, *parts: str, data: bytes | memoryview) -> None:
+    def put_unsynced(self, *parts: str, data: bytes | memoryview) -> None:
         """Put a new file in place, whole; before anybody relies on it, `make_durable`, here or in another process."""
         self._put(parts, data, durable=False)
 
@@ -123,7 +123,7 @@ class DurableFiles:
             raise _refused("replace", path, error) from error
 
     def make_durable(self, files: Iterable[tuple[str, ...]]) -> None:
-        """Make files durable that were put in place by `place` of any process, and their names.
+        """Make files durable that were put in place by `put_unsynced` of any process, and their names.
 
         A write-back that failed when no process had the file open is told to the first that opens it afterwards.
         """

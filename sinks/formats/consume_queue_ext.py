@@ -34,8 +34,8 @@ PUT_FAILED = 1
 END_BLANK_DATA_LENGTH = 4
 _END_MARK_SIZE = 2
 _PUT_TRIES = 3
-# Each try of a unit that never fits ends a file, so that no unit may leave more marks and extents than this.
-_EXTENTS_A_UNIT = _PUT_TRIES + 1
+# Each try of a unit that never fits ends a file, so that no unit may leave more marks and writes than this.
+_WRITES_A_UNIT = _PUT_TRIES + 1
 
 _MIN_SIZE, _MAX_SIZE = MIN_EXT_UNIT_SIZE, MAX_EXT_UNIT_SIZE
 _END_BLANK, _LONG_MIN, _MAX_REAL = END_BLANK_DATA_LENGTH, LONG_MIN, MAX_REAL_OFFSET
@@ -89,7 +89,7 @@ class CqExtUnit:
 
 
 @dataclass(frozen=True)
-class Extent:
+class ExtWrite:
     """Consecutive bytes of one file: `data` from byte `offset` of the queue's ext files on."""
 
     offset: int
@@ -97,17 +97,17 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class ExtPlacement:
+class ExtAppend:
     """Where units went: `addresses` (int64[n]), what is written, at most one extent a file, and the queue's new end."""
 
     addresses: Int64s
-    extents: tuple[Extent, ...]
+    writes: tuple[ExtWrite, ...]
     end: int
 
 
-def place_units(
+def append_units(
     tags_codes: Int64s, store_timestamps: Int64s, bit_maps: Sequence[bytes | None], end: int, file_size: int
-) -> ExtPlacement:
+) -> ExtAppend:
     """Put units after each other as ``ConsumeQueueExt#put`` does, from byte `end` of the queue on.
 
     A unit that does not fit ends the file with a mark and goes to the next. One that fits in no file ends three files
@@ -127,7 +127,7 @@ def place_units(
     addresses = np.empty(len(sizes), np.int64)
     # A unit that is refused takes no place, but where it fails by three files it leaves three marks.
     data = np.empty(int(sizes.sum()) + _PUT_TRIES * _END_MARK_SIZE * len(sizes), np.uint8)
-    extents = np.empty((_EXTENTS_A_UNIT * len(sizes), 2), np.int64)
+    writes = np.empty((_WRITES_A_UNIT * len(sizes), 2), np.int64)
     maps = np.frombuffer(b"".join(filter(None, bit_maps)), np.uint8)
     new_end, count, used = _put_units(
         np.ascontiguousarray(tags_codes, np.int64),
@@ -138,11 +138,11 @@ def place_units(
         file_size,
         addresses,
         data,
-        extents,
+        writes,
     )
     view = data.data
-    parts = zip(extents[:count, 0].tolist(), pairwise([*extents[:count, 1].tolist(), used]), strict=True)
-    return ExtPlacement(addresses, tuple(Extent(offset, view[begin:to]) for offset, (begin, to) in parts), new_end)
+    parts = zip(writes[:count, 0].tolist(), pairwise([*writes[:count, 1].tolist(), used]), strict=True)
+    return ExtAppend(addresses, tuple(ExtWrite(offset, view[begin:to]) for offset, (begin, to) in parts), new_end)
 
 
 @njit(cache=True)
@@ -155,11 +155,11 @@ def _put_units(
     file_size: int,
     addresses: Any,
     data: Any,
-    extents: Any,
+    writes: Any,
 ) -> tuple[int, int, int]:
-    """Fill `addresses`, `data` and `extents` (offset in the queue, place in `data`).
+    """Fill `addresses`, `data` and `writes` (offset in the queue, place in `data`).
 
-    Returns the queue's new end, the number of extents, and of bytes in `data`.
+    Returns the queue's new end, the number of writes, and of bytes in `data`.
     """
     count = used = maps_at = 0
     is_open = False
@@ -172,7 +172,7 @@ def _put_units(
             continue
         for _ in range(_PUT_TRIES):
             if not is_open:
-                extents[count, 0], extents[count, 1] = end, used
+                writes[count, 0], writes[count, 1] = end, used
                 count += 1
                 is_open = True
             blank = file_size - end % file_size - _END_BLANK

@@ -12,7 +12,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queue_directory
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
 from reput.sinks.queue.queue_reader import QueueKind, Units
-from reput.sinks.queue.queue_sink import Placement, Queue, QueueSink
+from reput.sinks.queue.queue_sink import Append, Queue, QueueSink
 from reput.sinks.sink import part_to_write
 from reput.source.errors import OptionError
 
@@ -30,15 +30,15 @@ class BatchConsumeQueue(Queue):
 
     max_physic_offset: int = -1
 
-    def place(self, incoming: QueueEntries, file_size: int) -> Placement:  # noqa: ARG002  begins are never computed
-        """See ``Queue.place``: all but what was built already (``#putBatchMessagePositionInfo``)."""
+    def plan_append(self, incoming: QueueEntries, file_size: int) -> Append:  # noqa: ARG002  begins are never computed
+        """See ``Queue.plan_append``: all but what was built already (``#putBatchMessagePositionInfo``)."""
         begin = self.end
         places = incoming.entries.view(BATCH_ENTRY)["physical_offset"][:, 0]
         entries = incoming.entries[places > self.max_physic_offset]
         if len(entries):
             self.max_physic_offset = int(places[-1])
             self.end += entries.size
-        return Placement(begin, entries, anomalies=AnomalyCounts(already_built=len(places) - len(entries)))
+        return Append(begin, entries, anomalies=AnomalyCounts(already_built=len(places) - len(entries)))
 
     def adopt(self, units: Units) -> bool:
         """See ``Queue.adopt``."""

@@ -31,7 +31,7 @@ from reput.sinks.queue.admission import QueueAdmission
 from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, Units, queue_directories
-from reput.sinks.queue.queue_sink import Placement, Queue, QueueSink, no_queue
+from reput.sinks.queue.queue_sink import Append, Queue, QueueSink, no_queue
 from reput.sinks.sink import part_to_write
 from reput.source.arrays import Bytes
 from reput.source.errors import SinkError
@@ -49,7 +49,7 @@ def rounded_file_size(configured: int) -> int:
 
 
 @dataclass(frozen=True)
-class Extent:
+class QueueExtent:
     """Where a queue's next entries go: `blanks` pre-blank ones (C) from byte `begin` of the queue on, then they."""
 
     begin: int
@@ -76,8 +76,8 @@ class ConsumeQueue(Queue):
 
     first_queue_offset_max: int | None = None
 
-    def place(self, incoming: QueueEntries, file_size: int) -> Placement:
-        """See ``Queue.place``.
+    def plan_append(self, incoming: QueueEntries, file_size: int) -> Append:
+        """See ``Queue.plan_append``.
 
         Raises
         ------
@@ -88,9 +88,7 @@ class ConsumeQueue(Queue):
         run = run_of(entries, queue_offsets)
         extent = self.extend(run, file_size) if run is not None else None
         if extent is not None:
-            return Placement(
-                extent.begin, extent.with_blanks(entries), None, extent.anomalies, extent.first_out_of_order
-            )
+            return Append(extent.begin, extent.with_blanks(entries), None, extent.anomalies, extent.first_out_of_order)
         front = self._front(int(queue_offsets[0]), int(entries.view(ENTRY)[0, 0]["physical_offset"]), file_size)
         rows = RowByRow(front.end, self.max_physic_offset)
         rows.take(entries, queue_offsets)
@@ -100,7 +98,7 @@ class ConsumeQueue(Queue):
             last = entries.view(ENTRY)[-1, 0]
             self.max_physic_offset = int(last["physical_offset"]) + int(last["msg_size"])
         makes_file = rows.repeated_at == rows.end and rows.end % file_size == 0 and rows.end not in self.files
-        return Placement(
+        return Append(
             front.begin,
             front.with_blanks(entries),
             rows.end if makes_file else None,
@@ -108,7 +106,7 @@ class ConsumeQueue(Queue):
             rows.first_out_of_order,
         )
 
-    def extend(self, run: Run, file_size: int) -> Extent | None:
+    def extend(self, run: Run, file_size: int) -> QueueExtent | None:
         """Append entries that run on; None, with nothing moved, where the rules must look at each record.
 
         Raises
@@ -127,10 +125,10 @@ class ConsumeQueue(Queue):
         self.max_physic_offset = run.last_end
         return front
 
-    def _front(self, first_offset: int, first_place: int, file_size: int) -> Extent:
+    def _front(self, first_offset: int, first_place: int, file_size: int) -> QueueExtent:
         """Where the next entry goes; a new queue may begin in the middle of a file."""
         if self.files:
-            return Extent(self.end, 0)
+            return QueueExtent(self.end, 0)
         end = first_offset * CQ_STORE_UNIT_SIZE
         if not QueueAdmission(file_size, self.first_queue_offset_max).begins(np.array([first_offset]))[0]:
             raise SinkError(
@@ -140,7 +138,7 @@ class ConsumeQueue(Queue):
                 physical_offset=first_place,
             )
         anomalies = AnomalyCounts(pre_blank=1) if end else NO_ANOMALIES
-        return Extent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)
+        return QueueExtent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)
 
     def adopt(self, units: Units) -> bool:
         """See ``Queue.adopt``."""
@@ -153,7 +151,7 @@ class ConsumeQueue(Queue):
 
 
 @dataclass(frozen=True)
-class PlacedQueue:
+class QueueAppend:
     """A queue whose entries go to `extent`; its files up to `last_file` (-1: none) are there.
 
     `number` is the queue's in its ``PieceEntries``.
@@ -162,28 +160,28 @@ class PlacedQueue:
     number: int
     topic: bytes
     queue_id: int
-    extent: Extent
+    extent: QueueExtent
     last_file: int
 
 
-def write_placed_queues(
-    files: DurableFiles, mapped_file_size: int, entries: PieceEntries, queues: Iterable[PlacedQueue]
+def write_queue_appends(
+    files: DurableFiles, mapped_file_size: int, entries: PieceEntries, queues: Iterable[QueueAppend]
 ) -> None:
-    """Write the entries of queues where they were placed, durably; `mapped_file_size` as the sink's.
+    """Write planned appends durably; `mapped_file_size` is the sink's.
 
-    Run again, it leaves the same bytes.
+    A second call leaves the same bytes.
     """
-    _write_placed(QueueFiles(files, KIND, rounded_file_size(mapped_file_size)), entries, queues)
+    _write_appends(QueueFiles(files, KIND, rounded_file_size(mapped_file_size)), entries, queues)
     files.sync()
 
 
-def _write_placed(files: QueueFiles, entries: PieceEntries, queues: Iterable[PlacedQueue]) -> None:
+def _write_appends(files: QueueFiles, entries: PieceEntries, queues: Iterable[QueueAppend]) -> None:
     for queue in queues:
         units = queue.extent.with_blanks(np.concatenate(entries.entries(queue.number)))
         files.write(queue.topic, queue.queue_id, queue.extent.begin, units.reshape(-1).data, queue.last_file)
 
 
-WritePlaced = Callable[[PieceEntries, list[PlacedQueue]], None]
+WriteAppends = Callable[[PieceEntries, list[QueueAppend]], None]
 
 
 class ConsumeQueueSink(QueueSink):
@@ -215,7 +213,7 @@ class ConsumeQueueSink(QueueSink):
     def _new_queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         return ConsumeQueue(topic, queue_id, first_queue_offset_max=self.admission.first_queue_offset_max)
 
-    def _append(self, incoming: QueueEntries) -> Placement:
+    def _append(self, incoming: QueueEntries) -> Append:
         try:
             consume_queue_directory(incoming.topic, incoming.queue_id)
         except SinkError as error:
@@ -225,10 +223,10 @@ class ConsumeQueueSink(QueueSink):
             incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)
 
-    def write(self, batch: LogicBatch, write_placed: WritePlaced | None = None) -> AnomalyCounts:
+    def write(self, batch: LogicBatch, write_appends: WriteAppends | None = None) -> AnomalyCounts:
         """See ``Sink.write``.
 
-        `write_placed` does ``write_placed_queues`` for all that run on, and returns when they are durable; without it
+        `write_appends` does ``write_queue_appends`` for all that run on, and returns when they are durable; without it
         they are written here, as are the others, by the rules for each record. All are, where each entry gets a
         ConsumeQueueExt unit.
         """
@@ -237,7 +235,7 @@ class ConsumeQueueSink(QueueSink):
             return NO_ANOMALIES
         entries = part.entries
         met = BatchAnomalies(_log)
-        placed, others = [], []
+        appends, others = [], []
         for number, (key, run) in enumerate(zip(entries.queues, entries.runs(), strict=True)):
             queue = self._queues.get(key) or self._new_queue(*key)
             assert isinstance(queue, ConsumeQueue)
@@ -247,14 +245,14 @@ class ConsumeQueueSink(QueueSink):
             if extent is None:
                 others.append(number)
                 continue
-            placed.append(PlacedQueue(number, *key, extent, queue.last_file))
+            appends.append(QueueAppend(number, *key, extent, queue.last_file))
             self._note_files(queue, extent.begin, queue.end)
             self._queues[key] = queue
             met.note(*key, extent.anomalies, extent.first_out_of_order)
-        if write_placed is None:
-            _write_placed(self._files, entries, placed)
+        if write_appends is None:
+            _write_appends(self._files, entries, appends)
         else:
-            write_placed(entries, placed)
+            write_appends(entries, appends)
         for number in others:
             self._append_noting(entries.queue_entries(number), met)
         self._commit(batch)

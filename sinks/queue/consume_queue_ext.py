@@ -14,9 +14,9 @@ from reput.sinks.files.store_path import consume_queue_ext_directory
 from reput.sinks.formats.consume_queue_ext import (
     END_BLANK_DATA_LENGTH,
     CqExtUnit,
+    append_units,
     decorate,
     is_ext_addr,
-    place_units,
     skip_units,
     un_decorate,
 )
@@ -86,15 +86,15 @@ class ConsumeQueueExt:
         int64[n], what stands in the ConsumeQueue entries in place of the tags codes, where ``is_ext_addr`` holds.
         Where it does not, the unit could not be put, and the entry keeps its tags code.
         """
-        placement = place_units(tags_codes, store_timestamps, bit_maps, self._end, self._file_size)
-        for extent in placement.extents:
-            file = extent.offset - extent.offset % self._file_size
+        append = append_units(tags_codes, store_timestamps, bit_maps, self._end, self._file_size)
+        for write in append.writes:
+            file = write.offset - write.offset % self._file_size
             if not self._files or file > self._files[-1]:
                 self._durable.create(*self._parts(file), size=self._file_size)
                 self._files.append(file)
-            self._durable.write(*self._parts(file), offset=extent.offset - file, data=extent.data)
-        self._end = placement.end
-        return placement.addresses
+            self._durable.write(*self._parts(file), offset=write.offset - file, data=write.data)
+        self._end = append.end
+        return append.addresses
 
     def get(self, address: int) -> CqExtUnit | None:
         """The unit at an address (``ConsumeQueueExt#get``).

@@ -29,7 +29,7 @@ def no_queue(_: bytes, __: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Append:
     """What is written to a queue: `entries` (uint8[n, unit]) from byte `begin` of the queue on.
 
     `empty_file` is where a file begins that gets no entry: the broker makes a full queue's next file before it finds
@@ -59,7 +59,7 @@ class Queue(ABC):
         return self.files[-1] if self.files else -1
 
     @abstractmethod
-    def place(self, incoming: QueueEntries, file_size: int) -> Placement:
+    def plan_append(self, incoming: QueueEntries, file_size: int) -> Append:
         """Decide where entries (in log order) go, and move `end` and `max_physic_offset`."""
 
     @abstractmethod
@@ -142,21 +142,21 @@ class QueueSink(KeepsProgress, ABC):
         return sum(queue.end // self._unit_size for queue in self._queues.values())
 
     def _append_noting(self, incoming: QueueEntries, met: BatchAnomalies) -> None:
-        placement = self._append(incoming)
-        met.note(incoming.topic, incoming.queue_id, placement.anomalies, placement.first_out_of_order)
+        append = self._append(incoming)
+        met.note(incoming.topic, incoming.queue_id, append.anomalies, append.first_out_of_order)
 
-    def _append(self, incoming: QueueEntries) -> Placement:
+    def _append(self, incoming: QueueEntries) -> Append:
         key = (incoming.topic, incoming.queue_id)
         queue = self._queues.get(key) or self._new_queue(*key)
-        placement = queue.place(incoming, self._files.file_size)
-        data = np.ascontiguousarray(placement.entries).reshape(-1).data
-        self._files.write(*key, placement.begin, data, queue.last_file)
-        self._note_files(queue, placement.begin, placement.begin + len(data))
-        if placement.empty_file is not None and placement.empty_file > queue.last_file:
-            self._files.create(*key, placement.empty_file)
-            queue.files.append(placement.empty_file)
+        append = queue.plan_append(incoming, self._files.file_size)
+        data = np.ascontiguousarray(append.entries).reshape(-1).data
+        self._files.write(*key, append.begin, data, queue.last_file)
+        self._note_files(queue, append.begin, append.begin + len(data))
+        if append.empty_file is not None and append.empty_file > queue.last_file:
+            self._files.create(*key, append.empty_file)
+            queue.files.append(append.empty_file)
         self._queues[key] = queue
-        return placement
+        return append
 
     def _note_files(self, queue: Queue, begin: int, end: int) -> None:
         """The bytes `[begin, end)` of a queue were written, and the files for them made."""

@@ -33,7 +33,7 @@ class QueueState:
     """One queue: `end` (bytes of the queue) is where its agreeing entries end.
 
     `begin` is where the files begin that belong together, `has_entries` tells whether any entry in them agrees, and
-    `empty_file` is where a file begins that the broker made for a repeated record (see `Placement`). `trusted_until` is
+    `empty_file` is where a file begins that the broker made for a repeated record (see `Append`). `trusted_until` is
     the end of the last record whose entry was not compared.
     """
 

@@ -50,7 +50,7 @@ class TransactionAlreadyCommittedError(SinkError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file already written below the table's root (``DurableFiles.place``); a commit makes it durable first.
+    """A Parquet file written below the table's root by ``DurableFiles.put_unsynced``; a commit first makes it durable.
 
     Attributes
     ----------

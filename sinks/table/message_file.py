@@ -155,7 +155,7 @@ class Part:
         # Never a name that was given before: other brokers share the table, and a committed file is for ever.
         name = f"part-{file_name(self.start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
         files, data = DurableFiles(self._table), self._buffer.getvalue()
-        files.place(name, data=data)
+        files.put_unsynced(name, data=data)
         modified = os.stat(files.root / name).st_mtime_ns // 1_000_000
         statistics = self._statistics.to_json()
         return row | {

@@ -113,7 +113,7 @@ class QuarantineTable:
         pq.write_table(table, buffer, compression="zstd")
         data, name = buffer.getvalue(), f"part-{uuid.uuid4()}.zstd.parquet"
         files = DurableFiles(self._delta.path)
-        files.place(name, data=data)
+        files.put_unsynced(name, data=data)
         modified_ms = os.stat(files.root / name).st_mtime_ns // 1_000_000
         columns = {column: table[column].to_pylist() for column in _STATISTICS_COLUMNS}
         statistics = {

@@ -14,7 +14,7 @@ from reput.sinks.formats.consume_queue import is_pre_blank
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue
 from reput.sinks.queue.queue_reader import QueueReader, Units
-from reput.sinks.queue.queue_sink import Placement, Queue
+from reput.sinks.queue.queue_sink import Append, Queue
 from reput.sinks.verify.ext_units import ext_problem, note_ext_units
 from reput.sinks.verify.findings import FIRST_MAX, Difference, Findings
 from reput.sinks.verify.queue_entries import QueueSettings, QueueTally, units_agree
@@ -56,18 +56,18 @@ class QueueWalk:
     def take(self, incoming: QueueEntries) -> None:
         """Go on with the next entries."""
         try:
-            placement = self._queue.place(incoming, self._units.file_size)
+            append = self._queue.plan_append(incoming, self._units.file_size)
         except SinkError as error:
             self._findings.differ(Difference("queue_begin", str(error), "/".join(self._units.directory.parts[-3:])))
             return
-        if not self._queue.files and len(placement.entries):
-            self._queue.files.append(placement.begin - placement.begin % self._units.file_size)
-        if placement.empty_file is not None:
-            self.made_early = placement.empty_file
-        for cause, count in vars(placement.anomalies).items():
+        if not self._queue.files and len(append.entries):
+            self._queue.files.append(append.begin - append.begin % self._units.file_size)
+        if append.empty_file is not None:
+            self.made_early = append.empty_file
+        for cause, count in vars(append.anomalies).items():
             self._findings.note(cause, count)
-        if len(placement.entries):
-            self._compare(placement, incoming)
+        if len(append.entries):
+            self._compare(append, incoming)
 
     def close(self) -> None:
         """Put the walk's result into the tally."""
@@ -80,9 +80,9 @@ class QueueWalk:
             self._queue.end = front * self._units.unit_size
             self._queue.max_physic_offset = last
 
-    def _compare(self, placement: Placement, incoming: QueueEntries) -> None:
-        kind, begin = self._units.kind, placement.begin // self._units.unit_size
-        expected: Units = placement.entries.view(kind.unit)[:, 0]
+    def _compare(self, append: Append, incoming: QueueEntries) -> None:
+        kind, begin = self._units.kind, append.begin // self._units.unit_size
+        expected: Units = append.entries.view(kind.unit)[:, 0]
         if self.first is None:
             # Blanks that the queue begins with are the front's.
             self.first = begin + int(np.count_nonzero(is_pre_blank(expected))) if kind is KIND else begin

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.queue.consume_queue import ConsumeQueueSink, WritePlaced
+from reput.sinks.queue.consume_queue import ConsumeQueueSink, WriteAppends
 from reput.sinks.sink import Sink
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.streaming.effects.effects import Effects
@@ -38,10 +38,10 @@ class EffectsWriter(Protocol):
 class QueueWriter:
     """ConsumeQueue and what belongs to it."""
 
-    def __init__(self, sinks: Sequence[Sink], write_placed: WritePlaced | None = None) -> None:
-        """`write_placed` as in ``ConsumeQueueSink.write``."""
+    def __init__(self, sinks: Sequence[Sink], write_appends: WriteAppends | None = None) -> None:
+        """`write_appends` as in ``ConsumeQueueSink.write``."""
         self.sinks = sinks
-        self._write_placed = write_placed
+        self._write_appends = write_appends
 
     def write(self, effects: Effects) -> AnomalyCounts:
         """See `EffectsWriter`."""
@@ -49,7 +49,7 @@ class QueueWriter:
         anomalies = NO_ANOMALIES
         for sink in self.sinks:
             if isinstance(sink, ConsumeQueueSink):
-                anomalies += sink.write(effects.batch, self._write_placed)
+                anomalies += sink.write(effects.batch, self._write_appends)
             else:
                 anomalies += sink.write(effects.batch)
         return anomalies

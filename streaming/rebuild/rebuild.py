@@ -41,7 +41,7 @@ from reput.streaming.rebuild.plan import RebuildPlan
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest, only_index, only_queues
 from reput.streaming.rebuild.table_repair import TableRepair
-from reput.streaming.rebuild.writers import PlacedQueueTasks
+from reput.streaming.rebuild.writers import QueueAppendTasks
 from reput.streaming.tasks.tasks import Tasks
 
 _log = logging.getLogger("reput")
@@ -161,7 +161,7 @@ class Rebuild:
         writers: list[EffectsWriter] = []
         if self._request.makes_queues(self._config):
             logic = LogicSinks.open(only_queues(self._config), self._own_files(cleanup))
-            write = PlacedQueueTasks(tasks, self._root, self._config.queue.mapped_file_size_consume_queue)
+            write = QueueAppendTasks(tasks, self._root, self._config.queue.mapped_file_size_consume_queue)
             writers.append(QueueWriter(logic.sinks, write))
         if self._request.makes_index(self._config):
             index = LogicSinks.open(only_index(self._config), self._own_files(cleanup)).index

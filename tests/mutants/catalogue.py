@@ -142,8 +142,8 @@ MUTANTS = (
     _mutant(
         "a queue that begins in the middle has no blanks",
         "sinks/queue/consume_queue.py",
-        "        return Extent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)\n",
-        "        return Extent(end - end % file_size, 0, anomalies)\n",
+        "        return QueueExtent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)\n",
+        "        return QueueExtent(end - end % file_size, 0, anomalies)\n",
         f"{QUEUES}::test_rule",
     ),
     _mutant(

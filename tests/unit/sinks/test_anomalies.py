@@ -151,7 +151,7 @@ def test_already_built() -> None:
         ([(200, 2)], AnomalyCounts(already_built=1)),
     ):
         (incoming,) = batch_of(b"T", 0, placed).entries.all_queues()
-        assert queue.place(incoming, 60).anomalies == expected
+        assert queue.plan_append(incoming, 60).anomalies == expected
         queue.files = [0]
     assert queue.end == 60
 
@@ -219,11 +219,11 @@ def test_a_queue_behind_a_gap_is_placed_without_a_loop(tmp_path: Path, caplog: p
     entries = np.repeat(first.entries, count, axis=0)
     entries.view(">i8,>i4,>i8")["f0"][:, 0] = 100 * np.arange(1, count + 1)
     queue = ConsumeQueue(b"T", 0)
-    queue.place(first, 60)
+    queue.plan_append(first, 60)
     queue.files = [0]
-    placement = queue.place(QueueEntries(b"T", 0, entries, np.arange(5, count + 5)), 60)
-    assert named(placement.anomalies) == {"gap": count}
-    assert placement.entries is entries
+    append = queue.plan_append(QueueEntries(b"T", 0, entries, np.arange(5, count + 5)), 60)
+    assert named(append.anomalies) == {"gap": count}
+    assert append.entries is entries
     assert (queue.end, queue.max_physic_offset) == (20 * (count + 1), 100 * count + 100)
 
 

@@ -168,7 +168,7 @@ def test_replace_is_durable_on_return_with_the_directories_above(
 def test_what_others_placed_is_made_durable(
     count: int, files: DurableFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`place` waits for no disk; later another object, as in another process, syncs the files, then their names."""
+    """`put_unsynced` waits for no disk; later another object, as in another process, syncs files and names."""
     synced: list[str] = []
     real = os.fsync
 
@@ -181,7 +181,7 @@ def test_what_others_placed_is_made_durable(
     monkeypatch.setattr(os, "fsync", note)
     names = [("d", f"part {number}") for number in range(count)]
     for name in names:
-        files.place(*name, data=b"rows")
+        files.put_unsynced(*name, data=b"rows")
     assert synced == []
     assert files_below(files.root) == {"/".join(name): b"rows" for name in names}
     other = DurableFiles(tmp_path / "out")

@@ -194,7 +194,7 @@ def test_rule_a_not_beyond_the_last_record() -> None:
 
 def placed_in(queue: ConsumeQueue, placed: list[tuple[int, int]]) -> np.ndarray:
     (incoming,) = batch_of(b"T", 3, placed).entries.all_queues()
-    result = queue.place(incoming, 60)
+    result = queue.plan_append(incoming, 60)
     queue.files = queue.files or [0]
     return result.entries
 

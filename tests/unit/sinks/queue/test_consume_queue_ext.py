@@ -24,9 +24,9 @@ from reput.sinks.formats.consume_queue_ext import (
     MAX_ADDR,
     MAX_REAL_OFFSET,
     CqExtUnit,
+    append_units,
     decorate,
     is_ext_addr,
-    place_units,
     un_decorate,
 )
 from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
@@ -201,9 +201,9 @@ def test_a_unit_too_large_for_its_size_field(files: DurableFiles) -> None:
 def test_the_queue_has_an_end() -> None:
     one = np.array([1], np.int64)
     at = MAX_REAL_OFFSET - 20
-    assert place_units(one, one, [None], at, 2**62).addresses.tolist() == [at + MIN]
-    refused = place_units(one, one, [None], at + 1, 2**62)
-    assert (refused.addresses.tolist(), refused.extents, refused.end) == ([1], (), at + 1)
+    assert append_units(one, one, [None], at, 2**62).addresses.tolist() == [at + MIN]
+    refused = append_units(one, one, [None], at + 1, 2**62)
+    assert (refused.addresses.tolist(), refused.writes, refused.end) == ([1], (), at + 1)
 
 
 def test_nothing_to_put(files: DurableFiles) -> None:
