@@ -50,8 +50,8 @@ class Sink(Protocol):
         """Go on at `end_offset`, durably: what lay before it has left the log unread."""
 
 
-def part_to_write(name: str, end_offset: int, batch: LogicBatch) -> LogicBatch | None:
-    """The part of `batch` that a sink ending at `end_offset` still needs, None if it has all of it."""
+def not_yet_written(name: str, end_offset: int, batch: LogicBatch) -> LogicBatch | None:
+    """What a sink that ends at `end_offset` still needs of `batch`; None if it has all of it."""
     if batch.end <= end_offset:
         return None
     if batch.start > end_offset:

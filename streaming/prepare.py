@@ -14,7 +14,7 @@ from rich.console import Console
 
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.class_archive import SparkClasses
@@ -95,7 +95,7 @@ def _rehearse(spark: SparkSession, directory: Path) -> None:
     (commit_log / f"{0:020d}").write_bytes(small_record().ljust(_SEGMENT_BYTES, b"\0"))
     settings = load_config(directory / "store", overrides=[f"mappedFileSizeCommitLog={_SEGMENT_BYTES}"])
     quiet = Console(file=io.StringIO())
-    paths = TailPaths(directory / "output", directory / "messages", None)
+    paths = OutputPaths(directory / "output", directory / "messages")
     with Tail(settings, paths, ProgressReporter(quiet)) as job:
         job.run(spark, available_now=True)
     result = sql.query(spark, directory / "messages", "SELECT topic, count(*) FROM messages GROUP BY topic")

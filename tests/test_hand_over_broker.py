@@ -30,7 +30,7 @@ from reput.sinks.files.sink_progress import ProgressFile
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover.recover import recover_output
 from reput.streaming.tail.tail import Tail
@@ -129,7 +129,7 @@ def die_in_a_tail(home: Path, output: Path) -> None:
     rebuild(config, output, end=log.limit(0, end, end // 2, None))
     with (
         pytest.raises(KeyboardInterrupt),
-        Tail(config, TailPaths(output, None, None), ProgressReporter(Console(file=io.StringIO()))),
+        Tail(config, OutputPaths(output), ProgressReporter(Console(file=io.StringIO()))),
     ):
         raise KeyboardInterrupt
 

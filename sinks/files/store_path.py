@@ -12,6 +12,9 @@ import re
 from reput.source.errors import SinkError
 from reput.source.segments.mapped_file_name import file_name
 
+# A path below an output, by its names.
+RelativePath = tuple[str, ...]
+
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"

@@ -19,15 +19,17 @@ from reput.sinks.files.store_path import (
     REBUILD_OLD,
     REBUILD_ROOT,
     REBUILD_SWAP,
+    RelativePath,
 )
 from reput.source.errors import GIVE_YES, SinkError, UnexplainedError
 
-Parts = tuple[str, ...]
-Noted = tuple[Parts, Parts, bool]
+# From below the rebuild's root to below the output's; as it is noted, with whether anything was made.
+Move = tuple[RelativePath, RelativePath]
+NotedMove = tuple[RelativePath, RelativePath, bool]
 _DERIVED = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
 
-def swap(files: DurableFiles, moves: Sequence[tuple[Parts, Parts]], *, may_empty: bool = False) -> None:
+def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False) -> None:
     """Replace what the output `files` has by what the rebuild made, or has not: each move is (made, place).
 
     The first is below the rebuild's root, the second below the output's. All of the rebuild is durable, and nobody
@@ -43,7 +45,7 @@ def swap(files: DurableFiles, moves: Sequence[tuple[Parts, Parts]], *, may_empty
     finish_swap(files)
 
 
-def check_swap(files: DurableFiles, moves: Sequence[tuple[Parts, Parts]], *, may_empty: bool) -> list[Noted]:
+def check_swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool) -> list[NotedMove]:
     """The moves as `swap` notes them down: (made, place, whether anything was made); see there for errors."""
     noted = [(made, place, files.root.joinpath(*REBUILD_ROOT, *made).exists()) for made, place in moves]
     _check_not_emptied(files, noted, may_empty=may_empty)
@@ -83,7 +85,7 @@ def finish_swap(files: DurableFiles) -> bool:
     return True
 
 
-def _check_not_emptied(files: DurableFiles, moves: Sequence[Noted], *, may_empty: bool) -> None:
+def _check_not_emptied(files: DurableFiles, moves: Sequence[NotedMove], *, may_empty: bool) -> None:
     derived = [move for move in moves if move[1][0] in _DERIVED]
     if may_empty or any(is_new for _, _, is_new in derived):
         return
@@ -96,7 +98,7 @@ def _check_not_emptied(files: DurableFiles, moves: Sequence[Noted], *, may_empty
         )
 
 
-def _move(files: DurableFiles, made: Parts, place: Parts, *, is_new: bool) -> None:
+def _move(files: DurableFiles, made: RelativePath, place: RelativePath, *, is_new: bool) -> None:
     if is_new and not files.root.joinpath(*made).exists():
         if not files.root.joinpath(*place).exists():
             raise SinkError(

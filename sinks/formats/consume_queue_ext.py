@@ -141,8 +141,8 @@ def append_units(
         writes,
     )
     view = data.data
-    parts = zip(writes[:count, 0].tolist(), pairwise([*writes[:count, 1].tolist(), used]), strict=True)
-    return ExtAppend(addresses, tuple(ExtWrite(offset, view[begin:to]) for offset, (begin, to) in parts), new_end)
+    spans = zip(writes[:count, 0].tolist(), pairwise([*writes[:count, 1].tolist(), used]), strict=True)
+    return ExtAppend(addresses, tuple(ExtWrite(offset, view[begin:to]) for offset, (begin, to) in spans), new_end)
 
 
 @njit(cache=True)

@@ -115,11 +115,11 @@ class IndexFile:
         block = np.empty(_BLOCK, np.int64)
         fresh = 0
         for done in range(0, count, _ENTRIES_A_WRITE):
-            part = slice(done, min(count, done + _ENTRIES_A_WRITE))
-            made = entries[: part.stop - done]
+            some = slice(done, min(count, done + _ENTRIES_A_WRITE))
+            made = entries[: some.stop - done]
             fresh += put_entries(
                 *(self._slots, self._touched, block, first + done, header.begin_timestamp, begin),
-                *(keys.hashes[part], keys.offsets[part], keys.timestamps[part], made),
+                *(keys.hashes[some], keys.offsets[some], keys.timestamps[some], made),
             )
             self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * (first + done), data=made.data)
             begin = header.begin_timestamp

@@ -17,7 +17,7 @@ from reput.sinks.files.store_path import INDEX, index_file
 from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_file import IndexFile
 from reput.sinks.index.index_reader import index_file_names, open_index_file
-from reput.sinks.sink import part_to_write
+from reput.sinks.sink import not_yet_written
 from reput.source.errors import SinkError
 
 _log = logging.getLogger(__name__)
@@ -110,11 +110,11 @@ class IndexSink(KeepsProgress):
         With `slots_later` the slots of the last file are not written until `finish`; `recover` makes them again where
         that was not reached.
         """
-        part = part_to_write(self.name, self.end_offset, batch)
-        if part is None:
+        rest = not_yet_written(self.name, self.end_offset, batch)
+        if rest is None:
             return NO_ANOMALIES
         last_key = -1
-        for keys in part.entries.keys_by_piece():
+        for keys in rest.entries.keys_by_piece():
             self._put(keys)
             last_key = int(keys.offsets[-1]) if len(keys.offsets) else last_key
         # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
@@ -138,8 +138,8 @@ class IndexSink(KeepsProgress):
         while done < len(keys.hashes):
             file = self._file if self._file is not None and not self._file.is_full else self._roll()
             until = done + min(file.room, len(keys.hashes) - done)
-            part = KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until])
-            file.put(part)
+            some = KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until])
+            file.put(some)
             done = until
 
     def _roll(self) -> IndexFile:

@@ -13,7 +13,7 @@ from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queu
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
 from reput.sinks.queue.queue_reader import QueueKind, Units
 from reput.sinks.queue.queue_sink import Append, Queue, QueueSink
-from reput.sinks.sink import part_to_write
+from reput.sinks.sink import not_yet_written
 from reput.source.errors import OptionError
 
 _log = logging.getLogger(__name__)
@@ -69,11 +69,11 @@ class BatchConsumeQueueSink(QueueSink):
 
     def write(self, batch: LogicBatch) -> AnomalyCounts:
         """See ``Sink.write``."""
-        part = part_to_write(self.name, self.end_offset, batch)
-        if part is None:
+        rest = not_yet_written(self.name, self.end_offset, batch)
+        if rest is None:
             return NO_ANOMALIES
         met = BatchAnomalies(_log)
-        for incoming in part.entries.batch_queues():
+        for incoming in rest.entries.batch_queues():
             self._append_noting(incoming, met)
         self._commit(batch)
         return met.close()

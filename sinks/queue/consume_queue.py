@@ -32,7 +32,7 @@ from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, Units, queue_directories
 from reput.sinks.queue.queue_sink import Append, Queue, QueueSink, no_queue
-from reput.sinks.sink import part_to_write
+from reput.sinks.sink import not_yet_written
 from reput.source.arrays import Bytes
 from reput.source.errors import SinkError
 
@@ -230,10 +230,10 @@ class ConsumeQueueSink(QueueSink):
         they are written here, as are the others, by the rules for each record. All are, where each entry gets a
         ConsumeQueueExt unit.
         """
-        part = part_to_write(self.name, self.end_offset, batch)
-        if part is None:
+        rest = not_yet_written(self.name, self.end_offset, batch)
+        if rest is None:
             return NO_ANOMALIES
-        entries = part.entries
+        entries = rest.entries
         met = BatchAnomalies(_log)
         appends, others = [], []
         for number, (key, run) in enumerate(zip(entries.queues, entries.runs(), strict=True)):

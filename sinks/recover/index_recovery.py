@@ -105,8 +105,8 @@ class IndexCheck:
             if until == done:
                 self.disagrees_at = int(keys.offsets[done])
                 return
-            part = KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until])
-            agreeing = self._agreeing(part)
+            some = KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until])
+            agreeing = self._agreeing(some)
             self._next += agreeing
             if agreeing < until - done:
                 self.disagrees_at = int(keys.offsets[done + agreeing])

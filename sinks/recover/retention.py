@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.directory import names_in
-from reput.sinks.files.store_path import consume_queue_ext_file, index_file
+from reput.sinks.files.store_path import RelativePath, consume_queue_ext_file, index_file
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, is_pre_blank, is_written
 from reput.sinks.formats.consume_queue_ext import is_ext_addr, un_decorate
 from reput.sinks.index.index_reader import index_file_names, open_index_file
 from reput.sinks.queue.queue_reader import QueueReader
 from reput.source.arrays import leading
 from reput.source.segments.mapped_file_name import is_file_name
-
-Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class QueueRetention:
     queue_id: int
     min_offset: int
     max_offset: int
-    removed: tuple[Parts, ...]
+    removed: tuple[RelativePath, ...]
 
 
 def expire_queue(disk: QueueReader, min_physic_offset: int) -> QueueRetention:
@@ -47,9 +45,9 @@ def expire_queue(disk: QueueReader, min_physic_offset: int) -> QueueRetention:
     return QueueRetention(topic, disk.queue_id, min_offset, end // CQ_STORE_UNIT_SIZE, tuple(removed))
 
 
-def expired_index_files(root: Path, min_physic_offset: int) -> list[Parts]:
+def expired_index_files(root: Path, min_physic_offset: int) -> list[RelativePath]:
     """The leading index files whose last key's record has expired, never the last file."""
-    expired: list[Parts] = []
+    expired: list[RelativePath] = []
     for name in index_file_names(root)[:-1]:
         with open_index_file(root.joinpath(*index_file(name))) as file:
             if file.header().end_phy_offset >= min_physic_offset:
@@ -79,7 +77,7 @@ def _end(disk: QueueReader, last: int | None) -> int:
     return last + leading(is_written(disk.units(last))) * CQ_STORE_UNIT_SIZE
 
 
-def _expired_ext_files(disk: QueueReader, min_offset: int, end: int) -> list[Parts]:
+def _expired_ext_files(disk: QueueReader, min_offset: int, end: int) -> list[RelativePath]:
     """Ext files that end before what the first entry whose record the log has points to."""
     if min_offset * CQ_STORE_UNIT_SIZE >= end:
         return []

@@ -52,13 +52,13 @@ WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
 # Arrow counts the bytes of a group's texts in 32 bits.
 _TEXT_A_GROUP = 64 * 1024 * 1024
-# Rows whose part is finished: the next one of the process has their memory. It is that of a row group by then, and to
-# grow to it and have each page cleared by the system took a twentieth of the time.
+# Rows whose file is finished: the next file of this process reuses their memory, which has a row group's size by then.
+# Growing to that size, with each page cleared by the system, took a twentieth of the time.
 _spare_rows: list[MessageRows] = []
 # Values that a column's encoder is given at once: with Arrow's 1024 the statistics of dictionaries cost more than they.
 _ROWS_A_WRITE = 16 * 1024
 
-PART_SCHEMA = pa.schema(
+TABLE_FILE_SCHEMA = pa.schema(
     [
         *RESULT_FIELDS,
         # The file below the table's root; null when the range has no message.
@@ -71,7 +71,7 @@ PART_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class PartWriter:
+class TableFileWriter:
     """Writes the messages of ranges below a table's root; made by the driver, used by its tasks.
 
     Attributes
@@ -92,25 +92,25 @@ class PartWriter:
     decode: DecodeOptions
 
     def write(self, span: OffsetRange, *, passes_over: bool = True) -> pa.RecordBatch:
-        """Write the messages of a range as one file, and say so as one row of `PART_SCHEMA`; see `Part` for memory.
+        """Write the messages of a range as one file; returns one row of `TABLE_FILE_SCHEMA`.
 
-        `passes_over` as in ``read_windows``.
+        `passes_over` as in ``read_windows``; memory as in `TableFile`.
         """
-        part = Part(self, span)
-        if part.start < span.end:
-            read = span.file, part.start, span.end, self.decode, WINDOW_BYTES
-            deque(part.passing(read_windows(*read, passes_over=passes_over)), maxlen=0)
-        return pa.RecordBatch.from_pylist([part.finish()], PART_SCHEMA)
+        table_file = TableFile(self, span)
+        if table_file.start < span.end:
+            read = span.file, table_file.start, span.end, self.decode, WINDOW_BYTES
+            deque(table_file.passing(read_windows(*read, passes_over=passes_over)), maxlen=0)
+        return pa.RecordBatch.from_pylist([table_file.finish()], TABLE_FILE_SCHEMA)
 
 
-class Part:
+class TableFile:
     """A range's file while its records are read; they are those from `start` on, which the table has not yet.
 
     Memory: the rows of a row group, at most `_ROWS_A_GROUP` and a window's, about 350 bytes each where properties are
     few, at most `_TEXT_A_GROUP` and a window's of texts; and the file, which is compressed.
     """
 
-    def __init__(self, writer: PartWriter, span: OffsetRange) -> None:
+    def __init__(self, writer: TableFileWriter, span: OffsetRange) -> None:
         self._table = Path(writer.table)
         self._span = span
         self.start = max(span.start, writer.trim_from)
@@ -142,12 +142,12 @@ class Part:
         self._rows.clear()
 
     def finish(self) -> dict[str, Any]:
-        """Write what was added, durable once committed; a row of `PART_SCHEMA`, no path if there was no message."""
+        """Write what was added, durable once committed; returns a row of `TABLE_FILE_SCHEMA`, path None if empty."""
         self._write_group()
         self._file.close()
         _spare_rows.append(self._rows)
         del self._rows
-        row: dict[str, Any] = dict.fromkeys(PART_SCHEMA.names)
+        row: dict[str, Any] = dict.fromkeys(TABLE_FILE_SCHEMA.names)
         row.update(start=self._span.start, end=self._span.end, messages=self._statistics.rows)
         row["last_record"] = self._last_record
         if not self._statistics.rows:

@@ -47,19 +47,19 @@ class TableBatch:
     files: tuple[DataFile, ...]
 
     @classmethod
-    def merge(cls, parts: pa.Table) -> TableBatch:
-        """Put the tasks' rows (``message_file.PART_SCHEMA``) together; SinkError when one is missing."""
-        parts = in_log_order(parts)
+    def merge(cls, rows: pa.Table) -> TableBatch:
+        """Put the tasks' rows (``message_file.TABLE_FILE_SCHEMA``) together; SinkError when one is missing."""
+        rows = in_log_order(rows)
         files = [
             DataFile(row["path"], row["size_bytes"], row["modification_time_ms"], row["statistics_json"])
-            for row in parts.to_pylist()
+            for row in rows.to_pylist()
             if row["path"] is not None
         ]
         return cls(
-            start=parts["start"][0].as_py(),
-            end=parts["end"][-1].as_py(),
-            messages=sum(parts["messages"].to_pylist()),
-            last_record=last_fingerprint(parts["last_record"].to_pylist()),
+            start=rows["start"][0].as_py(),
+            end=rows["end"][-1].as_py(),
+            messages=sum(rows["messages"].to_pylist()),
+            last_record=last_fingerprint(rows["last_record"].to_pylist()),
             files=tuple(files),
         )
 

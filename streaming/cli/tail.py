@@ -32,7 +32,7 @@ def tail(
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415  --help need not wait for Spark's modules
-    from reput.streaming.output.paths import TailPaths  # noqa: PLC0415
+    from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
     from reput.streaming.output.progress import ProgressReporter  # noqa: PLC0415
     from reput.streaming.process.interruption import deferred  # noqa: PLC0415
     from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session  # noqa: PLC0415
@@ -44,7 +44,7 @@ def tail(
     def run() -> None:
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
-        with Tail(settings, TailPaths(output, table, checkpoint), reporter) as job:
+        with Tail(settings, OutputPaths(output, table, checkpoint), reporter) as job:
             spark = start_session(
                 "reput tail",
                 master=settings.spark.master,

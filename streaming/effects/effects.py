@@ -20,8 +20,8 @@ class Effects:
     ----------
     batch
         Its records, entries and keys; None when neither queues nor index are made.
-    parts
-        The table's files (``PART_SCHEMA``), None without a table.
+    table_files
+        The table's files (``TABLE_FILE_SCHEMA``), None without a table.
     damaged
         What was passed over, in log order.
     """
@@ -29,14 +29,14 @@ class Effects:
     start: int
     end: int
     batch: LogicBatch | None
-    parts: pa.Table | None
+    table_files: pa.Table | None
     damaged: tuple[DamagedRange, ...] = ()
 
     @classmethod
     def of(cls, read: RangeEffects) -> Effects:
         """What was read."""
-        parts = read.part_table() if read.parts else None
-        return cls(read.start, read.end, read.batch(), parts, tuple(read.damaged))
+        table_files = read.table_file_rows() if read.table_files else None
+        return cls(read.start, read.end, read.batch(), table_files, tuple(read.damaged))
 
     def sifted(self, quarantine: QuarantineStep | None) -> tuple[Effects, Lines]:
         """The effects without what queues cannot take, and what was written down; asked before any sink writes."""
@@ -50,7 +50,11 @@ class Effects:
     @property
     def messages(self) -> int:
         """How many records there are."""
-        return self.batch.messages if self.batch else sum(self.parts["messages"].to_pylist() if self.parts else ())
+        return (
+            self.batch.messages
+            if self.batch
+            else sum(self.table_files["messages"].to_pylist() if self.table_files else ())
+        )
 
     @property
     def keys(self) -> int:

@@ -14,7 +14,7 @@ from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.sinks.files.durable_file import remove_scratch
-from reput.sinks.table.message_file import PART_SCHEMA, Part, PartWriter
+from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFile, TableFileWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
 from reput.sinks.table.record_digest import StretchSums
 from reput.source.errors import CorruptRecordError, SinkError
@@ -33,14 +33,14 @@ _WINDOW_BYTES = 512 * 1024
 class RangeEffects:
     """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
 
-    `parts` are rows of ``PART_SCHEMA``, `sums` those of all records; `damaged` are ranges without a record.
+    `table_files` are rows of ``TABLE_FILE_SCHEMA``, `sums` those of all records; `damaged` are ranges without a record.
     """
 
     start: int
     end: int
     is_whole: bool
     pieces: list[PieceRow] = field(default_factory=list)
-    parts: list[dict[str, Any]] = field(default_factory=list)
+    table_files: list[dict[str, Any]] = field(default_factory=list)
     sums: StretchSums = field(default_factory=StretchSums)
     damaged: list[DamagedRange] = field(default_factory=list)
 
@@ -66,7 +66,7 @@ class RangeEffects:
             is_whole=True,
             sums=sums,
             pieces=[piece for each in ranges for piece in each.pieces],
-            parts=[part for each in ranges for part in each.parts],
+            table_files=[row for each in ranges for row in each.table_files],
             damaged=[damaged for each in ranges for damaged in each.damaged],
         )
 
@@ -79,9 +79,9 @@ class RangeEffects:
         """What is done to queues and index; None where neither was asked for."""
         return LogicBatch.merge(self.pieces) if self.pieces else None
 
-    def part_table(self) -> pa.Table:
+    def table_file_rows(self) -> pa.Table:
         """The table's files."""
-        return pa.Table.from_pylist(self.parts, PART_SCHEMA)
+        return pa.Table.from_pylist(self.table_files, TABLE_FILE_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RangeTask:
         Which queues are made.
     scratch
         Where the arrays of pieces are left; None for in memory.
-    part_writer
+    file_writer
         Writes the range's file of the table; None for no table.
     with_sums
         Add up the digests by which a table is compared with the log.
@@ -108,7 +108,7 @@ class RangeTask:
     needs: LogicNeeds | None
     wanted: QueueFilter = field(default_factory=QueueFilter)
     scratch: Path | None = None
-    part_writer: PartWriter | None = None
+    file_writer: TableFileWriter | None = None
     with_sums: bool = False
 
     def __call__(self, cut: RangeCut) -> RangeEffects:
@@ -133,18 +133,20 @@ class RangeTask:
     def _read(self, span: OffsetRange, *, passes_over: bool) -> RangeEffects:
         damaged: list[DamagedRange] = []
         sums = StretchSums()
-        writer = self.part_writer
-        # One read for all, unless the table has a part of the range already.
-        part = Part(writer, span) if writer and writer.trim_from <= span.start else None
+        writer = self.file_writer
+        # One read for all, unless the table has some of the range already.
+        file = TableFile(writer, span) if writer and writer.trim_from <= span.start else None
         pieces: list[PieceRow] = []
         try:
             if span.start < span.end:
-                pieces.extend(self._pieces(span, passes_over, damaged, sums, part))
+                pieces.extend(self._pieces(span, passes_over, damaged, sums, file))
         except BaseException:
             remove_scratch(_scratch_files(pieces))
             raise
-        parts = [part.finish()] if part else writer.write(span, passes_over=passes_over).to_pylist() if writer else []
-        return RangeEffects(span.start, span.end, is_whole=True, pieces=pieces, parts=parts, sums=sums, damaged=damaged)
+        rows = [file.finish()] if file else writer.write(span, passes_over=passes_over).to_pylist() if writer else []
+        return RangeEffects(
+            span.start, span.end, is_whole=True, pieces=pieces, table_files=rows, sums=sums, damaged=damaged
+        )
 
     def _pieces(
         self,
@@ -152,22 +154,22 @@ class RangeTask:
         passes_over: bool,
         damaged: list[DamagedRange],
         sums: StretchSums,
-        part: Part | None,
+        table_file: TableFile | None,
     ) -> Iterator[PieceRow]:
-        """What the range makes; adds what was passed over to `damaged`, and the records to `sums` and `part`."""
+        """What the range makes; adds what was passed over to `damaged`, and the records to `sums` and `table_file`."""
         file, needs, read = span.file, self.needs, (span.file, span.start, span.end, self.decode)
         scans: Iterable[Scan]
-        if needs and needs.is_plain and not (part or self.with_sums or passes_over):
+        if needs and needs.is_plain and not (table_file or self.with_sums or passes_over):
             scans = read_scans(*read, _WINDOW_BYTES)
         else:
             windows = _noting(read_windows(*read, TABLE_WINDOW_BYTES, passes_over=passes_over), damaged)
-            if part:
-                windows = part.passing(windows)
+            if table_file:
+                windows = table_file.passing(windows)
             if self.with_sums:
                 windows = sums.passing(windows)
             if needs is None:
                 # Nothing is made but the table: the range is looked through for it, and for what is left out.
-                deque(windows if part or passes_over else (), maxlen=0)
+                deque(windows if table_file or passes_over else (), maxlen=0)
                 return
             scans = (_scan(window, file.frame) for window in windows)
         yield from make_pieces(scans, file, needs, self.decode.delays_ms, self.wanted, self.scratch)

@@ -88,8 +88,8 @@ class TableWriter:
 
     def write(self, effects: Effects) -> AnomalyCounts:
         """See `EffectsWriter`."""
-        if effects.parts is not None:
-            self.table.commit(TableBatch.merge(effects.parts))
+        if effects.table_files is not None:
+            self.table.commit(TableBatch.merge(effects.table_files))
         return NO_ANOMALIES
 
     def finish(self) -> None:

@@ -14,12 +14,12 @@ from reput.source.errors import OutputError
 
 
 @dataclass(frozen=True)
-class TailPaths:
-    """Where `reput tail` reads and writes."""
+class OutputPaths:
+    """Where a command writes; None for what it does not write, or for Spark's checkpoints below the output."""
 
     output: Path
-    table: Path | None
-    checkpoint: Path | None
+    table: Path | None = None
+    checkpoint: Path | None = None
 
     def checkpoint_of(self, query: str) -> Path:
         """Spark's checkpoint of one query."""
@@ -39,7 +39,7 @@ def _check_writable(path: Path) -> None:
         raise OutputError(f"cannot write {path}: {why}", advice="give a writable directory", file=path)
 
 
-def check_paths(commit_log: Sequence[Path], paths: TailPaths) -> None:
+def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
     """Raise OutputError when something would be written below a commitlog, or Spark could not write where it shall."""
     written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
     if paths.table is not None:

@@ -15,13 +15,14 @@ from reput.sinks.files.store_path import (
     MADE_FOR,
     REBUILD_ROOT,
     STORE_CHECKPOINT,
+    RelativePath,
     batch_consume_queue_directory,
     consume_queue_directory,
     consume_queue_ext_directory,
     progress_file,
     quarantine_file,
 )
-from reput.sinks.files.swap import Parts
+from reput.sinks.files.swap import Move
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.quarantine import Quarantine, merge_quarantines
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
@@ -93,7 +94,7 @@ class OutputChange:
         begin = log.align_down(least, max(least, record.end_offset))
         return begin if begin >= record.end_offset else log.limit(begin, log_end, 1, None)
 
-    def prepare(self, *, keep_physic: bool = False) -> list[tuple[Parts, Parts]]:
+    def prepare(self, *, keep_physic: bool = False) -> list[Move]:
         """Write the records that belong to what was made; returns what goes where (``swap``).
 
         `keep_physic` leaves the store's checkpoint at the time up to which the broker itself trusts its log.
@@ -118,7 +119,7 @@ class OutputChange:
         finally:
             self._made.close()
 
-    def _record(self, queues: bool, index: bool) -> list[Parts]:
+    def _record(self, queues: bool, index: bool) -> list[RelativePath]:
         """Write down what the output will be made for; its place, or none where it is recorded, or not known of all."""
         if is_store(self._files.root, self._config.store) or not (queues or index):
             return []
@@ -131,7 +132,7 @@ class OutputChange:
         write_record(self._made, made)
         return [MADE_FOR]
 
-    def _one_topic(self, topic: bytes) -> list[tuple[Parts, Parts]]:
+    def _one_topic(self, topic: bytes) -> list[Move]:
         queue_id = self._request.queue_id
         depth = 2 if queue_id is None else 3
         places = [directory(topic, queue_id or 0)[:depth] for directory in _QUEUE_DIRECTORIES]
@@ -140,7 +141,7 @@ class OutputChange:
             raise OptionError(
                 f"--topic {self._request.topic}{named}: the log has no message of it; nothing was changed"
             )
-        moves: list[tuple[Parts, Parts]] = [(place, place) for place in places]
+        moves: list[Move] = [(place, place) for place in places]
         merged = DurableFiles(self._made.root / _MERGED)
         for sink in LogicSinks.open(only_queues(self._config), self._files).sinks:
             record, made = (ProgressFile(files, sink.name).load() for files in (self._files, self._made))
@@ -155,7 +156,7 @@ class OutputChange:
         self._files.sync()
         return moves
 
-    def _quarantine(self) -> list[tuple[Parts, Parts]]:
+    def _quarantine(self) -> list[Move]:
         """What was left out of some of the files, put to what the output knows of the others; nothing without one."""
         if ProgressFile(self._made, Quarantine.name).load() is None:
             return []

@@ -18,7 +18,7 @@ from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_lock import StoreLock
 from reput.sinks.files.store_path import REBUILD_ROOT, REPUT
-from reput.sinks.files.swap import Parts, check_swap, finish_swap, swap
+from reput.sinks.files.swap import Move, check_swap, finish_swap, swap
 from reput.sinks.quarantine import Quarantine
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.message_table import MessageTable
@@ -32,7 +32,7 @@ from reput.streaming.effects.writers import EffectsWriter, IndexWriter, QueueWri
 from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
 from reput.streaming.output.log_explains import check_explained
 from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.rebuild.output import OutputChange
@@ -70,7 +70,7 @@ class Rebuild:
         ReputError
             With a message for the user.
         """
-        check_paths(self._config.log_directories, TailPaths(self._request.output, self._request.table, None))
+        refuse_paths_inside(self._config.log_directories, OutputPaths(self._request.output, self._request.table))
         # A store that cannot be read leaves no trace in the output.
         self._log.queue().check_no_hole(self._request.start or 0)
         with self._cleanup:
@@ -141,7 +141,7 @@ class Rebuild:
     def _replaces(self) -> bool:
         return self._request.makes_queues(self._config) or self._request.makes_index(self._config)
 
-    def _put_in_place(self, moves: Sequence[tuple[Parts, Parts]], doubt: str | None) -> None:
+    def _put_in_place(self, moves: Sequence[Move], doubt: str | None) -> None:
         """Swap, with `abort` in the output meanwhile; a rebuild of all may end what the `abort` of a broker says."""
         may_empty = self._request.yes or self._plan.end > self._plan.start
         check_swap(self._files, moves, may_empty=may_empty)

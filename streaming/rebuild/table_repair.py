@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.delta_files import BadFile, reading_what_is_there
-from reput.sinks.table.message_file import PartWriter
+from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, compared_fields, table_fields
 from reput.sinks.table.replace import LogRanges, RowReplacement
@@ -129,18 +129,18 @@ class TableRepair:
 
     def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[BadFile], limit: int) -> None:
         reader = self._reader(self._config.table.max_bytes_per_partition)
-        writer = PartWriter(str(self._table.path), self._config.broker.name, 0, reader.decode_options)
+        writer = TableFileWriter(str(self._table.path), self._config.broker.name, 0, reader.decode_options)
         spans = [span for begin, end in ranges for span in reader.split(begin, min(end, limit)) if begin < limit]
         rows = run_over(self._tasks, writer.write, spans)
-        parts = [TableBatch.merge(pa.Table.from_batches([row])) for row in rows]
-        files = [file for part in parts for file in part.files]
+        batches = [TableBatch.merge(pa.Table.from_batches([row])) for row in rows]
+        files = [file for batch in batches for file in batch.files]
         replacement = RowReplacement(
             self._spark, self._table.delta, self._config.broker.name, LogRanges(ranges), files, bad
         )
         version = replacement.commit(MessageTable.app_id(self._config.broker.name), limit)
         said = ", ".join(f"[{begin}, {min(end, limit)})" for begin, end in ranges[:_SAID] if begin < limit)
         more = f" and {len(ranges) - _SAID} more" if len(ranges) > _SAID else ""
-        messages = sum(part.messages for part in parts)
+        messages = sum(batch.messages for batch in batches)
         _log.info("table: %d rows of %s%s made again, in version %d", messages, said or "no range", more, version)
 
     def _say_removed_on_purpose(self) -> None:

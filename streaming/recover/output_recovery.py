@@ -15,7 +15,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.spark_checkpoint import SPARK_CHECKPOINT_OF_LOGIC, spark_offset
 from reput.streaming.output.startup import fingerprint_at
-from reput.streaming.recover.output_sides import IndexSide, OutputSide, QueueReport, QueueSide, SinkFiles
+from reput.streaming.recover.sink_repair import IndexRepair, QueueRepair, QueueReport, SinkFiles, SinkRepair
 
 # How much of the log is compared at once.
 _BATCH_BYTES = 64 * 1024 * 1024
@@ -52,12 +52,12 @@ class OutputRecovery:
         needs = replace(logic_needs(config, config.store), filters=None, ext=False)
         self._task = RangeTask(log.decode_options, needs)
         self._batches: list[tuple[int, int, RecordFingerprint | None]] = []
-        self._queue_side = QueueSide(config, files)
-        index_side = IndexSide(config, files)
-        wanted = [(self._queue_side, needs.consume_queue), (index_side, needs.index)]
-        self._sides: list[OutputSide] = [side for side, is_on in wanted if is_on and self._open(side)]
+        self._queue_repair = QueueRepair(config, files)
+        index_repair = IndexRepair(config, files)
+        wanted = [(self._queue_repair, needs.consume_queue), (index_repair, needs.index)]
+        self._repairs: list[SinkRepair] = [repair for repair, is_on in wanted if is_on and self._open(repair)]
         self._compare()
-        self._planned = [self._plan(side) for side in self._sides]
+        self._planned = [self._plan(repair) for repair in self._repairs]
         self._checkpoint = self._planned_checkpoint()
 
     # --- what was found --------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class OutputRecovery:
     @property
     def rewound(self) -> bool:
         """Whether the last record that a sink has is no longer in the log."""
-        known = [side.record.last_record for side in self._sides if side.record is not None]
+        known = [repair.record.last_record for repair in self._repairs if repair.record is not None]
         return any(record is not None and not self._is_in_log(record) for record in known)
 
     @property
@@ -84,19 +84,21 @@ class OutputRecovery:
     def sinks(self) -> tuple[SinkReport, ...]:
         """What each sink was, or will be, brought back to."""
         return tuple(
-            SinkReport(side.name, side.record.end_offset if side.record else None, progress.end_offset, side.changes())
-            for side, progress in zip(self._sides, self._planned, strict=True)
+            SinkReport(
+                repair.name, repair.record.end_offset if repair.record else None, progress.end_offset, repair.changes()
+            )
+            for repair, progress in zip(self._repairs, self._planned, strict=True)
         )
 
     @property
     def queues(self) -> tuple[QueueReport, ...]:
         """Every queue that is left."""
-        return self._queue_side.queues(self._least) if self._queue_side in self._sides else ()
+        return self._queue_repair.queues(self._least) if self._queue_repair in self._repairs else ()
 
     @property
     def is_changed(self) -> bool:
         """Whether `apply` writes anything."""
-        sinks = any(map(self._is_changed, self._sides, self._planned))
+        sinks = any(map(self._is_changed, self._repairs, self._planned))
         return sinks or self.spark_checkpoint_removed or self._checkpoint is not None
 
     def apply(self) -> None:
@@ -106,20 +108,20 @@ class OutputRecovery:
         """
         if self.spark_checkpoint_removed:
             self._files.remove_tree(*SPARK_CHECKPOINT_OF_LOGIC)
-        for side, progress in zip(self._sides, self._planned, strict=True):
-            if self._is_changed(side, progress):
-                side.apply(progress)
+        for repair, progress in zip(self._repairs, self._planned, strict=True):
+            if self._is_changed(repair, progress):
+                repair.apply(progress)
         if self._checkpoint is not None:
             store_checkpoint(self._files, self._checkpoint)
 
     # --- comparing -------------------------------------------------------------------------------------------
 
-    def _open(self, side: OutputSide) -> bool:
-        side.open(self._start(side.record))
-        if side.start > self._least and side.trusted_until > self._least:
-            side.open(self._least)  # a broker's files were taken over: they have what lies before the record's start
-        side.limit = self._limit(side.record)
-        return not side.is_empty
+    def _open(self, repair: SinkRepair) -> bool:
+        repair.open(self._start(repair.record))
+        if repair.start > self._least and repair.trusted_until > self._least:
+            repair.open(self._least)  # a broker's files were taken over: they have what lies before the record's start
+        repair.limit = self._limit(repair.record)
+        return not repair.is_empty
 
     def _start(self, record: SinkProgress | None) -> int:
         if record is None or record.start_offset <= self._least:
@@ -138,18 +140,20 @@ class OutputRecovery:
     def _compare(self) -> None:
         place = self._least
         while place < self.log_end:
-            sides = [side for side in self._sides if side.looks_further or (place < side.limit and side.agrees)]
-            if not sides:
+            repairs = [
+                repair for repair in self._repairs if repair.looks_further or (place < repair.limit and repair.agrees)
+            ]
+            if not repairs:
                 return
-            stop = min(at for side in sides for at in (side.start, side.limit, self.log_end) if at > place)
+            stop = min(at for repair in repairs for at in (repair.start, repair.limit, self.log_end) if at > place)
             end = self._log.limit(place, stop, _BATCH_BYTES, None)
             batch = self._batch(place, end)
             self._batches.append((place, end, batch.last_record))
-            for side in sides:
-                if side.agrees and side.start <= place < side.limit:
-                    side.compare(batch)
-                elif place >= side.start:
-                    side.look_further(batch)
+            for repair in repairs:
+                if repair.agrees and repair.start <= place < repair.limit:
+                    repair.compare(batch)
+                elif place >= repair.start:
+                    repair.look_further(batch)
             place = end
 
     def _batch(self, start: int, end: int) -> LogicBatch:
@@ -159,13 +163,13 @@ class OutputRecovery:
 
     # --- what to do ------------------------------------------------------------------------------------------
 
-    def _plan(self, side: OutputSide) -> SinkProgress:
-        last = self._last_before(side.end)
-        last_offset = last.offset if last is not None and last.offset >= side.start else -1
-        end, state = side.plan(last_offset, self._store_timestamp)
-        record = side.record
+    def _plan(self, repair: SinkRepair) -> SinkProgress:
+        last = self._last_before(repair.end)
+        last_offset = last.offset if last is not None and last.offset >= repair.start else -1
+        end, state = repair.plan(last_offset, self._store_timestamp)
+        record = repair.record
         if record is None:
-            return SinkProgress(min(side.start, end), end, self._last_before(end), state)
+            return SinkProgress(min(repair.start, end), end, self._last_before(end), state)
         start = min(record.start_offset, end)
         if end < record.end_offset or record.end_offset < self._least:
             return SinkProgress(start, end, self._last_before(end), state)
@@ -200,10 +204,10 @@ class OutputRecovery:
         if not (self._files.root / STORE_CHECKPOINT).exists():
             return None
         known = planned = load_store_checkpoint(self._files)
-        for side, progress in zip(self._sides, self._planned, strict=True):
-            if side.disagrees_at is None and not (side.record and progress.end_offset < side.record.end_offset):
+        for repair, progress in zip(self._repairs, self._planned, strict=True):
+            if repair.disagrees_at is None and not (repair.record and progress.end_offset < repair.record.end_offset):
                 continue
-            if side is self._queue_side:
+            if repair is self._queue_repair:
                 logics = progress.last_record.store_timestamp if progress.last_record else 0
                 planned = replace(
                     planned,
@@ -215,6 +219,6 @@ class OutputRecovery:
                 planned = replace(planned, index_msg_timestamp=index)
         return planned if planned != known else None
 
-    def _is_changed(self, side: OutputSide, planned: SinkProgress) -> bool:
-        changes = side.changes()
-        return side.record != planned or bool(changes.removed or changes.mended)
+    def _is_changed(self, repair: SinkRepair, planned: SinkProgress) -> bool:
+        changes = repair.changes()
+        return repair.record != planned or bool(changes.removed or changes.mended)

@@ -24,12 +24,13 @@ from reput.sinks.files.store_path import (
     MADE_FOR,
     REPUT,
     SPARK_CHECKPOINT,
+    RelativePath,
 )
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues
-from reput.sinks.recover.retention import Parts, QueueRetention, expire_queue, expired_index_files
+from reput.sinks.recover.retention import QueueRetention, expire_queue, expired_index_files
 from reput.sinks.store_checkpoint import load_store_checkpoint
 from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
 from reput.source.log.log_reader import LogReader
@@ -45,9 +46,9 @@ from reput.streaming.output.hand_over import (
     hand_over,
 )
 from reput.streaming.output.log_explains import Gap, check_explained, find_unexplained
-from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.recover.output_recovery import OutputRecovery, SinkReport
-from reput.streaming.recover.output_sides import QueueReport, SinkFiles
+from reput.streaming.recover.sink_repair import QueueReport, SinkFiles
 
 _EMPTY_LOG = "nothing tells what has expired; 'reput recover --yes' removes what an empty log leaves"
 
@@ -220,7 +221,7 @@ def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False
         )
 
 
-def _remove(files: DurableFiles, rows: Sequence[Sequence[Parts]]) -> None:
+def _remove(files: DurableFiles, rows: Sequence[Sequence[RelativePath]]) -> None:
     """Remove rows of files, the first of each row durably before its second: a stop leaves no hole in a queue."""
     for step in zip_longest(*rows):
         for parts in filter(None, step):
@@ -231,7 +232,7 @@ def _remove(files: DurableFiles, rows: Sequence[Sequence[Parts]]) -> None:
 @contextmanager
 def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[tuple[DurableFiles, LogReader]]:
     """The output, locked, and the log; a dry run makes no lock file where there is none."""
-    check_paths(config.commit_log, TailPaths(output, None, None))
+    refuse_paths_inside(config.commit_log, OutputPaths(output))
     if not output.is_dir():
         raise OutputError(
             f"no output at {output}: the directory does not exist",

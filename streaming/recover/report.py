@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from reput.sinks.recover.retention import QueueRetention
 from reput.source.printable import printable
-from reput.streaming.recover.output_sides import QueueReport
 from reput.streaming.recover.recover import RecoveryReport, RetentionReport
+from reput.streaming.recover.sink_repair import QueueReport
 
 
 def as_json(report: RecoveryReport | RetentionReport) -> str:

@@ -19,7 +19,7 @@ from reput.sinks.quarantine import (
     count_causes,
     expired_range,
 )
-from reput.sinks.table.message_file import PartWriter
+from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.offset_range import ranges_of
 from reput.source.segments.range_reader import DecodeOptions
@@ -158,8 +158,8 @@ class TableDispatch:
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """See `Dispatch`."""
         began = time.monotonic()
-        writer = PartWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
-        task = RangeTask(self._decode, None, part_writer=writer)
+        writer = TableFileWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
+        task = RangeTask(self._decode, None, file_writer=writer)
         records = [self._table.last_record]
         results = self._continuity.results(ranges, lambda some: read_ranges(some, task), records)
         if not results:
@@ -167,7 +167,7 @@ class TableDispatch:
             return
         self._continuity.check(records)
         for row in self._continuity.rows_of(results):
-            batch = TableBatch.merge(row.part_table())
+            batch = TableBatch.merge(row.table_file_rows())
             self._pass_over(batch.start)
             self._table.commit(batch)
             seconds, began = time.monotonic() - began, time.monotonic()

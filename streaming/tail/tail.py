@@ -34,7 +34,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.hand_over import abort_while_written, check_taken_over
 from reput.streaming.output.log_end import LogEndWatch
 from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.output.spark_checkpoint import forget_planned_batch
@@ -77,7 +77,7 @@ class Tail:
     def __init__(
         self,
         config: PipelineConfig,
-        paths: TailPaths,
+        paths: OutputPaths,
         reporter: ProgressReporter,
         on_arrival: ArrivalListener | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class Tail:
             raise OptionError(
                 "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
             )
-        check_paths(self._config.log_directories, self._paths)
+        refuse_paths_inside(self._config.log_directories, self._paths)
         self._log.initial_offset()  # a store that cannot be read leaves no trace in the output
         with self._cleanup:
             self._lock = self._cleanup.enter_context(StoreLock(self._paths.output))

@@ -1,4 +1,4 @@
-"""What `reput verify` tells: a line for each part, then the first differences; or all of it as JSON."""
+"""What `reput verify` tells: a line for each section, then the first differences; or all of it as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from reput.sinks.verify.findings import Difference
 from reput.source.printable import printable
-from reput.streaming.verify.store_verification import Part, VerifyReport
+from reput.streaming.verify.store_verification import StoreSection, VerifyReport
 
 _SHOWN = 5
 
@@ -25,15 +25,15 @@ def as_json(report: VerifyReport) -> str:
             "messages": report.messages,
             "differences": report.differences,
             "parts": {
-                part.name: {
-                    "compared": part.compared,
-                    "differences": part.findings.differences,
-                    "by_kind": dict(part.findings.counts),
-                    "first": part.findings.as_dict()["differences"],
-                    "notes": dict(part.findings.notes),
-                    **({"advice": part.advice} if part.advice else {}),
+                section.name: {
+                    "compared": section.compared,
+                    "differences": section.findings.differences,
+                    "by_kind": dict(section.findings.counts),
+                    "first": section.findings.as_dict()["differences"],
+                    "notes": dict(section.findings.notes),
+                    **({"advice": section.advice} if section.advice else {}),
                 }
-                for part in report.parts
+                for section in report.sections
             },
             "sha256": dict(report.digests),
         },
@@ -44,25 +44,25 @@ def as_json(report: VerifyReport) -> str:
 def print_report(report: VerifyReport, console: Console) -> None:
     """For people."""
     console.print(f"log [{report.log_start}, {report.limit}): {report.messages} messages", markup=False)
-    for part in report.parts:
-        console.print(_line(part), soft_wrap=True, highlight=False)
-        for difference in part.findings.first[:_SHOWN]:
+    for section in report.sections:
+        console.print(_line(section), soft_wrap=True, highlight=False)
+        for difference in section.findings.first[:_SHOWN]:
             console.print(f"  {_said(difference)}", markup=False, highlight=False, soft_wrap=True)
-        more = part.findings.differences - min(len(part.findings.first), _SHOWN)
+        more = section.findings.differences - min(len(section.findings.first), _SHOWN)
         if more > 0:
             console.print(f"  and {more} more (--json tells 20 of each part)", markup=False, highlight=False)
-        if part.advice:
-            console.print(f"  {part.advice}", markup=False, highlight=False, soft_wrap=True)
+        if section.advice:
+            console.print(f"  {section.advice}", markup=False, highlight=False, soft_wrap=True)
     verdict = "nothing differs" if not report.differences else f"{report.differences} differences"
     console.print(verdict, style="bold green" if not report.differences else "bold red", highlight=False)
 
 
-def _line(part: Part) -> str:
-    compared = ", ".join(f"{count} {what}" for what, count in part.compared.items())
-    found = part.findings.differences
-    verdict = f"[red]{_counts(part.findings.counts.items())}[/red]" if found else "[green]agrees[/green]"
-    notes = _counts(part.findings.notes.items())
-    return f"{part.name:<11}{escape(compared) + ': ' if compared else ''}{verdict}{f' ({notes})' if notes else ''}"
+def _line(section: StoreSection) -> str:
+    compared = ", ".join(f"{count} {what}" for what, count in section.compared.items())
+    found = section.findings.differences
+    verdict = f"[red]{_counts(section.findings.counts.items())}[/red]" if found else "[green]agrees[/green]"
+    notes = _counts(section.findings.notes.items())
+    return f"{section.name:<11}{escape(compared) + ': ' if compared else ''}{verdict}{f' ({notes})' if notes else ''}"
 
 
 def _counts(counts: Iterable[tuple[str, int]]) -> str:

@@ -63,8 +63,8 @@ from reput.streaming.verify.tasks import (
 
 
 @dataclass
-class Part:
-    """One part of a store: what was compared, by name, what was found, and what to do about it, if that is known."""
+class StoreSection:
+    """One section of a store: what was compared, by name, what was found, and what to do about it, if that is known."""
 
     name: str
     compared: dict[str, int] = field(default_factory=dict)
@@ -82,13 +82,13 @@ class VerifyReport:
     limit: int
     log_end: int
     messages: int
-    parts: tuple[Part, ...]
+    sections: tuple[StoreSection, ...]
     digests: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def differences(self) -> int:
-        """How many differences there are in all parts."""
-        return sum(part.findings.differences for part in self.parts)
+        """How many differences there are in all sections."""
+        return sum(section.findings.differences for section in self.sections)
 
 
 class StoreVerification:
@@ -134,13 +134,13 @@ class StoreVerification:
         self.settings = VerifySettings(self._queues, index, task, limits)
         self.results: list[VerifiedRange] = []
 
-    def run(self, tasks: Tasks) -> list[Part]:
-        """Compare, and check the files; the parts are ``log``, ``queues``, ``index``, ``checkpoint``."""
+    def run(self, tasks: Tasks) -> list[StoreSection]:
+        """Compare, and check the files; the sections are ``log``, ``queues``, ``index``, ``checkpoint``."""
         limits = self.settings.log
         self.results = verify_ranges(tasks, self.settings, list(self.log.split(limits.least, limits.limit)))
-        log = Part("log", {"messages": sum(result.messages for result in self.results)})
+        log = StoreSection("log", {"messages": sum(result.messages for result in self.results)})
         log.findings.note("not_dispatched_yet", self.log_end - self.limit)
-        queues, index = Part("queues"), Part("index")
+        queues, index = StoreSection("queues"), StoreSection("index")
         tallies = QueueTallies()
         for result in self.results:
             tallies.take(result.queue_runs)
@@ -161,7 +161,7 @@ class StoreVerification:
             "files": len(row.names) if row is not None else 0,
             "keys": sum(run.keys for run in index_runs),
         }
-        checkpoint = Part("checkpoint")
+        checkpoint = StoreSection("checkpoint")
         latest = max((result.store_timestamp_max for result in self.results), default=0)
         check_checkpoint(self._checkpoint, latest, self.log_end, row, checkpoint.findings)
         return [log, queues, index, checkpoint]
@@ -260,7 +260,7 @@ class StoreVerification:
         tasks: Tasks,
         tallies: QueueTallies,
         made_early: Mapping[tuple[str, bytes, int], int],
-        parts: tuple[Part, Part],
+        sections: tuple[StoreSection, StoreSection],
     ) -> None:
         items: list[QueueItem | IndexItem] = []
         row, needs = self.settings.index, self.settings.task.needs
@@ -271,7 +271,7 @@ class StoreVerification:
             for key in dict.fromkeys([*tallies.queues, *self._on_disk()]):
                 tally = tallies.queues.get(key) or QueueTally(*key)
                 items.append(QueueItem(tally, made_early.get(key)))
-        queues, index = parts
+        queues, index = sections
         for item, result in zip(items, verify_items(tasks, self.settings, items), strict=True):
             (index if isinstance(item, IndexItem) else queues).findings.add(result)
 

@@ -22,14 +22,14 @@ from reput.source.errors import OutputError
 from reput.source.rows.message_schema import spark_schema
 from reput.streaming.output.table_rows import compared_rows, row_sums
 from reput.streaming.spark.job import run_job
-from reput.streaming.verify.store_verification import Part, StoreVerification
+from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.tasks import fields_of_range
 
 # Stretches that are looked at row by row; of others only how many they are is told.
 _STRETCHES_MAX = 16
 
 
-def verify_table(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> Part:
+def verify_table(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> StoreSection:
     """Compare the rows of `broker` with the records that `verification` read, whose sums it must have.
 
     Raises
@@ -39,16 +39,19 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
     """
     if not (path / "_delta_log").is_dir():
         raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
-    part = Part("table")
+    section = StoreSection("table")
     for file in bad_files(spark, path):
         if file.bounds.may_hold(broker):
-            part.findings.differ(Difference("file_missing", f"{file.path} {file.said}", str(file.path)))
+            section.findings.differ(Difference("file_missing", f"{file.path} {file.said}", str(file.path)))
     with reading_what_is_there(spark):
-        _compare(spark, path, broker, verification, part)
-    return part
+        _compare(spark, path, broker, verification, section)
+    return section
 
 
-def _compare(spark: SparkSession, path: Path, broker: str, verification: StoreVerification, part: Part) -> None:
+def _compare(
+    spark: SparkSession, path: Path, broker: str, verification: StoreVerification, section: StoreSection
+) -> None:
+    findings = section.findings
     least, limit = _limits(spark, path, broker, verification)
     rows = compared_rows(spark, path, broker)
     found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
@@ -62,19 +65,19 @@ def _compare(spark: SparkSession, path: Path, broker: str, verification: StoreVe
         if stretch in edges or (least < (stretch + 1) * STRETCH_BYTES and stretch * STRETCH_BYTES < limit)
     ]
     outside = set(found.sums) - set(range(least // STRETCH_BYTES, limit // STRETCH_BYTES + 1))
-    part.findings.note("expired_rows", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES < least))
-    part.findings.note("rows_behind_the_end", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES >= limit))
+    findings.note("expired_rows", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES < least))
+    findings.note("rows_behind_the_end", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES >= limit))
     for stretch in inside[:_STRETCHES_MAX]:
-        _compare_stretch(rows, stretch, (least, limit), verification, part.findings)
+        _compare_stretch(rows, stretch, (least, limit), verification, findings)
     if len(inside) > _STRETCHES_MAX:
         more = len(inside) - _STRETCHES_MAX
         text = f"{more} more stretches of {STRETCH_BYTES} bytes of the log differ from the table, the first at "
         text += str(inside[_STRETCHES_MAX] * STRETCH_BYTES)
-        part.findings.differ(Difference("stretch_differs", text), more)
-    part.findings.note("not_dispatched_yet", verification.settings.log.limit - limit)
-    part.compared = {"rows": sum(count for count, _ in found.sums.values())}
-    if part.findings.differences:
-        part.advice = _advice(inside, verification, least, limit)
+        findings.differ(Difference("stretch_differs", text), more)
+    findings.note("not_dispatched_yet", verification.settings.log.limit - limit)
+    section.compared = {"rows": sum(count for count, _ in found.sums.values())}
+    if findings.differences:
+        section.advice = _advice(inside, verification, least, limit)
 
 
 def _advice(stretches: list[int], verification: StoreVerification, least: int, limit: int) -> str:
@@ -90,7 +93,7 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
 
 
 def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int]:
-    """The part of the log whose records the table must have, by its own transactions and the sink's record."""
+    """`[least, limit)` of the log, whose records the table must have by its transactions and the sink's record."""
     table = MessageTable.app_id(broker)
     version = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA)).last_transaction_version(table)
     record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()

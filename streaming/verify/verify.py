@@ -19,10 +19,10 @@ from reput.sinks.verify.store_comparison import compare_pair, pair_files
 from reput.source.errors import OptionError
 from reput.source.segments.store_layout import COMMIT_LOG, with_dledger
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.spark.session import temporary_log_file
 from reput.streaming.tasks.task_session import TaskSession, task_session
-from reput.streaming.verify.store_verification import Part, StoreVerification, VerifyReport
+from reput.streaming.verify.store_verification import StoreSection, StoreVerification, VerifyReport
 from reput.streaming.verify.tasks import digest_files
 
 # Processes take half a second to start: of a smaller log one core has checked as much by then as they would save.
@@ -62,24 +62,24 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
     verification = StoreVerification(config, request.output, sums=request.table is not None)
     log_bytes = verification.log_end - verification.log_start
     with _session(config, request, log_bytes) as session:
-        parts = verification.run(session.tasks)
+        sections = verification.run(session.tasks)
         if request.table is not None:
             from reput.streaming.verify.table import verify_table  # noqa: PLC0415  Delta's modules
 
             assert session.spark is not None
-            parts.append(verify_table(session.spark, request.table, config.broker.name, verification))
+            sections.append(verify_table(session.spark, request.table, config.broker.name, verification))
         files = store_files(request.output, config.commit_log)
         if request.against is not None:
-            parts.append(_compare_stores(config, files, request.against))
+            sections.append(_compare_stores(config, files, request.against))
         digests = (
             digest_files(session.tasks, files, config.index.max_hash_slot_num, config.index.max_index_num)
             if request.needs_digests
             else []
         )
     if known is not None:
-        part = Part("manifest", {"files": len(known)})
-        compare_manifest(known, files, digests, part.findings)
-        parts.append(part)
+        section = StoreSection("manifest", {"files": len(known)})
+        compare_manifest(known, files, digests, section.findings)
+        sections.append(section)
     if request.write_manifest is not None:
         target = request.write_manifest
         DurableFiles(target.parent).replace(target.name, data=manifest_text(digests).encode())
@@ -89,8 +89,8 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
         verification.log_start,
         verification.limit,
         verification.log_end,
-        parts[0].compared["messages"],
-        tuple(parts),
+        sections[0].compared["messages"],
+        tuple(sections),
         {digest.name: digest.sha256 for digest in digests},
     )
 
@@ -98,15 +98,15 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
 def _check_manifest_path(config: PipelineConfig, target: Path | None) -> None:
     if target is None:
         return
-    check_paths(config.log_directories, TailPaths(target.parent, None, None))
+    refuse_paths_inside(config.log_directories, OutputPaths(target.parent))
     if not target.parent.is_dir():
         msg = f"--write-manifest {target}: there is no directory {target.parent}"
         raise OptionError(msg)
 
 
-def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Path) -> Part:
+def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Path) -> StoreSection:
     """Compare file by file with another store, whose settings are taken to be the same."""
-    part = Part("against")
+    section = StoreSection("against")
     if not against.is_dir():
         msg = f"--against {against}: the directory does not exist"
         raise OptionError(msg)
@@ -114,9 +114,9 @@ def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Pat
     mine = [file for file in files if directories or not file.name.startswith(f"{COMMIT_LOG}/")]
     pairs = pair_files(mine, store_files(against, directories))
     for pair in pairs:
-        compare_pair(pair, config.index.max_hash_slot_num, part.findings)
-    part.compared = {"files": len(pairs)}
-    return part
+        compare_pair(pair, config.index.max_hash_slot_num, section.findings)
+    section.compared = {"files": len(pairs)}
+    return section
 
 
 def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:

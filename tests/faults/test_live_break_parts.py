@@ -27,7 +27,7 @@ from support.model import consume_queue_files, index_file_contents
 from support.record_writer import CommitLogWriter, Message
 
 from reput.source.errors import OutputError
-from reput.streaming.output.paths import TailPaths, check_paths
+from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 
 RELEASES = ("4.9.3", "5.5.0")
 
@@ -312,10 +312,10 @@ def test_a_read_only_disk_is_told_before_spark_starts(option: str, tmp_path: Pat
         pytest.skip("root can write everywhere, and there are no mounts here")
     paths = {"table": None, "checkpoint": None, option: disk.root / "new" / "folder"}
     try:
-        check_paths([], TailPaths(tmp_path / "out", **paths))
+        refuse_paths_inside([], OutputPaths(tmp_path / "out", **paths))
         disk.make_read_only()
         with pytest.raises(OutputError, match=f"cannot write {paths[option]}: .*; give a writable directory") as raised:
-            check_paths([], TailPaths(tmp_path / "out", **paths))
+            refuse_paths_inside([], OutputPaths(tmp_path / "out", **paths))
         assert raised.value.file == str(paths[option])
     finally:
         disk.end()

@@ -16,7 +16,7 @@ from support.sink_runner import expected_queue_files, index_contents, queue_file
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
@@ -41,7 +41,7 @@ def test_anomalies_are_counted_through_the_pipeline(
         "tailGuardMs=20",
     ]
     reporter = ProgressReporter(Console(file=io.StringIO()))
-    tail = Tail(load_config(store, overrides=options), TailPaths(output, None, None), reporter)
+    tail = Tail(load_config(store, overrides=options), OutputPaths(output), reporter)
     with caplog.at_level(logging.INFO, "reput"), tail:
         tail.run(spark, available_now=True)
     expected = AnomalyCounts(**anomalies(records, SETTINGS))

@@ -21,7 +21,7 @@ from support.store_compare import differing_bytes
 from reput.sinks.quarantine import EXPIRED, load_quarantine
 from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.process.failures import failure_of
 from reput.streaming.recover.recover import recover_output
@@ -65,7 +65,7 @@ def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path
         except BaseException as error:  # noqa: BLE001  the test looks at it
             failed.append(error)
 
-    with Tail(config, TailPaths(out, table, None), reporter) as tail:
+    with Tail(config, OutputPaths(out, table), reporter) as tail:
         running = threading.Thread(target=run, args=(tail,))
         running.start()
         try:

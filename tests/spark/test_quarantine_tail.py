@@ -20,7 +20,7 @@ from reput.sinks.quarantine import load_quarantine
 from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.process.failures import failure_of
 from reput.streaming.tail.tail import Tail
@@ -33,7 +33,7 @@ def run_tail(
 ) -> ProgressReporter:
     config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
     reporter = ProgressReporter(Console(file=io.StringIO()))
-    with Tail(config, TailPaths(output, table, None), reporter) as tail:
+    with Tail(config, OutputPaths(output, table), reporter) as tail:
         tail.run(spark, available_now=True)
     return reporter
 

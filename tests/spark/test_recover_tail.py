@@ -17,7 +17,7 @@ from support.store_compare import differing_bytes
 
 from reput.source.errors import CommitLogRewoundError, OutputError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.tail.tail import Tail
@@ -29,7 +29,7 @@ SIZES = ("tailGuardMs=20", "mappedFileSizeConsumeQueue=200", "maxHashSlotNum=50"
 
 def run_tail(spark: SparkSession, store: Path, output: Path, options: Sequence[str] = SIZES) -> None:
     config = load_config(store, overrides=options)
-    with Tail(config, TailPaths(output, None, None), ProgressReporter(Console(file=io.StringIO()))) as tail:
+    with Tail(config, OutputPaths(output), ProgressReporter(Console(file=io.StringIO()))) as tail:
         tail.run(spark, available_now=True)
 
 
@@ -90,7 +90,7 @@ def test_a_killed_brokers_store_as_output(
     lost = max((store / "consumequeue" / "Flood" / "1").iterdir())
     lost.unlink()
     config = load_config(store, broker_conf=killed.broker_conf, overrides=["tailGuardMs=20"])
-    paths, reporter = TailPaths(store, None, None), ProgressReporter(Console(file=io.StringIO()))
+    paths, reporter = OutputPaths(store), ProgressReporter(Console(file=io.StringIO()))
     with pytest.raises(OutputError, match="stopped uncleanly"), Tail(config, paths, reporter):
         pass
     recover_output(config, store, store)

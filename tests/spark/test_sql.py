@@ -15,7 +15,7 @@ from support.record_writer import CommitLogWriter, Message
 
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.sql.failure import spark_failures_told
 from reput.streaming.sql.output import write_result
@@ -37,9 +37,7 @@ def make_table(spark: SparkSession, root: Path) -> Path:
         for tags in ("A", "B", "A", "A"):
             writer.append(Message(properties={"TAGS": tags, "KEYS": "k, 1"}))
     config = load_config(root / "store", overrides=["tailGuardMs=10", "consumeQueueEnable=false"])
-    with Tail(
-        config, TailPaths(root / "out", root / "table", None), ProgressReporter(Console(file=io.StringIO()))
-    ) as tail:
+    with Tail(config, OutputPaths(root / "out", root / "table"), ProgressReporter(Console(file=io.StringIO()))) as tail:
         tail.run(spark, available_now=True)
     return root / "table"
 

@@ -108,9 +108,9 @@ def test_files_removed_by_hand(kept: KeptTable) -> None:
         kept.open()
     verification = StoreVerification(kept.config(), kept.out, sums=True)
     verification.run(SerialTasks())
-    part = verify_table(kept.spark, kept.path, "b", verification)
-    assert part.findings.counts == {"file_missing": 2, "row_missing": lost}
-    assert part.advice.startswith(f"'reput rebuild --only table --from 0 --to {kept.places[40]}' with the same")
+    section = verify_table(kept.spark, kept.path, "b", verification)
+    assert section.findings.counts == {"file_missing": 2, "row_missing": lost}
+    assert section.advice.startswith(f"'reput rebuild --only table --from 0 --to {kept.places[40]}' with the same")
     kept.repair()
     assert kept.found() == kept.expected()
     kept.open()

@@ -21,7 +21,7 @@ from reput.sinks.dispatch.arrival import ArrivalSummary
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.source.errors import CommitLogRewoundError, DataLossError, OutputError, ReputError, StoreLockedError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
@@ -36,7 +36,7 @@ def run_tail(
     """Run `reput tail --available-now` in this process."""
     config = load_config(store, broker_conf=conf, overrides=("tailGuardMs=20", *options))
     reporter = ProgressReporter(Console(file=io.StringIO()))
-    with Tail(config, TailPaths(output, table, None), reporter) as tail:
+    with Tail(config, OutputPaths(output, table), reporter) as tail:
         tail.run(spark, available_now=True)
     return reporter
 
@@ -84,9 +84,7 @@ def test_a_subscriber_is_told_what_arrived(spark: SparkSession, broker_store: Un
         store.root, broker_conf=store.broker_conf, overrides=("tailGuardMs=20", "maxBytesPerTrigger=500k")
     )
     told: list[ArrivalSummary] = []
-    with Tail(
-        config, TailPaths(tmp_path, None, None), ProgressReporter(Console(file=io.StringIO())), told.append
-    ) as tail:
+    with Tail(config, OutputPaths(tmp_path), ProgressReporter(Console(file=io.StringIO())), told.append) as tail:
         tail.run(spark, available_now=True)
     assert len(told) > 1
     assert [summary.end for summary in told[:-1]] == [summary.start for summary in told[1:]]
@@ -270,7 +268,7 @@ def test_a_broker_on_the_output_is_refused(
     reporter = ProgressReporter(Console(file=io.StringIO()))
     with (
         pytest.raises(StoreLockedError, match=f"by process {holder}"),
-        Tail(config, TailPaths(tmp_path / "out", None, None), reporter),
+        Tail(config, OutputPaths(tmp_path / "out"), reporter),
     ):
         pass
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["lock"]
@@ -301,7 +299,7 @@ def test_output_inside_the_commitlog_is_refused(tmp_path: Path) -> None:
     with CommitLogWriter(tmp_path / "store" / "commitlog", 4096) as writer:
         writer.append(Message())
     inside = tmp_path / "store" / "commitlog" / "out"
-    for paths in (TailPaths(inside, None, None), TailPaths(tmp_path / "o", inside, None)):
+    for paths in (OutputPaths(inside), OutputPaths(tmp_path / "o", inside)):
         with (
             pytest.raises(OutputError, match="inside the commitlog"),
             Tail(load_config(tmp_path / "store"), paths, ProgressReporter(Console(file=io.StringIO()))),

@@ -13,7 +13,7 @@ from support.sink_runner import dispatch_store, no_fsync
 
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.tasks.tasks import SerialTasks, SparkTasks
-from reput.streaming.verify.store_verification import Part, StoreVerification
+from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.table import verify_table
 
 pytestmark = pytest.mark.spark
@@ -26,8 +26,8 @@ def config_of(store: BrokerStore) -> PipelineConfig:
     return load_config(store.root, broker_conf=store.broker_conf, overrides=overrides)
 
 
-def seen(parts: list[Part]) -> list[object]:
-    return [(part.name, part.compared, part.findings.as_dict()) for part in parts]
+def seen(sections: list[StoreSection]) -> list[object]:
+    return [(section.name, section.compared, section.findings.as_dict()) for section in sections]
 
 
 def test_as_in_one_process(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_as_in_one_process(spark: SparkSession, broker_store: Unpack, tmp_path: 
         file.write_bytes(data)
     local, remote = (StoreVerification(config, tmp_path, sums=True) for _ in range(2))
     expected = local.run(SerialTasks())
-    assert sum(part.findings.differences for part in expected) == 2
+    assert sum(section.findings.differences for section in expected) == 2
     assert seen(remote.run(SparkTasks(spark))) == seen(expected)
     assert remote.results == local.results
     assert len(remote.results) > 3
@@ -57,9 +57,9 @@ def test_the_table(spark: SparkSession, broker_store: Unpack, tmp_path: Path) ->
     config = config_of(store)
     verification = StoreVerification(config, store.root, sums=True)
     verification.run(SerialTasks())
-    part = verify_table(spark, table, config.broker.name, verification)
-    assert part.findings.as_dict() == {"counts": {}, "differences": [], "notes": {}}
-    assert part.compared == {"rows": store.facts["totalMessages"]}
+    section = verify_table(spark, table, config.broker.name, verification)
+    assert section.findings.as_dict() == {"counts": {}, "differences": [], "notes": {}}
+    assert section.compared == {"rows": store.facts["totalMessages"]}
     rows = spark.read.format("delta").load(str(table)).select("physical_offset").orderBy("physical_offset").collect()
     twice, missing, crc, time, moved = (rows[at][0] for at in (0, 500, 1000, 1500, -1))
     name = f"delta.`{table}`"
@@ -71,8 +71,8 @@ def test_the_table(spark: SparkSession, broker_store: Unpack, tmp_path: Path) ->
         f"physical_offset = physical_offset + 3 * cast(physical_offset = {moved} AS int) "
         f"WHERE physical_offset IN ({crc}, {time}, {moved})"
     )
-    part = verify_table(spark, table, config.broker.name, verification)
-    found = {(difference.kind, difference.physical_offset) for difference in part.findings.first}
+    section = verify_table(spark, table, config.broker.name, verification)
+    found = {(difference.kind, difference.physical_offset) for difference in section.findings.first}
     assert found == {
         ("row_twice", twice),
         ("row_missing", missing),
@@ -81,4 +81,4 @@ def test_the_table(spark: SparkSession, broker_store: Unpack, tmp_path: Path) ->
         ("row_missing", moved),
         ("row_without_record", moved + 3),
     }
-    assert part.findings.differences == len(found)
+    assert section.findings.differences == len(found)

@@ -12,7 +12,7 @@ from support.record_writer import Message, StoredRecord
 from support.sink_runner import places, write_log
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.table.message_file import PART_SCHEMA, PartWriter
+from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
@@ -73,9 +73,9 @@ class KeptTable:
 
     def commit(self, table: MessageTable, start: int, end: int) -> None:
         log = LogReader(SourceOptions.parse(self.config().source_options()))
-        writer = PartWriter(str(table.path), self.broker, 0, log.decode_options)
+        writer = TableFileWriter(str(table.path), self.broker, 0, log.decode_options)
         rows = [writer.write(span).to_pylist()[0] for span in log.split(start, end)]
-        table.commit(TableBatch.merge(pa.Table.from_pylist(rows, PART_SCHEMA)))
+        table.commit(TableBatch.merge(pa.Table.from_pylist(rows, TABLE_FILE_SCHEMA)))
 
     def repair(self, *options: str, start: int | None = None, end: int | None = None) -> None:
         """`reput rebuild --only table`."""

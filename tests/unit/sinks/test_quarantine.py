@@ -31,7 +31,7 @@ from reput.source.segments.damage import DamagedRange
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
@@ -218,7 +218,7 @@ def test_a_tail_of_a_table_alone_keeps_its_lines(tmp_path: Path) -> None:
     options = ("consumeQueueEnable=false", "messageIndexEnable=false", "onDamage=quarantine", "tailGuardMs=0")
     config = load_config(tmp_path / "store", overrides=options)
     for _ in range(2):
-        with Tail(config, TailPaths(out, tmp_path / "table", None), ProgressReporter(Console(file=io.StringIO()))):
+        with Tail(config, OutputPaths(out, tmp_path / "table"), ProgressReporter(Console(file=io.StringIO()))):
             assert offsets_of(out) == [100]
     assert opened(out).end_offset == 1800
 

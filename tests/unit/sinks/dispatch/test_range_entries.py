@@ -19,7 +19,7 @@ from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.dispatch import piece_kernels
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.scratch import read_arrays
-from reput.sinks.table.message_file import PartWriter
+from reput.sinks.table.message_file import TableFileWriter
 from reput.source.errors import CorruptRecordError
 from reput.source.log.range_cut import RangeCut
 from reput.source.segments.range_reader import DecodeOptions
@@ -83,13 +83,13 @@ def test_records_that_are_decoded_for_the_table_make_the_same_pieces(
     monkeypatch.setattr(range_task, "TABLE_WINDOW_BYTES", 2000)
     queue, records = write_log(tmp_path / "commitlog", odd_messages(Random(8), 300), 1 << 20)
     cut = RangeCut(queue.files[0], 0, end_of(records), end_of(records), is_start_proven=True, is_end_proven=True)
-    writer = PartWriter(str(tmp_path), "broker-a", 0, DecodeOptions())
+    writer = TableFileWriter(str(tmp_path), "broker-a", 0, DecodeOptions())
     results = [
-        RangeTask(DecodeOptions(), LogicNeeds(index_tags=True), scratch=tmp_path, part_writer=part_writer)(cut)
-        for part_writer in (None, writer)
+        RangeTask(DecodeOptions(), LogicNeeds(index_tags=True), scratch=tmp_path, file_writer=file_writer)(cut)
+        for file_writer in (None, writer)
     ]
     plain, with_table = ({**result.pieces[0]} for result in results)
-    assert [part["messages"] for part in results[1].parts] == [300]
+    assert [row["messages"] for row in results[1].table_files] == [300]
     arrays, same = (read_arrays(piece.pop("arrays")) for piece in (plain, with_table))
     assert plain == with_table
     assert {name: values.tolist() for name, values in arrays.items()} == {

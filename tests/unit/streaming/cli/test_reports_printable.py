@@ -22,7 +22,7 @@ from reput.streaming.cli.app import set_up_logging
 from reput.streaming.recover import report
 from reput.streaming.recover.recover import RetentionReport
 from reput.streaming.verify import report as verify_report
-from reput.streaming.verify.store_verification import Part, VerifyReport
+from reput.streaming.verify.store_verification import StoreSection, VerifyReport
 
 HOSTILE = "T\x1b]0;x\x07\x9b31m\u202eb\u2028\x7f"
 
@@ -47,7 +47,7 @@ def test_verify() -> None:
     """A difference's file and what is said of it."""
     findings = Findings()
     findings.differ(Difference("size", f"{HOSTILE}-0, entry 1", file=f"consumequeue/{HOSTILE}/0/0"))
-    told = VerifyReport(Path("s"), Path("o"), 0, 1, 1, 1, (Part("queues", {"queues": 1}, findings),))
+    told = VerifyReport(Path("s"), Path("o"), 0, 1, 1, 1, (StoreSection("queues", {"queues": 1}, findings),))
     out = io.StringIO()
     verify_report.print_report(told, Console(file=out, width=500))
     assert out.getvalue().count("T\\x1b]0;x") == 2

@@ -21,7 +21,7 @@ from reput.source.errors import OptionError, OutputError
 from reput.streaming.cli import main as cli
 from reput.streaming.config.made_for import check_stated, record_in, recorded_in
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
@@ -165,7 +165,7 @@ def test_a_tail_records_before_it_writes(output: Output) -> None:
 
     def tail(*given: str) -> Tail:
         config = load_config(output.store, overrides=["tailGuardMs=0", *given], output=output.out)
-        return Tail(config, TailPaths(output.out, None, None), ProgressReporter(Console(file=io.StringIO())))
+        return Tail(config, OutputPaths(output.out), ProgressReporter(Console(file=io.StringIO())))
 
     with tail(*options(NEW)):
         assert record_of(output) == RECORDED
@@ -176,7 +176,7 @@ def test_a_tail_records_before_it_writes(output: Output) -> None:
     config = load_config(output.store, overrides=options(SIZES))
     with (
         pytest.raises(OptionError, match=r"with brokerVersion=5\.5\.0, and this command has brokerVersion=4\.9\.3"),
-        Tail(config, TailPaths(output.out, None, None), ProgressReporter(Console(file=io.StringIO()))),
+        Tail(config, OutputPaths(output.out), ProgressReporter(Console(file=io.StringIO()))),
     ):
         pass
 
@@ -188,7 +188,7 @@ def test_a_tail_that_cannot_go_on_records_nothing(output: Output) -> None:
     config = load_config(output.store, overrides=options({**NEW, "mappedFileSizeConsumeQueue": "60"}))
     with (
         pytest.raises(Exception, match="bytes"),
-        Tail(config, TailPaths(output.out, None, None), ProgressReporter(Console(file=io.StringIO()))),
+        Tail(config, OutputPaths(output.out), ProgressReporter(Console(file=io.StringIO()))),
     ):
         pass
     assert not output.out.joinpath(*MADE_FOR).exists()

@@ -26,7 +26,7 @@ from reput.sinks.recover.retention import QueueRetention
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import OutputError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover import recover as maintenance
 from reput.streaming.recover.recover import expire_output, recover_output
@@ -52,7 +52,7 @@ def output(tmp_path: Path) -> Output:
 
 
 def tail(output: Output, config: Any = None) -> Tail:
-    paths = TailPaths(output.out, None, None)
+    paths = OutputPaths(output.out)
     return Tail(config or output.config, paths, ProgressReporter(Console(file=io.StringIO())))
 
 
@@ -156,7 +156,7 @@ def test_a_tail_of_the_table_alone_has_nothing_to_do_with_it(output: Output, tmp
     config = load_config(
         output.store, overrides=["consumeQueueEnable=false", "messageIndexEnable=false", "tailGuardMs=0"]
     )
-    paths = TailPaths(output.out, tmp_path / "table", None)
+    paths = OutputPaths(output.out, tmp_path / "table")
     with Tail(config, paths, ProgressReporter(Console(file=io.StringIO()))):
         assert not abort(output).exists()
 
@@ -249,7 +249,7 @@ def test_a_recovery_that_dies_leaves_it(output: Output, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("reput.streaming.recover.output_sides.cut_queues", die)
+        patch.setattr("reput.streaming.recover.sink_repair.cut_queues", die)
         with pytest.raises(KeyboardInterrupt):
             recover(output)
     assert abort_left_by(output.out) is LeftBy.REPUT

@@ -26,7 +26,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.cli import main as cli
 from reput.streaming.output.log_explains import Gap, find_unexplained
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.tail.tail import Tail
@@ -281,7 +281,7 @@ def test_tail_changes_nothing_before_it_refuses(change: Change, owner: str, outp
     refused, words = (UnexplainedError, CommitLogRewoundError), "'reput recover' with the same --store and --output"
     if owner == "reput" and change in (newer_log, new_zeros):
         refused, words = (DataLossError,), "records between expired unread"
-    paths = TailPaths(output.out, None, None)
+    paths = OutputPaths(output.out)
     with pytest.raises(refused, match=words):
         Tail(output.config, paths, ProgressReporter(Console(file=io.StringIO()))).__enter__()
     assert unchanged(output, before)

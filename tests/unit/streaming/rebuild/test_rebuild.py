@@ -30,7 +30,7 @@ from reput.sinks.index import index_file
 from reput.source.errors import CorruptRecordError, OptionError, OutputError, StoreLockedError
 from reput.streaming.config.made_for import made_for, recorded_in
 from reput.streaming.config.pipeline import PipelineConfig, load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress
@@ -459,7 +459,7 @@ def test_whoever_takes_the_output_finishes_the_swap(
             rebuild(config, out)
     assert not (out / "index").exists()
     if command == "tail":
-        with Tail(config, TailPaths(out, None, None), ProgressReporter(Console(file=io.StringIO()))):
+        with Tail(config, OutputPaths(out), ProgressReporter(Console(file=io.StringIO()))):
             pass
     else:
         assert not recover_output(config, store, out).is_changed

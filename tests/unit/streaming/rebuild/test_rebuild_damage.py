@@ -30,7 +30,7 @@ from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.quarantine import load_quarantine
 from reput.sinks.store_checkpoint import StoreCheckpoint
-from reput.sinks.table.message_file import PartWriter
+from reput.sinks.table.message_file import TableFileWriter
 from reput.source.errors import OptionError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
@@ -42,7 +42,7 @@ from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.effects.writers import IndexWriter, QueueWriter
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import BatchReport, ProgressReporter
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
@@ -98,7 +98,7 @@ def tail_store(config: PipelineConfig, output: Path, rng: Random) -> Reports:
     """`reput tail --available-now` in batches of random sizes: its own code, without Spark's stream."""
     reports = Reports()
     log = LogReader(SourceOptions.parse(config.source_options(maxBytesPerPartition=rng.randrange(100, 3000))))
-    with Tail(config, TailPaths(output, None, None), reports) as tail:
+    with Tail(config, OutputPaths(output), reports) as tail:
         (dispatch,) = tail._dispatches(None)  # type: ignore[arg-type]  # Spark is for the table
         end = log.settled_end(log.queue().min_offset)
         start = dispatch.end_offset
@@ -398,13 +398,13 @@ def test_the_table_leaves_out_the_same(part: int, tmp_path: Path, proof: Proof) 
         for span in reader.split(begin, end):
             for window in read_windows(span.file, span.start, span.end, reader.decode_options):
                 expected += window.columns.physical_offset.tolist() + ([window.damaged] if window.damaged else [])
-        writer = PartWriter(str(root), "b", 0, reader.decode_options)
-        task = RangeTask(reader.decode_options, None, part_writer=writer)
+        writer = TableFileWriter(str(root), "b", 0, reader.decode_options)
+        task = RangeTask(reader.decode_options, None, file_writer=writer)
         found: list[Any] = []
         while begin < end:
             cuts = cut_ranges(reader.queue(), begin, end, 300, 1000)
             wave = WaveRead(LocalTasks(), reader.queue(), cuts, task, 300).result()
-            names = [part["path"] for part in wave.parts if part["path"]]
+            names = [row["path"] for row in wave.table_files if row["path"]]
             for name in names:
                 found += pq.read_table(root / name, columns=["physical_offset"])["physical_offset"].to_pylist()
             found += wave.damaged

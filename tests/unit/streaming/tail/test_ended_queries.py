@@ -13,7 +13,7 @@ from support.sink_runner import write_log
 
 from reput.source.errors import TransientError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.output.paths import TailPaths
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tail.micro_batch import BatchGate, LogicDispatch
@@ -46,7 +46,7 @@ def tail(tmp_path: Path) -> Tail:
     write_log(tmp_path / "commitlog", [])
     (tmp_path / "commitlog").mkdir(exist_ok=True)
     reporter = ProgressReporter(Console(quiet=True))
-    return Tail(load_config(tmp_path), TailPaths(tmp_path / "out", None, None), reporter)
+    return Tail(load_config(tmp_path), OutputPaths(tmp_path / "out"), reporter)
 
 
 def running(query: Any) -> RunningQuery:

@@ -22,7 +22,7 @@ from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
 from reput.sinks.verify.findings import FIRST_MAX, Difference
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.tasks.tasks import SerialTasks
-from reput.streaming.verify.store_verification import Part, StoreVerification
+from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 
 ENTRIES_AT = 40 + 4 * SETTINGS.max_hash_slot_num
 STORES = ["golden-a", "golden-b", "v4-plain", "v4-tx-delay-retry", "v4-killed", "v4-killed-rebuilt", "v4-expired"]
@@ -35,24 +35,24 @@ NOTES = {
 }
 
 
-def verify(config: PipelineConfig, output: Path) -> list[Part]:
+def verify(config: PipelineConfig, output: Path) -> list[StoreSection]:
     return StoreVerification(config, output).run(SerialTasks())
 
 
-def found_in(parts: list[Part]) -> dict[str, int]:
-    """The kinds of differences of all parts, counted."""
+def found_in(sections: list[StoreSection]) -> dict[str, int]:
+    """The kinds of differences of all sections, counted."""
     counts: Counter[str] = Counter()
-    for part in parts:
-        counts += part.findings.counts
+    for section in sections:
+        counts += section.findings.counts
     return dict(counts)
 
 
-def notes_of(parts: list[Part]) -> dict[str, int]:
-    return {cause: count for part in parts for cause, count in part.findings.notes.items()}
+def notes_of(sections: list[StoreSection]) -> dict[str, int]:
+    return {cause: count for section in sections for cause, count in section.findings.notes.items()}
 
 
-def told(parts: list[Part]) -> list[Difference]:
-    return [difference for part in parts for difference in part.findings.first]
+def told(sections: list[StoreSection]) -> list[Difference]:
+    return [difference for section in sections for difference in section.findings.first]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def output(sound: Output, tmp_path: Path) -> Output:
     return replace(sound, root=tmp_path)
 
 
-def check(output: Output, sound: Output) -> list[Part]:
+def check(output: Output, sound: Output) -> list[StoreSection]:
     """Verify a copy against the log that it was made from."""
     return verify(config_of(sound.store), output.out)
 
@@ -82,35 +82,35 @@ def test_real_brokers_stores_are_sound(name: str, broker_store: Callable[[str], 
     """Every record has its entry and its keys, and the notes are those that are known."""
     store = broker_store(name)
     config = load_config(store.root, broker_conf=store.broker_conf, overrides=["tailGuardMs=0"])
-    parts = verify(config, store.root)
-    assert told(parts) == []
-    assert found_in(parts) == {}
-    assert notes_of(parts) == NOTES.get(name, {})
-    assert parts[0].compared["messages"] == store.facts["totalMessages"]
-    assert parts[1].compared["entries"] >= sum(len(v) for v in store.facts.get("queues", {}).values())
+    sections = verify(config, store.root)
+    assert told(sections) == []
+    assert found_in(sections) == {}
+    assert notes_of(sections) == NOTES.get(name, {})
+    assert sections[0].compared["messages"] == store.facts["totalMessages"]
+    assert sections[1].compared["entries"] >= sum(len(v) for v in store.facts.get("queues", {}).values())
 
 
 def test_without_its_conf_the_sizes_are_told(broker_store: Callable[[str], BrokerStore]) -> None:
     """Settings are in no file: the wrong ones are found by the files' sizes."""
     store = broker_store("golden-a")
-    parts = verify(load_config(store.root, overrides=["tailGuardMs=0"]), store.root)
-    assert found_in(parts)["file_size"] == 5
+    sections = verify(load_config(store.root, overrides=["tailGuardMs=0"]), store.root)
+    assert found_in(sections)["file_size"] == 5
 
 
 def test_reputs_own_output_is_sound(sound: Output) -> None:
-    parts = verify(config_of(sound.store), sound.out)
-    assert (found_in(parts), notes_of(parts)) == ({}, {})
-    assert parts[0].compared == {"messages": 80}
-    assert parts[2].compared["files"] > 2
+    sections = verify(config_of(sound.store), sound.out)
+    assert (found_in(sections), notes_of(sections)) == ({}, {})
+    assert sections[0].compared == {"messages": 80}
+    assert sections[2].compared["files"] > 2
 
 
 def test_an_output_that_is_behind(tmp_path: Path) -> None:
     """What the sinks' progress does not claim is not missing."""
     with no_fsync():
         behind = Output.make(tmp_path, Random(3), 60, done=0.6)
-    parts = verify(behind.config, behind.out)
-    assert found_in(parts) == {}
-    assert notes_of(parts).keys() == {"not_dispatched_yet"}
+    sections = verify(behind.config, behind.out)
+    assert found_in(sections) == {}
+    assert notes_of(sections).keys() == {"not_dispatched_yet"}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -127,9 +127,9 @@ def test_records_out_of_order(seed: int, tmp_path: Path) -> None:
             writer.append(message)
     with no_fsync():
         dispatch_store(config_of(store), tmp_path / "out")
-    parts = verify(config_of(store), tmp_path / "out")
-    assert told(parts) == []
-    assert notes_of(parts)["queues_walked"] > 0
+    sections = verify(config_of(store), tmp_path / "out")
+    assert told(sections) == []
+    assert notes_of(sections)["queues_walked"] > 0
 
 
 # --- planted faults ----------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ def test_a_byte_of_an_entry(field: str, which: str, output: Output, sound: Outpu
     path, at = queue.file(number)
     begin, size = FIELDS[field]
     overwrite(path, at + begin + size - 1, bytes([path.read_bytes()[at + begin + size - 1] ^ 1]))
-    parts = check(output, sound)
-    assert found_in(parts) == {"entry_changed": 1}
-    (difference,) = told(parts)
+    sections = check(output, sound)
+    assert found_in(sections) == {"entry_changed": 1}
+    (difference,) = told(sections)
     assert difference.file == str(path.relative_to(output.out))
     assert (difference.byte_offset, difference.queue_offset) == (at, number)
     assert difference.physical_offset == queue.entries["physical_offset"][number]
@@ -190,10 +190,10 @@ def test_a_missing_entry(output: Output, sound: Output) -> None:
     queue = queue_of(output)
     path, at = queue.file(4)
     overwrite(path, at, bytes(20))
-    parts = check(output, sound)
-    assert found_in(parts) == {"entry_missing": 1}
-    assert told(parts)[0].queue_offset == 4
-    assert told(parts)[0].physical_offset == queue.entries["physical_offset"][4]
+    sections = check(output, sound)
+    assert found_in(sections) == {"entry_missing": 1}
+    assert told(sections)[0].queue_offset == 4
+    assert told(sections)[0].physical_offset == queue.entries["physical_offset"][4]
 
 
 def test_a_hole(output: Output, sound: Output) -> None:
@@ -212,9 +212,9 @@ def test_an_entry_without_a_record(output: Output, sound: Output) -> None:
     path, at = queue.file(len(queue.entries))
     content = path.read_bytes() if path.exists() else bytes(100)
     path.write_bytes(content[:at] + queue.entries[3].tobytes() + content[at + 20 :])
-    parts = check(output, sound)
-    assert found_in(parts) == {"entry_without_record": 1}
-    assert told(parts)[0].queue_offset == len(queue.entries)
+    sections = check(output, sound)
+    assert found_in(sections) == {"entry_without_record": 1}
+    assert told(sections)[0].queue_offset == len(queue.entries)
 
 
 def test_two_entries_swapped(output: Output, sound: Output) -> None:
@@ -222,17 +222,19 @@ def test_two_entries_swapped(output: Output, sound: Output) -> None:
     for number, other in ((1, 2), (2, 1)):
         path, at = queue.file(number)
         overwrite(path, at, queue.entries[other].tobytes())
-    parts = check(output, sound)
-    assert found_in(parts) == {"entry_changed": 2}
-    assert ["the entry of queue offset 2" in told(parts)[0].text, "the entry of queue offset 1" in told(parts)[1].text]
+    sections = check(output, sound)
+    assert found_in(sections) == {"entry_changed": 2}
+    first, second = told(sections)
+    assert "the entry of queue offset 2" in first.text
+    assert "the entry of queue offset 1" in second.text
 
 
 def test_a_missing_queue_file(output: Output, sound: Output) -> None:
     path, _ = queue_of(output).file(5)
     path.unlink()
-    parts = check(output, sound)
-    assert found_in(parts) == {"entry_missing": 5, "file_missing": 1}
-    assert told(parts)[-1].file == str(path.relative_to(output.out))
+    sections = check(output, sound)
+    assert found_in(sections) == {"entry_missing": 5, "file_missing": 1}
+    assert told(sections)[-1].file == str(path.relative_to(output.out))
 
 
 def test_a_missing_queue(output: Output, sound: Output) -> None:
@@ -261,9 +263,9 @@ def test_a_stray_file(name: str, output: Output, sound: Output) -> None:
 def test_a_file_of_another_size(size: int, output: Output, sound: Output) -> None:
     path, _ = queue_of(output).file(5)
     path.write_bytes(path.read_bytes().ljust(200, b"\0")[:size])
-    parts = check(output, sound)
-    assert found_in(parts)["file_size"] == 1
-    assert f"{size} bytes where mappedFileSizeConsumeQueue is 100" in told(parts)[-1].text
+    sections = check(output, sound)
+    assert found_in(sections)["file_size"] == 1
+    assert f"{size} bytes where mappedFileSizeConsumeQueue is 100" in told(sections)[-1].text
 
 
 @pytest.mark.parametrize("at", [0, 11, 19, 25])
@@ -278,17 +280,17 @@ def test_a_wrong_pre_blank(at: int, tmp_path: Path) -> None:
     assert found_in(verify(config_of(store), tmp_path / "out")) == {}
     path = min((tmp_path / "out" / "consumequeue" / "TopicTest" / "0").iterdir())
     overwrite(path, at, bytes([path.read_bytes()[at] ^ 4]))
-    parts = verify(config_of(store), tmp_path / "out")
-    assert found_in(parts) == {"pre_blank": 1}
-    assert told(parts)[0].queue_offset == at // 20
+    sections = verify(config_of(store), tmp_path / "out")
+    assert found_in(sections) == {"pre_blank": 1}
+    assert told(sections)[0].queue_offset == at // 20
 
 
 def test_a_pre_blank_in_the_middle(output: Output, sound: Output) -> None:
     path, at = queue_of(output).file(3)
     overwrite(path, at, unit(0, 0x7FFFFFFF))
-    parts = check(output, sound)
-    assert found_in(parts) == {"entry_missing": 1}
-    assert "its place is filled" in told(parts)[0].text
+    sections = check(output, sound)
+    assert found_in(sections) == {"entry_missing": 1}
+    assert "its place is filled" in told(sections)[0].text
 
 
 def test_stale_units_behind_the_end(output: Output, sound: Output) -> None:
@@ -298,9 +300,9 @@ def test_stale_units_behind_the_end(output: Output, sound: Output) -> None:
     path, at = queue.file(number)
     content = path.read_bytes() if path.exists() else bytes(100)
     path.write_bytes(content[:at] + unit(10_000_000) + content[at + 20 :])
-    parts = check(output, sound)
-    assert found_in(parts) == {}
-    assert notes_of(parts) == {"entries_behind_the_end": 1}
+    sections = check(output, sound)
+    assert found_in(sections) == {}
+    assert notes_of(sections) == {"entries_behind_the_end": 1}
     overwrite(path, at, unit(700))
     assert found_in(check(output, sound)) == {"entry_without_record": 1}
     overwrite(path, at, bytes(15) + b"\x01" + bytes(4))
@@ -310,9 +312,9 @@ def test_stale_units_behind_the_end(output: Output, sound: Output) -> None:
 def test_many_differences_are_counted_and_few_are_told(output: Output, sound: Output) -> None:
     for path in (output.out / "consumequeue").rglob("?" * 20):
         path.write_bytes(bytes(100))
-    parts = check(output, sound)
-    assert found_in(parts) == {"entry_missing": parts[1].compared["entries"]}
-    assert len(parts[1].findings.first) == FIRST_MAX
+    sections = check(output, sound)
+    assert found_in(sections) == {"entry_missing": sections[1].compared["entries"]}
+    assert len(sections[1].findings.first) == FIRST_MAX
 
 
 # --- the index ---------------------------------------------------------------------------------------------
@@ -328,9 +330,9 @@ def test_a_byte_of_an_index_entry(at: int, kind: str, number: int, output: Outpu
     path = index_of(output, 1)
     byte = ENTRIES_AT + 20 * number + at
     overwrite(path, byte, bytes([path.read_bytes()[byte] ^ 64]))
-    parts = check(output, sound)
-    assert kind in found_in(parts)
-    assert any(d.kind == kind and d.queue_offset == number and d.file == f"index/{path.name}" for d in told(parts))
+    sections = check(output, sound)
+    assert kind in found_in(sections)
+    assert any(d.kind == kind and d.queue_offset == number and d.file == f"index/{path.name}" for d in told(sections))
 
 
 @pytest.mark.parametrize(
@@ -341,9 +343,9 @@ def test_a_byte_of_an_index_entry(at: int, kind: str, number: int, output: Outpu
 def test_an_index_header(at: int, name: str, file: int, output: Output, sound: Output) -> None:
     path = index_of(output, file)
     overwrite(path, at, bytes([path.read_bytes()[at] ^ 64]))
-    parts = check(output, sound)
-    assert found_in(parts) == {"index_header": 1}
-    assert name in told(parts)[0].text
+    sections = check(output, sound)
+    assert found_in(sections) == {"index_header": 1}
+    assert name in told(sections)[0].text
 
 
 @pytest.mark.parametrize("count", [-1, 0, 5, 11])
@@ -356,9 +358,9 @@ def test_an_index_header_that_counts_wrong(count: int, output: Output, sound: Ou
 def test_a_slot_beyond_the_count(output: Output, sound: Output) -> None:
     path = index_of(output, 1)
     overwrite(path, 40 + 4 * 2, (77).to_bytes(4, "big"))
-    parts = check(output, sound)
-    assert found_in(parts) == {"slot": 1}
-    assert "slot 2 points to entry 77, beyond the 9 entries counted" in told(parts)[0].text
+    sections = check(output, sound)
+    assert found_in(sections) == {"slot": 1}
+    assert "slot 2 points to entry 77, beyond the 9 entries counted" in told(sections)[0].text
 
 
 def test_a_put_that_was_not_finished(output: Output, sound: Output) -> None:
@@ -372,8 +374,8 @@ def test_a_put_that_was_not_finished(output: Output, sound: Output) -> None:
     put = np.array([(hash_, 10**6, 1, newest)], INDEX_ENTRY)
     overwrite(path, ENTRIES_AT + 20 * count, put.tobytes())
     overwrite(path, 40 + 4 * slot, count.to_bytes(4, "big"))
-    parts = check(output, sound)
-    assert (found_in(parts), notes_of(parts)) == ({}, {"entries_not_counted_yet": 1})
+    sections = check(output, sound)
+    assert (found_in(sections), notes_of(sections)) == ({}, {"entries_not_counted_yet": 1})
     overwrite(path, ENTRIES_AT + 20 * count + 3, b"\x01")
     assert found_in(check(output, sound)) == {"slot": 1, "bytes_behind_the_end": 1}
 
@@ -383,8 +385,8 @@ def test_a_missing_key(output: Output, sound: Output) -> None:
     path = index_of(output, 0)
     taken = index_entry(path, 3)
     rewrite_index(output, lambda entries: np.delete(entries, 2))
-    parts = check(output, sound)
-    missing = [d for d in told(parts) if d.kind == "key_missing"]
+    sections = check(output, sound)
+    missing = [d for d in told(sections) if d.kind == "key_missing"]
     assert missing[0].physical_offset == taken["physical_offset"][0]
     assert str(taken["key_hash"][0]) in missing[0].text
 
@@ -396,8 +398,8 @@ def test_a_foreign_key(output: Output, sound: Output) -> None:
         return np.concatenate([entries[:5], foreign, entries[5:]])
 
     rewrite_index(output, put)
-    parts = check(output, sound)
-    assert any(d.kind == "foreign_key" and d.queue_offset == 6 for d in told(parts))
+    sections = check(output, sound)
+    assert any(d.kind == "foreign_key" and d.queue_offset == 6 for d in told(sections))
 
 
 def test_a_record_indexed_twice_is_a_note(output: Output, sound: Output) -> None:
@@ -408,9 +410,9 @@ def test_a_record_indexed_twice_is_a_note(output: Output, sound: Output) -> None
         return np.concatenate([entries[: 5 + same[5:].sum()], entries[same], entries[5 + same[5:].sum() :]])
 
     rewrite_index(output, put)
-    parts = check(output, sound)
-    assert found_in(parts).keys() <= {"index_header"}  # times of the rewritten headers are not a broker's
-    assert notes_of(parts)["key_indexed_twice"] >= 1
+    sections = check(output, sound)
+    assert found_in(sections).keys() <= {"index_header"}  # times of the rewritten headers are not a broker's
+    assert notes_of(sections)["key_indexed_twice"] >= 1
 
 
 def rewrite_index(output: Output, change: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -430,16 +432,16 @@ def rewrite_index(output: Output, change: Callable[[np.ndarray], np.ndarray]) ->
         path.unlink()
     inherited = (0, 0)
     for file in range(-(-len(entries) // 9)):
-        part = entries[9 * file : 9 * file + 9].copy()
-        slots, previous = np.zeros(SETTINGS.max_hash_slot_num, np.int32), np.empty(len(part), np.int32)
-        used = chain_entries(slots, part["key_hash"].astype(np.int32), 1, previous)
-        stamps = [by_place[int(place)] for place in part["physical_offset"]]
-        part["previous"] = previous
-        part["time_diff"] = [max(0, stamp - stamps[0]) // 1000 for stamp in stamps]
-        part["time_diff"][0] = max(0, stamps[0] - inherited[0]) // 1000 if inherited[0] else 0
-        inherited = (stamps[-1], int(part["physical_offset"][-1]))
-        header = IndexHeader(stamps[0], stamps[-1], int(part["physical_offset"][0]), inherited[1], used, len(part) + 1)
-        content = header.encode() + slots.astype(">i4").tobytes() + bytes(20) + part.tobytes()
+        own = entries[9 * file : 9 * file + 9].copy()
+        slots, previous = np.zeros(SETTINGS.max_hash_slot_num, np.int32), np.empty(len(own), np.int32)
+        used = chain_entries(slots, own["key_hash"].astype(np.int32), 1, previous)
+        stamps = [by_place[int(place)] for place in own["physical_offset"]]
+        own["previous"] = previous
+        own["time_diff"] = [max(0, stamp - stamps[0]) // 1000 for stamp in stamps]
+        own["time_diff"][0] = max(0, stamps[0] - inherited[0]) // 1000 if inherited[0] else 0
+        inherited = (stamps[-1], int(own["physical_offset"][-1]))
+        header = IndexHeader(stamps[0], stamps[-1], int(own["physical_offset"][0]), inherited[1], used, len(own) + 1)
+        content = header.encode() + slots.astype(">i4").tobytes() + bytes(20) + own.tobytes()
         assert len(header.encode()) == HEADER_SIZE
         path = output.out / "index" / f"{int(paths[0].name) + file:017d}"
         path.write_bytes(content.ljust(ENTRIES_AT + 20 * SETTINGS.max_index_num, b"\0"))
@@ -453,8 +455,8 @@ def test_a_missing_index_file(output: Output, sound: Output) -> None:
 def test_an_index_file_of_another_size(output: Output, sound: Output) -> None:
     path = index_of(output, 0)
     path.write_bytes(path.read_bytes()[:-1])
-    parts = check(output, sound)
-    assert any(d.kind == "file_size" and "maxHashSlotNum=7" in d.text for d in told(parts))
+    sections = check(output, sound)
+    assert any(d.kind == "file_size" and "maxHashSlotNum=7" in d.text for d in told(sections))
 
 
 @pytest.mark.parametrize("at", [ENTRIES_AT + 3, ENTRIES_AT + 20 * 10 - 1])
@@ -473,9 +475,9 @@ def test_bytes_where_no_index_entry_is(at: int, output: Output, sound: Output) -
 )
 def test_a_checkpoint_that_is_ahead(at: int, name: str, output: Output, sound: Output) -> None:
     overwrite(output.out / "checkpoint", at, (2 * 10**12).to_bytes(8, "big"))
-    parts = check(output, sound)
-    assert found_in(parts) == {"checkpoint_ahead": 1}
-    assert name in told(parts)[0].text
+    sections = check(output, sound)
+    assert found_in(sections) == {"checkpoint_ahead": 1}
+    assert name in told(sections)[0].text
 
 
 # --- any byte ----------------------------------------------------------------------------------------------
@@ -493,15 +495,15 @@ def flip(sound: Output, output: Output, path: Path, at: int, mask: int) -> None:
     before = path.read_bytes()
     overwrite(path, at, bytes([before[at] ^ mask]))
     after = path.read_bytes()
-    parts = check(output, sound)
+    sections = check(output, sound)
     path.write_bytes(before)
     place = f"{path.relative_to(output.out)} byte {at} ^ {mask}"
     if without_meaning(path, at, before, after):
-        assert found_in(parts) == {}, place
+        assert found_in(sections) == {}, place
         return
-    notes = notes_of(parts)
+    notes = notes_of(sections)
     # A unit behind the end that points behind the log's end is what a recovery leaves.
-    assert found_in(parts) or notes.get("entries_behind_the_end"), f"{place}: {notes}"
+    assert found_in(sections) or notes.get("entries_behind_the_end"), f"{place}: {notes}"
 
 
 def flips(output: Output) -> list[tuple[Path, int]]:

@@ -58,9 +58,9 @@ def test_an_ext_unit(at: int, what: str, copy: GetCopy) -> None:
     path = store.root / "consumequeue_ext" / "SqlTopic" / "1" / f"{0:020d}"
     size = int.from_bytes(path.read_bytes()[:2], "big")
     flip(path, size + at)
-    parts = verify(settings_of(store), store.root)
-    assert "ext_unit" in found_in(parts)
-    (difference,) = [d for d in told(parts) if d.kind == "ext_unit"]
+    sections = verify(settings_of(store), store.root)
+    assert "ext_unit" in found_in(sections)
+    (difference,) = [d for d in told(sections) if d.kind == "ext_unit"]
     assert difference.queue_offset == 1
     assert what in difference.text
 
@@ -69,8 +69,8 @@ def test_a_bitmap_is_of_its_moment(copy: GetCopy) -> None:
     """Who was subscribed when the message was dispatched is not known: a note."""
     store = copy("v4-sql92-rebuilt")
     flip(store.root / "consumequeue_ext" / "SqlTopic" / "1" / f"{0:020d}", 22)
-    parts = verify(settings_of(store), store.root)
-    assert (found_in(parts), notes_of(parts)) == ({}, {"bit_map_of_other_subscriptions": 1})
+    sections = verify(settings_of(store), store.root)
+    assert (found_in(sections), notes_of(sections)) == ({}, {"bit_map_of_other_subscriptions": 1})
 
 
 def test_an_ext_file_of_another_size(copy: GetCopy) -> None:
@@ -83,8 +83,8 @@ def test_an_ext_file_of_another_size(copy: GetCopy) -> None:
 def test_an_address_where_tags_are_expected(copy: GetCopy) -> None:
     """With enableConsumeQueueExt off, addresses are wrong entries: the settings do not fit."""
     store = copy("v4-sql92-rebuilt")
-    parts = verify(settings_of(store, "enableConsumeQueueExt=false"), store.root)
-    assert found_in(parts) == {"entry_changed": parts[1].compared["entries"]}
+    sections = verify(settings_of(store, "enableConsumeQueueExt=false"), store.root)
+    assert found_in(sections) == {"entry_changed": sections[1].compared["entries"]}
 
 
 # --- BatchConsumeQueue, multi dispatch ---------------------------------------------------------------------
@@ -99,19 +99,19 @@ def test_a_batch_entry(field: str, number: int, copy: GetCopy) -> None:
     count = int(np.count_nonzero(units["msg_size"]))
     kind, start = (BATCH_ENTRY.fields or {})[field][:2]
     flip(path, (number % count) * BATCH_ENTRY.itemsize + start + kind.itemsize - 1)
-    parts = verify(settings_of(store), store.root)
-    assert found_in(parts) == {"entry_changed": 1}
-    assert told(parts)[0].queue_offset == number % count
-    assert told(parts)[0].file == str(path.relative_to(store.root))
+    sections = verify(settings_of(store), store.root)
+    assert found_in(sections) == {"entry_changed": 1}
+    assert told(sections)[0].queue_offset == number % count
+    assert told(sections)[0].file == str(path.relative_to(store.root))
 
 
 def test_a_further_queue(copy: GetCopy) -> None:
     store = copy("v4-lmq")
     path = store.root / "consumequeue" / "%LMQ%device_3" / "0" / f"{0:020d}"
     flip(path, 27)
-    parts = verify(settings_of(store), store.root)
-    assert found_in(parts) == {"entry_changed": 1}
-    assert "%LMQ%device_3-0, entry 1:" in told(parts)[0].text
+    sections = verify(settings_of(store), store.root)
+    assert found_in(sections) == {"entry_changed": 1}
+    assert "%LMQ%device_3-0, entry 1:" in told(sections)[0].text
 
 
 def test_further_queues_without_their_switch(copy: GetCopy) -> None:
@@ -130,9 +130,9 @@ def test_entries_of_expired_records(copy: GetCopy) -> None:
     units = np.frombuffer(path.read_bytes(), ENTRY).copy()
     units["physical_offset"][1] = units["physical_offset"][0]
     path.write_bytes(units.tobytes())
-    parts = verify(settings_of(store), store.root)
-    assert found_in(parts) == {"entry_order": 1}
-    assert notes_of(parts)["expired_entries"] == 1603
+    sections = verify(settings_of(store), store.root)
+    assert found_in(sections) == {"entry_order": 1}
+    assert notes_of(sections)["expired_entries"] == 1603
 
 
 def test_an_expired_entry_in_the_middle_is_none(copy: GetCopy) -> None:
@@ -155,8 +155,8 @@ def test_a_dead_brokers_queues_may_be_behind(copy: GetCopy) -> None:
     units = np.frombuffer(last.read_bytes(), ENTRY).copy()
     units[np.argmax(units["physical_offset"])] = np.zeros(1, ENTRY)[0]
     last.write_bytes(units.tobytes())
-    parts = verify(settings_of(store), store.root)
-    assert found_in(parts) == {}
-    assert notes_of(parts).keys() == {"not_dispatched_yet", "keys_behind_the_end"}
+    sections = verify(settings_of(store), store.root)
+    assert found_in(sections) == {}
+    assert notes_of(sections).keys() == {"not_dispatched_yet", "keys_behind_the_end"}
     (store.root / "abort").unlink()
     assert found_in(verify(settings_of(store), store.root)) == {"entry_missing": 1}

@@ -40,7 +40,7 @@ class QueueReport:
     max_offset: int
 
 
-class OutputSide:
+class SinkRepair:
     """One sink's files, compared with `[start, limit)` of the log in batches, in log order."""
 
     name: str
@@ -105,56 +105,56 @@ class OutputSide:
         raise NotImplementedError
 
 
-class QueueSide(OutputSide):
+class QueueRepair(SinkRepair):
     """``consumequeue/``."""
 
     name = ConsumeQueueSink.name
 
     def open(self, start: int) -> None:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         self.start = start
         self._check = QueueCheck.load(self.files.root, self.config.queue.mapped_file_size_consume_queue, start)
 
     @property
     def trusted_until(self) -> int:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         return self._check.trusted_until
 
     @property
     def is_empty(self) -> bool:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         return self.record is None and not self._check.queues
 
     def compare(self, batch: LogicBatch) -> None:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         self._check.compare(batch)
         self.disagrees_at = self._check.disagrees_at
 
     @property
     def looks_further(self) -> bool:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         return self._check.has_open_heads
 
     def look_further(self, batch: LogicBatch) -> None:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         self._check.look_at_heads(batch)
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         del last_record, store_timestamp
         self._check.check_queues()
         known = self.record.state if self.record is not None and self.end >= self.record.end_offset else {}
         return self.end, {**known, "queue_ends": self._check.entries}
 
     def changes(self) -> SinkFiles:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         states = self._check.queues.values()
         removed = ["/".join(state.disk.parts(file)) for state in states for file in state.files_to_remove]
         mended = ["/".join(state.disk.parts(file)) for state in states for file in state.files_to_mend]
         return SinkFiles(tuple(sorted(removed)), tuple(mended), sum(state.dropped for state in states))
 
     def apply(self, planned: SinkProgress) -> None:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         ProgressFile(self.files, self.name).store(planned)
         cut_queues(self.files, self._check)
         ConsumeQueueSink(self.files, self.config.queue.mapped_file_size_consume_queue).recover(self.start)
@@ -173,49 +173,49 @@ class QueueSide(OutputSide):
         )
 
 
-class IndexSide(OutputSide):
+class IndexRepair(SinkRepair):
     """``index/``."""
 
     name = IndexSink.name
     _state: IndexState
 
     def open(self, start: int) -> None:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         self.start = start
         sizes = self.config.index.max_hash_slot_num, self.config.index.max_index_num
         self._check = IndexCheck(self.files.root, *sizes, start)
 
     @property
     def trusted_until(self) -> int:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         return self._check.trusted_until
 
     @property
     def is_empty(self) -> bool:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         return self.record is None and not self._check.names
 
     def compare(self, batch: LogicBatch) -> None:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         for keys in batch.entries.keys_by_piece():
             if self.agrees:
                 self._check.compare(keys)
                 self.disagrees_at = self._check.disagrees_at
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         known = None if self.record is None else self.record.state
         self._state = self._check.cut(self.end, last_record, store_timestamp, known)
         return self._state.end, self._state.state
 
     def changes(self) -> SinkFiles:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         removed = tuple("/".join(index_file(name)) for name in self._state.removed)
         mended = ("/".join(index_file(self._state.state["file"])),) if self._state.is_mended else ()
         return SinkFiles(removed, mended, self._state.entries_dropped)
 
     def apply(self, planned: SinkProgress) -> None:
-        """See `OutputSide`."""
+        """See `SinkRepair`."""
         ProgressFile(self.files, self.name).store(planned)
         sizes = self.config.index.max_hash_slot_num, self.config.index.max_index_num
         IndexSink(self.files, *sizes).recover(self.start)
