@@ -99,8 +99,8 @@ class Quarantine(KeepsProgress):
             record = replace(record, end_offset=most_end)
         self._files.replace(*quarantine_file(), data=data)
         self._record.store(replace(record, state={"bytes": len(data)}))
-        places = (_parsed(path, line).physical_offset for line in data.splitlines(keepends=True))
-        self._known = frozenset(place for place in places if place >= self.end_offset)
+        offsets = (_parsed(path, line).physical_offset for line in data.splitlines(keepends=True))
+        self._known = frozenset(offset for offset in offsets if offset >= self.end_offset)
 
     def write(self, end: int, found: Sequence[DamagedRange]) -> tuple[QuarantinedRange, ...]:
         """Add what was found in a batch that ends at `end`, durably, once; returns what is new."""

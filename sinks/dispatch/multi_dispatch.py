@@ -45,20 +45,20 @@ class MultiDispatch:
             return []
         if not names.strip() or not offsets.strip():
             return []
-        wanted, places = _java_split(names), _java_split(offsets)
-        if len(wanted) != len(places):
+        wanted, given = _java_split(names), _java_split(offsets)
+        if len(wanted) != len(given):
             _tell(
                 "the message at %d names %d more queues and %d offsets: it goes to none of them",
                 physical_offset,
                 len(wanted),
-                len(places),
+                len(given),
             )
             return []
         found = []
-        for name, place in zip(wanted, places, strict=True):
-            offset = parse_long(place)
+        for name, text in zip(wanted, given, strict=True):
+            offset = parse_long(text)
             if offset is None:
-                _tell("the message at %d has %r for an offset: it goes to no further queue", physical_offset, place)
+                _tell("the message at %d has %r for an offset: it goes to no further queue", physical_offset, text)
                 break
             target = (name.encode(), 0 if self.enable_lmq and name.startswith(_LMQ_PREFIX) else queue_id)
             try:

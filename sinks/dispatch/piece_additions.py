@@ -26,12 +26,12 @@ def further_queues(
 ) -> Iterator[tuple[int, bytes, int, int]]:
     """The queues that multi dispatch adds to `wanted` records (bool[n]): (row, topic, queue id, queue offset)."""
     wanted = wanted & (columns.spans[:, pk.MULTI_DISPATCH, 1] > 0) & (columns.spans[:, pk.MULTI_QUEUE_OFFSET, 1] > 0)
-    places = columns.physical_offset
+    physical_offsets = columns.physical_offset
     for row in np.flatnonzero(wanted).tolist():
         topic = _text(columns, columns.parts[row, [rk.TOPIC, rk.TOPIC_SIZE]])
         names = _text(columns, columns.spans[row, pk.MULTI_DISPATCH])
         offsets = _text(columns, columns.spans[row, pk.MULTI_QUEUE_OFFSET])
-        for target in rules.queues(topic, int(columns.queue_id[row]), names, offsets, int(places[row])):
+        for target in rules.queues(topic, int(columns.queue_id[row]), names, offsets, int(physical_offsets[row])):
             yield row, *target
 
 

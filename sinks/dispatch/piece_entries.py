@@ -19,7 +19,7 @@ from reput.sinks.formats.consume_queue import ENTRY
 from reput.source.arrays import Bools, Bytes, Int64s
 from reput.source.rows.column_builders import numbers as integer_array
 
-_PLACE = ENTRY["physical_offset"]  # the first field of every kind of entry
+_PHYSICAL_OFFSET = ENTRY["physical_offset"]  # the first field of every kind of entry
 _BATCH = "batch_"
 _KEYS = ("key_hashes", "key_offsets", "key_timestamps")
 
@@ -59,8 +59,8 @@ class PieceEntries:
             [
                 _select(
                     piece,
-                    _places(piece["entries"]) >= offset,
-                    _places(piece["batch_entries"]) >= offset,
+                    _physical_offsets(piece["entries"]) >= offset,
+                    _physical_offsets(piece["batch_entries"]) >= offset,
                     piece["key_offsets"] >= offset,
                 )
                 for piece in self._pieces
@@ -79,7 +79,8 @@ class PieceEntries:
         for number, queue in enumerate(self.queues):
             left = counts.get(queue, 0)
             for piece, block in self._blocks.of_queue(number) if left else ():
-                refused = np.flatnonzero(_places(self._pieces[piece]["entries"][block]) >= offset)[:left]
+                entries = self._pieces[piece]["entries"][block]
+                refused = np.flatnonzero(_physical_offsets(entries) >= offset)[:left]
                 keep[piece][block.start + refused] = False
                 left -= len(refused)
         for number, queue in enumerate(self._batches.queues):
@@ -97,7 +98,7 @@ class PieceEntries:
         """int64[queues], the queue offset of each queue's first entry."""
         if self._runs is None:
             return np.empty(0, np.int64)
-        offsets: Int64s = self._runs["first_offset"][self._blocks.first[:-1]]
+        offsets: Int64s = self._runs["first_queue_offset"][self._blocks.first[:-1]]
         return offsets
 
     def runs(self) -> Iterator[Run | None]:
@@ -106,11 +107,11 @@ class PieceEntries:
             return
         first, last = self._blocks.first[:-1], self._blocks.first[1:] - 1
         follows = np.ones(len(self._runs), bool)
-        begin = self._runs["first_offset"]
+        begin = self._runs["first_queue_offset"]
         follows[1:] = begin[1:] == begin[:-1] + self._blocks.counts[:-1]
         follows[first] = True
         is_run = np.logical_and.reduceat(self._runs["runs_on"] & follows, first)
-        heads = self._runs[["first_offset", "first_place", "first_end"]][first].tolist()
+        heads = self._runs[["first_queue_offset", "first_physical_offset", "first_end"]][first].tolist()
         ends = self._runs["last_end"][last].tolist()
         for is_one, head, end, count in zip(is_run.tolist(), heads, ends, self.counts.tolist(), strict=True):
             yield Run(head[0], count, head[1], head[2], end) if is_one else None
@@ -156,7 +157,7 @@ class PieceEntries:
         assert self._runs is not None
         for number, (piece, block) in enumerate(self._blocks.of_queue(queue), first):
             known = self._pieces[piece]["queue_offsets"]
-            offset = int(self._runs["first_offset"][number])
+            offset = int(self._runs["first_queue_offset"][number])
             parts.append(known[block] if len(known) else np.arange(offset, offset + block.stop - block.start))
         return np.concatenate(parts)
 
@@ -224,8 +225,8 @@ def _begins(counts: Int64s) -> Int64s:
     return np.cumsum(counts) - counts
 
 
-def _places(entries: Bytes) -> Any:
-    return entries[:, : _PLACE.itemsize].copy().view(_PLACE)[:, 0]
+def _physical_offsets(entries: Bytes) -> Any:
+    return entries[:, : _PHYSICAL_OFFSET.itemsize].copy().view(_PHYSICAL_OFFSET)[:, 0]
 
 
 def _topics(pieces: Sequence[PieceArrays], prefix: str) -> pa.Array:
@@ -240,7 +241,7 @@ def _select(piece: PieceArrays, keep: Bools, keep_batch: Bools, keep_key: Bools)
     """The arrays of a piece with some of its entries, entries of batch queues and keys."""
     counts, queue_offsets = piece["counts"], piece["queue_offsets"]
     if not len(queue_offsets):  # every queue runs on
-        queue_offsets = np.repeat(piece["runs"]["first_offset"] - _begins(counts), counts) + np.arange(len(keep))
+        queue_offsets = np.repeat(piece["runs"]["first_queue_offset"] - _begins(counts), counts) + np.arange(len(keep))
     blocks = _select_blocks(piece, keep, "")
     entries, queue_offsets = np.ascontiguousarray(piece["entries"][keep]), queue_offsets[keep]
     sizes = piece["bit_map_sizes"]

@@ -42,7 +42,7 @@ def add_records(
     data: Any,
     parts: Any,
     first: int,
-    place: int,
+    data_offset: int,
     delays_ms: Any,
     known_row: int,
     known_code: int,
@@ -68,8 +68,8 @@ def add_records(
 
     Parameters
     ----------
-    place
-        The place in the log of ``data[0]``.
+    data_offset
+        The physical offset of ``data[0]``.
     delays_ms
         Delay levels in milliseconds, level 1 first.
     known_row, known_code
@@ -112,16 +112,16 @@ def add_records(
             if with_arrivals:
                 queues[queue, ARRIVED] += 1
                 queues[queue, ARRIVED_BYTES] += record[0, rk.SIZE]
-                _arrive(queues[queue], place + at, queue_offset, tags_codes[own], timestamp, is_queued(sys_flag))
+                _arrive(queues[queue], data_offset + at, queue_offset, tags_codes[own], timestamp, is_queued(sys_flag))
             if with_queues and is_queued(sys_flag):
                 queues[queue, COUNT] += 1
                 numbers[entry], queue_offsets[entry] = queue, queue_offset
-                put_entry(entries, entry, place + at, record[0, rk.SIZE], tags_codes[own])
+                put_entry(entries, entry, data_offset + at, record[0, rk.SIZE], tags_codes[own])
                 state[ENTRIES], state[LAST_QUEUED_TIME] = entry + 1, timestamp
         if with_index:
             count = state[KEYS]
             state[KEYS] = put_keys(
-                *(data, record, 0, located, sys_flag, place + at, timestamp, with_tags),
+                *(data, record, 0, located, sys_flag, data_offset + at, timestamp, with_tags),
                 *(count, key_hashes, key_offsets, key_timestamps),
             )
         if state[MESSAGES] == 0:
@@ -130,7 +130,7 @@ def add_records(
             state[BACKWARDS] += 1
         state[MESSAGES] += 1
         state[LATEST_TIME] = max(state[LATEST_TIME], timestamp)
-        state[LAST_OFFSET], state[LAST_SIZE], state[LAST_TIME] = place + at, record[0, rk.SIZE], timestamp
+        state[LAST_OFFSET], state[LAST_SIZE], state[LAST_TIME] = data_offset + at, record[0, rk.SIZE], timestamp
     if first < parts.shape[0]:
         state[LAST_CRC] = load_i32(data, parts[parts.shape[0] - 1, rk.AT] + _BODY_CRC_AT)
     return parts.shape[0], 0
@@ -169,10 +169,10 @@ def _queue_number(
 
 
 @inlined
-def _arrive(queue: Any, place: int, queue_offset: int, tags_code: int, timestamp: int, queued: bool) -> None:
+def _arrive(queue: Any, physical_offset: int, queue_offset: int, tags_code: int, timestamp: int, queued: bool) -> None:
     """Note a record in the row of its queue as the last, unless one that is queued came before and it is not."""
     if queued or queue[ARRIVED_QUEUED] < 1:
-        queue[ARRIVED_AT], queue[ARRIVED_OFFSET], queue[ARRIVED_CODE] = place, queue_offset, tags_code
+        queue[ARRIVED_AT], queue[ARRIVED_OFFSET], queue[ARRIVED_CODE] = physical_offset, queue_offset, tags_code
         queue[ARRIVED_TIME], queue[ARRIVED_QUEUED] = timestamp, queued
 
 

@@ -17,7 +17,13 @@ from reput.source.arrays import Bytes, Int64s
 LOGIC_OFFSET_MAX = 2**63 - 1
 
 RUN = np.dtype(
-    [("first_offset", "<i8"), ("first_place", "<i8"), ("first_end", "<i8"), ("last_end", "<i8"), ("runs_on", "?")]
+    [
+        ("first_queue_offset", "<i8"),
+        ("first_physical_offset", "<i8"),
+        ("first_end", "<i8"),
+        ("last_end", "<i8"),
+        ("runs_on", "?"),
+    ]
 )
 
 
@@ -25,13 +31,13 @@ RUN = np.dtype(
 class Run:
     """`count` records of one queue, each with the queue offset after its predecessor's and behind it in the log.
 
-    `first_offset` is the first one's queue offset, `first_place` its place in the log; `first_end` and `last_end` are
-    the places where the first record and the last one end.
+    `first_queue_offset` and `first_physical_offset` are the first record's; `first_end` and `last_end` are the physical
+    offsets where the first and the last record end.
     """
 
-    first_offset: int
+    first_queue_offset: int
     count: int
-    first_place: int
+    first_physical_offset: int
     first_end: int
     last_end: int
 
@@ -42,17 +48,17 @@ def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarr
     The blocks stand one behind the other in `entries` (uint8[n, 20]) and `queue_offsets`; each has at least one entry.
     """
     view: np.ndarray[Any, Any] = entries.view(ENTRY)[:, 0]
-    places = view["physical_offset"].astype(np.int64)
+    physical_offsets = view["physical_offset"].astype(np.int64)
     ends = np.cumsum(counts)
     first, last = ends - counts, ends - 1
     follows = np.ones(len(entries), bool)
     # Multi dispatch may send a message to its own queue again.
-    follows[1:] = (queue_offsets[1:] - queue_offsets[:-1] == 1) & (places[1:] > places[:-1])
+    follows[1:] = (queue_offsets[1:] - queue_offsets[:-1] == 1) & (physical_offsets[1:] > physical_offsets[:-1])
     follows[first] = True
     runs = np.empty(len(counts), RUN)
-    runs["first_offset"], runs["first_place"] = queue_offsets[first], places[first]
-    runs["first_end"] = places[first] + view["msg_size"][first]
-    runs["last_end"] = places[last] + view["msg_size"][last]
+    runs["first_queue_offset"], runs["first_physical_offset"] = queue_offsets[first], physical_offsets[first]
+    runs["first_end"] = physical_offsets[first] + view["msg_size"][first]
+    runs["last_end"] = physical_offsets[last] + view["msg_size"][last]
     # The difference is 1 from Long.MAX_VALUE to Long.MIN_VALUE, too.
     in_range = (queue_offsets[first] <= queue_offsets[last]) & (
         queue_offsets[last] <= LOGIC_OFFSET_MAX // CQ_STORE_UNIT_SIZE
@@ -103,18 +109,19 @@ class RowByRow:
     def take(self, entries: Bytes, queue_offsets: Int64s) -> None:
         """Take `entries` (uint8[n, 20]) in log order."""
         view: np.ndarray[Any, Any] = entries.view(ENTRY)[:, 0]
-        places = view["physical_offset"].tolist()
+        physical_offsets = view["physical_offset"].tolist()
         sizes = view["msg_size"].tolist()
         # As in Java, a product beyond 64 bits wraps.
         expected = (queue_offsets * CQ_STORE_UNIT_SIZE).tolist()
         for row, queue_offset in enumerate(queue_offsets.tolist()):
-            after = places[row] + sizes[row]
+            after = physical_offsets[row] + sizes[row]
             if after <= self._reached:  # (A)
                 self._already_built += 1
                 continue
             if expected[row] != self.end:
                 if self.first_out_of_order is None:
-                    self.first_out_of_order = OutOfOrder(places[row], queue_offset, self.end // CQ_STORE_UNIT_SIZE)
+                    queue_end = self.end // CQ_STORE_UNIT_SIZE
+                    self.first_out_of_order = OutOfOrder(physical_offsets[row], queue_offset, queue_end)
                 if queue_offset == 0:
                     self._queue_restart += 1
                 elif expected[row] < self.end:  # (D)

@@ -297,8 +297,8 @@ def remove_scratch(paths: Iterable[Path]) -> None:
             os.unlink(path)
 
 
-def _is_at(path: str, place: Path) -> bool:
-    return Path(path) == place or place in Path(path).parents
+def _is_at(path: str, directory: Path) -> bool:
+    return Path(path) == directory or directory in Path(path).parents
 
 
 def _remove_below(directory: Path) -> None:

@@ -30,7 +30,7 @@ _DERIVED = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
 
 def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False) -> None:
-    """Replace what the output `files` has by what the rebuild made, or has not: each move is (made, place).
+    """Replace what the output `files` has by what the rebuild made, or has not: each move is (made, target).
 
     The first is below the rebuild's root, the second below the output's. All of the rebuild is durable, and nobody
     else has a file of either open. `may_empty` lets queues and index be replaced by nothing.
@@ -46,8 +46,8 @@ def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False)
 
 
 def check_swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool) -> list[NotedMove]:
-    """The moves as `swap` notes them down: (made, place, whether anything was made); see there for errors."""
-    noted = [(made, place, files.root.joinpath(*REBUILD_ROOT, *made).exists()) for made, place in moves]
+    """The moves as `swap` notes them down: (made, target, whether anything was made); see there for errors."""
+    noted = [(made, target, files.root.joinpath(*REBUILD_ROOT, *made).exists()) for made, target in moves]
     _check_not_emptied(files, noted, may_empty=may_empty)
     return noted
 
@@ -68,7 +68,7 @@ def finish_swap(files: DurableFiles) -> bool:
     try:
         noted = json.loads(note.read_bytes())
         may_empty, listed = (False, noted) if isinstance(noted, list) else (bool(noted["may_empty"]), noted["moves"])
-        moves = [(tuple(made), tuple(place), bool(is_new)) for made, place, is_new in listed]
+        moves = [(tuple(made), tuple(target), bool(is_new)) for made, target, is_new in listed]
     except (ValueError, TypeError, KeyError) as error:
         raise SinkError(
             f"{note} is no note of a swap ({error!r})",
@@ -76,8 +76,8 @@ def finish_swap(files: DurableFiles) -> bool:
             file=note,
         ) from error
     _check_not_emptied(files, moves, may_empty=may_empty)
-    for made, place, is_new in moves:
-        _move(files, (*REBUILD_ROOT, *made), place, is_new=is_new)
+    for made, target, is_new in moves:
+        _move(files, (*REBUILD_ROOT, *made), target, is_new=is_new)
     files.remove_tree(*REBUILD_OLD)  # with the note still there, so that nothing large is left by a crash
     files.remove(*REBUILD_SWAP)
     files.sync()
@@ -89,7 +89,7 @@ def _check_not_emptied(files: DurableFiles, moves: Sequence[NotedMove], *, may_e
     derived = [move for move in moves if move[1][0] in _DERIVED]
     if may_empty or any(is_new for _, _, is_new in derived):
         return
-    standing = [place for _, place, _ in derived if has_files(files.root.joinpath(*place))]
+    standing = [target for _, target, _ in derived if has_files(files.root.joinpath(*target))]
     if standing:
         raise UnexplainedError(
             f"the rebuild found no message, and would leave nothing of {'/'.join(standing[0])}/ in {files.root}",
@@ -98,16 +98,16 @@ def _check_not_emptied(files: DurableFiles, moves: Sequence[NotedMove], *, may_e
         )
 
 
-def _move(files: DurableFiles, made: RelativePath, place: RelativePath, *, is_new: bool) -> None:
+def _move(files: DurableFiles, made: RelativePath, target: RelativePath, *, is_new: bool) -> None:
     if is_new and not files.root.joinpath(*made).exists():
-        if not files.root.joinpath(*place).exists():
+        if not files.root.joinpath(*target).exists():
             raise SinkError(
                 f"a rebuild was being put in place, and {files.root.joinpath(*made)} is gone",
                 advice=f"remove {files.root.joinpath(*REBUILD_ROOT)} and rebuild the output as a whole",
                 file=files.root.joinpath(*made),
             )
         return  # it is in place already
-    if files.root.joinpath(*place).exists():
-        files.move(place, (*REBUILD_OLD, *place))
+    if files.root.joinpath(*target).exists():
+        files.move(target, (*REBUILD_OLD, *target))
     if is_new:
-        files.move(made, place)
+        files.move(made, target)

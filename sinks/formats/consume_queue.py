@@ -64,8 +64,8 @@ def is_queued(sys_flag: int) -> bool:
 
 
 @inlined
-def put_entry(entries: Any, row: int, place: int, size: int, tags_code: int) -> None:
-    """Write the entry of the record at `place` to ``entries[row]`` (uint8[n, 20])."""
-    store_i64(entries, row, 0, place)
+def put_entry(entries: Any, row: int, physical_offset: int, size: int, tags_code: int) -> None:
+    """Write the entry of the record at `physical_offset` to ``entries[row]`` (uint8[n, 20])."""
+    store_i64(entries, row, 0, physical_offset)
     store_i32(entries, row, 8, size)
     store_i64(entries, row, 12, tags_code)

@@ -166,12 +166,12 @@ class IndexReader:
         with self.open(name) as file:
             return file.slots()
 
-    def search(self, place: int) -> int:
-        """The number of the first key of a record at `place` or later, where the keys are in log order."""
+    def search(self, physical_offset: int) -> int:
+        """The number of the first key of a record at `physical_offset` or later, where the keys are in log order."""
         low, high = 0, self.keys
         while low < high:
             middle = (low + high) // 2
-            if self.entries(middle, 1)["physical_offset"][0] < place:
+            if self.entries(middle, 1)["physical_offset"][0] < physical_offset:
                 low = middle + 1
             else:
                 high = middle

@@ -33,12 +33,12 @@ class BatchConsumeQueue(Queue):
     def plan_append(self, incoming: QueueEntries, file_size: int) -> Append:  # noqa: ARG002  begins are never computed
         """See ``Queue.plan_append``: all but what was built already (``#putBatchMessagePositionInfo``)."""
         begin = self.end
-        places = incoming.entries.view(BATCH_ENTRY)["physical_offset"][:, 0]
-        entries = incoming.entries[places > self.max_physic_offset]
+        physical_offsets = incoming.entries.view(BATCH_ENTRY)["physical_offset"][:, 0]
+        entries = incoming.entries[physical_offsets > self.max_physic_offset]
         if len(entries):
-            self.max_physic_offset = int(places[-1])
+            self.max_physic_offset = int(physical_offsets[-1])
             self.end += entries.size
-        return Append(begin, entries, anomalies=AnomalyCounts(already_built=len(places) - len(entries)))
+        return Append(begin, entries, anomalies=AnomalyCounts(already_built=len(physical_offsets) - len(entries)))
 
     def adopt(self, units: Units) -> bool:
         """See ``Queue.adopt``."""

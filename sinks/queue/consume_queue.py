@@ -112,30 +112,30 @@ class ConsumeQueue(Queue):
         Raises
         ------
         SinkError
-            See `place`.
+            The queue is new and cannot begin where the first record says.
         """
-        front = self._front(run.first_offset, run.first_place, file_size)
-        ahead = run.first_offset * CQ_STORE_UNIT_SIZE - front.end
+        front = self._front(run.first_queue_offset, run.first_physical_offset, file_size)
+        ahead = run.first_queue_offset * CQ_STORE_UNIT_SIZE - front.end
         if ahead < 0 or run.first_end <= self.max_physic_offset:
             return None
         if ahead:  # (E): behind one gap, every later record of the queue is out of place
-            first = OutOfOrder(run.first_place, run.first_offset, front.end // CQ_STORE_UNIT_SIZE)
+            first = OutOfOrder(run.first_physical_offset, run.first_queue_offset, front.end // CQ_STORE_UNIT_SIZE)
             front = replace(front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first)
         self.end = front.end + run.count * CQ_STORE_UNIT_SIZE
         self.max_physic_offset = run.last_end
         return front
 
-    def _front(self, first_offset: int, first_place: int, file_size: int) -> QueueExtent:
+    def _front(self, first_queue_offset: int, first_physical_offset: int, file_size: int) -> QueueExtent:
         """Where the next entry goes; a new queue may begin in the middle of a file."""
         if self.files:
             return QueueExtent(self.end, 0)
-        end = first_offset * CQ_STORE_UNIT_SIZE
-        if not QueueAdmission(file_size, self.first_queue_offset_max).begins(np.array([first_offset]))[0]:
+        end = first_queue_offset * CQ_STORE_UNIT_SIZE
+        if not QueueAdmission(file_size, self.first_queue_offset_max).begins(np.array([first_queue_offset]))[0]:
             raise SinkError(
-                f"the first record of {self.topic!r}-{self.queue_id}, at offset {first_place}, has queue offset "
-                f"{first_offset}: no queue begins there, the record is damaged",
+                f"the first record of {self.topic!r}-{self.queue_id}, at offset {first_physical_offset}, has queue "
+                f"offset {first_queue_offset}: no queue begins there, the record is damaged",
                 advice=_WAY_OUT,
-                physical_offset=first_place,
+                physical_offset=first_physical_offset,
             )
         anomalies = AnomalyCounts(pre_blank=1) if end else NO_ANOMALIES
         return QueueExtent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)

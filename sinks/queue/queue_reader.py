@@ -175,10 +175,10 @@ class QueueReader:
         with open_for_reading(str(self.path(file))) as descriptor:
             yield from filled_extents(descriptor, begin)
 
-    def search(self, place: int) -> int:
-        """The number of the first unit of a record at `place` or later, in a queue whose units are in log order.
+    def search(self, physical_offset: int) -> int:
+        """The number of the first unit of a record at `physical_offset` or later; behind the last unit without one.
 
-        The number behind the last unit when there is none. What is out of order gives some number.
+        The units must be in log order, otherwise the number may be any.
         """
         if not self.files:
             return 0
@@ -187,7 +187,7 @@ class QueueReader:
         while low < high:
             middle = (low + high) // 2
             unit = self.read(middle, 1)[0]
-            if unit["msg_size"] <= 0 or unit["physical_offset"] >= place:
+            if unit["msg_size"] <= 0 or unit["physical_offset"] >= physical_offset:
                 high = middle
             else:
                 low = middle + 1

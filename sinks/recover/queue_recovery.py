@@ -188,8 +188,8 @@ class _Match:
         count = int(np.searchsorted(self.matched, until))
         state.end += count * CQ_STORE_UNIT_SIZE
         state.has_entries |= count > 0
-        for place, end in self.repeated:
-            if place < until and end % state.disk.file_size == 0 and end in state.disk.sizes:
+        for physical_offset, end in self.repeated:
+            if physical_offset < until and end % state.disk.file_size == 0 and end in state.disk.sizes:
                 state.empty_file = end
 
 
@@ -197,15 +197,15 @@ def _match_one_by_one(state: QueueState, found: Entries, derived: Entries, queue
     matched: list[int] = []
     repeated: list[tuple[int, int]] = []
     for row, queue_offset in enumerate(queue_offsets.tolist()):
-        place = int(derived["physical_offset"][row])
+        physical_offset = int(derived["physical_offset"][row])
         at = len(matched)
         end = state.end + at * CQ_STORE_UNIT_SIZE
         if at < len(found) and agree(found[at : at + 1], derived[row : row + 1]).all():
-            matched.append(place)
+            matched.append(physical_offset)
         elif queue_offset != 0 and queue_offset * CQ_STORE_UNIT_SIZE < end:  # (D)
-            repeated.append((place, end))
+            repeated.append((physical_offset, end))
         else:
-            return _Match(state, np.array(matched, np.int64), repeated, place)
+            return _Match(state, np.array(matched, np.int64), repeated, physical_offset)
     return _Match(state, np.array(matched, np.int64), repeated, None)
 
 

@@ -220,10 +220,10 @@ class DeltaTable:
     def files_between(self, snapshot: Any, start: int, end: int) -> Iterator[Any]:
         """Kernel's ``AddFile`` of each file that may have a row whose `physical_offset` is in `[start, end)`."""
         expressions = self._kernel.expressions
-        place, both = expressions.Column("physical_offset"), self._jvm.java.util.ArrayList()
+        offset, both = expressions.Column("physical_offset"), self._jvm.java.util.ArrayList()
         for name, bound in ((">=", start), ("<", end)):
             sides = self._jvm.java.util.ArrayList()
-            sides.add(place)
+            sides.add(offset)
             sides.add(expressions.Literal.ofLong(bound))
             both.add(expressions.Predicate(name, sides))
         scan = snapshot.getScanBuilder().withFilter(expressions.Predicate("AND", both)).build()

@@ -45,7 +45,7 @@ class _JsonHandler:
         temporary = f".{name}.{_MARK}{uuid.uuid4()}.tmp"
         try:
             self._default.writeJsonFileAtomically(f"{directory}/{temporary}", rows, True)
-            self.is_first = self._place(self._log / temporary, self._log / name)
+            self.is_first = self._link(self._log / temporary, self._log / name)
         except BaseException as error:  # noqa: BLE001  Java waits for an answer; `take_outcome` raises it
             self.error = error
         finally:
@@ -54,7 +54,7 @@ class _JsonHandler:
                     os.unlink(self._log / left)
 
     @staticmethod
-    def _place(temporary: Path, path: Path) -> bool:
+    def _link(temporary: Path, path: Path) -> bool:
         _sync(temporary)
         try:
             os.link(temporary, path)

@@ -150,8 +150,8 @@ class MessageTable(KeepsProgress):
         """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log tells."""
         return self._watch.removed_on_purpose()
 
-    def take_as_it_is(self, places: Sequence[int], start_offset: int) -> None:
-        """Note what the table has now as what it must have, counted at `places`, and how far it is; see `recover`.
+    def take_as_it_is(self, offsets: Sequence[int], start_offset: int) -> None:
+        """Note what the table has now as what it must have, counted at `offsets`, and how far it is; see `recover`.
 
         Its rows from `start_offset` on are those of the log. What it should have had, and no log can bring again, is
         told. The broker must have a transaction.
@@ -159,7 +159,7 @@ class MessageTable(KeepsProgress):
         record = self._record.load()
         end = self.committed
         assert end is not None
-        self._ledger = self._watch.counted([place for place in places if place < end] + [end])
+        self._ledger = self._watch.counted([offset for offset in offsets if offset < end] + [end])
         ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
         if ledger is not None:
             self._watch.say_gone_for_good(ledger.until(end))

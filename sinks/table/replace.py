@@ -46,23 +46,23 @@ class LogRanges:
         """The first one's start and the last one's end."""
         return self.ranges[0][0], self.ranges[-1][1]
 
-    def around(self, place: int) -> tuple[int, int] | None:
-        """The range that holds a place."""
-        number = bisect_right(self._starts, place) - 1
-        return self.ranges[number] if number >= 0 and place < self.ranges[number][1] else None
+    def around(self, physical_offset: int) -> tuple[int, int] | None:
+        """The range that holds a physical_offset."""
+        number = bisect_right(self._starts, physical_offset) - 1
+        return self.ranges[number] if number >= 0 and physical_offset < self.ranges[number][1] else None
 
     def overlap(self, least: int | None, greatest: int | None) -> bool:
-        """Whether a place from `least` to `greatest`, both included, may be in a range."""
+        """Whether a physical_offset from `least` to `greatest`, both included, may be in a range."""
         if least is None or greatest is None:
             return True
         return any(start <= greatest and least < end for start, end in self.ranges)
 
-    def mask(self, places: npt.NDArray[np.int64]) -> Mask:
-        """Which of the places are in a range."""
+    def mask(self, physical_offsets: npt.NDArray[np.int64]) -> Mask:
+        """Which of the physical_offsets are in a range."""
         starts = np.array(self._starts, np.int64)
         ends = np.array([end for _, end in self.ranges], np.int64)
-        number = np.searchsorted(starts, places, "right") - 1
-        return (number >= 0) & (places < ends[np.maximum(number, 0)])
+        number = np.searchsorted(starts, physical_offsets, "right") - 1
+        return (number >= 0) & (physical_offsets < ends[np.maximum(number, 0)])
 
 
 class RowReplacement:
@@ -186,8 +186,8 @@ class RowReplacement:
                 begin = end
                 if rows.num_rows:
                     ours = pc.fill_null(pc.equal(rows["broker"], self._broker), fill_value=False)
-                    places = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
-                    yield rows, ours.to_numpy(zero_copy_only=False) & self._ranges.mask(places)
+                    physical_offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
+                    yield rows, ours.to_numpy(zero_copy_only=False) & self._ranges.mask(physical_offsets)
 
 
 def _with_utc(batch: pa.RecordBatch, times: Sequence[str]) -> pa.RecordBatch:

@@ -53,7 +53,7 @@ class RowLedger:
         if known is None:
             return None
         try:
-            marks = tuple((int(place), int(rows)) for place, rows in known["marks"])
+            marks = tuple((int(offset), int(rows)) for offset, rows in known["marks"])
             return cls(int(known["version"]), known["commit"], marks)
         except (ValueError, TypeError, KeyError) as error:
             raise SinkError(
@@ -73,9 +73,9 @@ class RowLedger:
         return self.marks[-1][1] if self.marks else 0
 
     @property
-    def places(self) -> list[int]:
-        """The marks' places."""
-        return [place for place, _ in self.marks]
+    def offsets(self) -> list[int]:
+        """The marks' offsets."""
+        return [offset for offset, _ in self.marks]
 
     def with_batch(self, end: int, rows: int) -> RowLedger:
         """The same with `rows` more up to `end`; every other of the older marks goes when they are many."""
@@ -95,15 +95,15 @@ class RowLedger:
         return replace(self, marks=tuple(mark for mark in self.marks if mark[0] <= end))
 
     def counted(self, counts: Sequence[int]) -> RowLedger:
-        """The same places with the numbers of rows that were found before them."""
-        return replace(self, marks=tuple(zip(self.places, counts, strict=True)))
+        """The same offsets with the numbers of rows that were found before them."""
+        return replace(self, marks=tuple(zip(self.offsets, counts, strict=True)))
 
     def gaps(self, counts: Sequence[int]) -> list[RowGap]:
         """Where `counts`, the numbers of rows found before each mark, are not as expected."""
         gaps: list[RowGap] = []
         start = known = found = 0
-        for (place, rows), count in zip(self.marks, counts, strict=True):
+        for (offset, rows), count in zip(self.marks, counts, strict=True):
             if (missing := (rows - known) - (count - found)) != 0:
-                gaps.append(RowGap(start, place, missing))
-            start, known, found = place, rows, count
+                gaps.append(RowGap(start, offset, missing))
+            start, known, found = offset, rows, count
         return gaps

@@ -83,16 +83,16 @@ class TableWatch:
             )
         return ledger if version == ledger.version else self._followed(ledger, version)
 
-    def counted(self, places: Sequence[int]) -> RowLedger:
+    def counted(self, offsets: Sequence[int]) -> RowLedger:
         """The table as it is: nothing is expected of it."""
         version = self._table.version
-        counts = self._counts(version, places)
-        marks = tuple(zip(places, counts, strict=True))
+        counts = self._counts(version, offsets)
+        marks = tuple(zip(offsets, counts, strict=True))
         return RowLedger(version, commit_digest(self._table.log, version), marks)
 
     def say_gone_for_good(self, ledger: RowLedger) -> None:
         """Tell how many of the rows that `ledger` expects are missing, when all that can be made again was."""
-        gaps = ledger.gaps(self._counts(self._table.version, ledger.places))
+        gaps = ledger.gaps(self._counts(self._table.version, ledger.offsets))
         if lost := [gap for gap in gaps if gap.missing > 0 and gap.start < self._log_begin]:
             rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
             end = min(end, self._log_begin)
@@ -161,7 +161,7 @@ class TableWatch:
         ledger = ledger.seen_at(version, digest)
         if not (foreign or unknown or is_made_again) or not ledger.marks:
             return ledger
-        counts = self._counts(version, ledger.places)
+        counts = self._counts(version, ledger.offsets)
         if not is_made_again:
             self._judge(ledger, counts, foreign, unknown)
         return ledger.counted(counts)
@@ -215,11 +215,11 @@ class TableWatch:
     def _commits(self, first: int, last: int) -> list[TableCommit | int]:
         return list(commits(self._table.log, first, last, self._app_id, self._broker))
 
-    def _counts(self, version: int, places: Sequence[int]) -> list[int]:
-        """Rows of the broker before each place."""
+    def _counts(self, version: int, offsets: Sequence[int]) -> list[int]:
+        """Rows of the broker before each offset."""
         frame = rows_of(self._spark, self._table.path, self._broker, version)
-        counted = (sf.count_if(sf.col("physical_offset") < place).alias(f"c{n}") for n, place in enumerate(places))
-        row = frame.agg(*counted).first() if places else None
+        counted = (sf.count_if(sf.col("physical_offset") < offset).alias(f"c{n}") for n, offset in enumerate(offsets))
+        row = frame.agg(*counted).first() if offsets else None
         return [] if row is None else [int(count) for count in row]
 
 

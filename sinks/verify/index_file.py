@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 
 @dataclass
 class IndexFileCheck:
-    """Checks the file at place `file` of the row; memory: 8 bytes a slot, and a million entries."""
+    """Checks the file at offset `file` of the row; memory: 8 bytes a slot, and a million entries."""
 
     row: IndexReader
     file: int
@@ -57,7 +57,7 @@ class IndexFileCheck:
         used = self._check_chains(slots)
         self._check_slots(slots)
         self._check_slot_count(used)
-        self._check_places()
+        self._check_physical_offsets()
         self._check_empty()
 
     def _check_count(self) -> bool:
@@ -132,7 +132,7 @@ class IndexFileCheck:
             return
         self._differ("index_header", f"hashSlotCount is {found}, {used} slots are in use", 32, used, found)
 
-    def _check_places(self) -> None:
+    def _check_physical_offsets(self) -> None:
         """``beginPhyOffset`` and ``endPhyOffset`` are those of the first and the last entry."""
         keys = self.header.next_entry - 1
         if not keys:
@@ -159,12 +159,12 @@ class IndexFileCheck:
         ]
         if self.file:
             before = self.row.headers[self.file - 1]
-            stamp, place = max(0, before.end_timestamp), max(0, before.end_phy_offset)
+            stamp, offset = max(0, before.end_timestamp), max(0, before.end_phy_offset)
         else:
-            stamp, place = 0, 0
+            stamp, offset = 0, 0
             if self.row.may_follow_expired:
-                stamp, place = header.begin_timestamp, header.begin_phy_offset
-        for (name, at, found), expected in zip(pairs, (stamp, stamp, place, place), strict=True):
+                stamp, offset = header.begin_timestamp, header.begin_phy_offset
+        for (name, at, found), expected in zip(pairs, (stamp, stamp, offset, offset), strict=True):
             if found != expected:
                 text = (
                     f"the header of a file without keys has the {name} {found}, its predecessor ended with {expected}"

@@ -44,7 +44,7 @@ class IndexWalk:
         self._may_lag = may_lag
         self._base: int | None = None
         self._last_time: int | None = None
-        self._missing: list[tuple[int, int]] = []  # (hash, place) since the entries ended
+        self._missing: list[tuple[int, int]] = []  # (hash, offset) since the entries ended
 
     def take(self, keys: KeyEntries) -> None:
         """Go on with the next keys."""
@@ -75,10 +75,10 @@ class IndexWalk:
         if self._missing and self._may_lag:
             self._findings.note("not_indexed_yet", len(self._missing))
         elif self._missing:
-            key_hash, place = self._missing[0]
-            text = f"{len(self._missing)} keys are missing at the end, the first of the record at {place}"
+            key_hash, offset = self._missing[0]
+            text = f"{len(self._missing)} keys are missing at the end, the first of the record at {offset}"
             self._findings.differ(
-                Difference("key_missing", text, physical_offset=place, expected=_said(key_hash, place)),
+                Difference("key_missing", text, physical_offset=offset, expected=_said(key_hash, offset)),
                 len(self._missing),
             )
         while self._at < self._row.keys and not self._gave_up:
@@ -163,14 +163,14 @@ class IndexWalk:
         self._pass()
 
     def _extra(self, entry: Entries) -> None:
-        key_hash, place = int(entry["key_hash"][0]), int(entry["physical_offset"][0])
+        key_hash, offset = int(entry["key_hash"][0]), int(entry["physical_offset"][0])
         file, at, number = self._row.where(self._at)
-        if key_hash in self._hashes_at(place):
+        if key_hash in self._hashes_at(offset):
             self._findings.note("key_indexed_twice")
         else:
-            text = f"entry {number}: the record at {place} has no key with hash {key_hash}"
+            text = f"entry {number}: the record at {offset} has no key with hash {key_hash}"
             self._findings.differ(
-                Difference("foreign_key", text, file, at, number, place, None, _said(key_hash, place))
+                Difference("foreign_key", text, file, at, number, offset, None, _said(key_hash, offset))
             )
         self._pass()
 
@@ -182,20 +182,20 @@ class IndexWalk:
         self._at += 1
 
     def _absent(self, keys: KeyEntries, row: int) -> None:
-        key_hash, place = int(keys.hashes[row]), int(keys.offsets[row])
+        key_hash, offset = int(keys.hashes[row]), int(keys.offsets[row])
         file, at, number = self._row.where(self._at)
-        text = f"a key with hash {key_hash} of the record at {place} is missing before entry {number}"
-        self._findings.differ(Difference("key_missing", text, file, at, number, place, _said(key_hash, place)))
+        text = f"a key with hash {key_hash} of the record at {offset} is missing before entry {number}"
+        self._findings.differ(Difference("key_missing", text, file, at, number, offset, _said(key_hash, offset)))
 
 
 def _part(keys: KeyEntries, begin: int, end: int) -> KeyEntries:
     return KeyEntries(keys.hashes[begin:end], keys.offsets[begin:end], keys.timestamps[begin:end])
 
 
-def _next_like(found: Entries, key_hash: int, place: int) -> int:
+def _next_like(found: Entries, key_hash: int, offset: int) -> int:
     """How many entries before the next one with this key, 0 if none is near."""
     near = found[1:_LOOK_AHEAD]
-    return _first(np.flatnonzero((near["key_hash"] == key_hash) & (near["physical_offset"] == place)))
+    return _first(np.flatnonzero((near["key_hash"] == key_hash) & (near["physical_offset"] == offset)))
 
 
 def _next_key(keys: KeyEntries, entry: Entries) -> int:
@@ -214,5 +214,5 @@ def _same(found: Entries, entry: int, keys: KeyEntries, key: int) -> bool:
     return bool(found["key_hash"][entry] == keys.hashes[key] and found["physical_offset"][entry] == keys.offsets[key])
 
 
-def _said(key_hash: int, place: int) -> str:
-    return f"hash {key_hash} of the record at {place}"
+def _said(key_hash: int, offset: int) -> str:
+    return f"hash {key_hash} of the record at {offset}"

@@ -102,7 +102,7 @@ def _digest(file: StoreFile, size: int, begin: int, end: int) -> FileDigest:
     whole, stable = hashlib.sha256(), hashlib.sha256()
     with open_for_reading(str(file.path)) as descriptor:
         for at, data in _blocks(descriptor, size):
-            low, high = (min(max(place - at, 0), len(data)) for place in (begin, end))
+            low, high = (min(max(bound - at, 0), len(data)) for bound in (begin, end))
             if begin:
                 whole.update(data)
                 stable.update(data[low:high])

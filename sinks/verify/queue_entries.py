@@ -76,15 +76,15 @@ def queues_of(entries: PieceEntries) -> Iterator[tuple[QueueKind, QueueEntries]]
 
 def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, findings: Findings) -> QueueRun:
     expected: Units = incoming.entries.view(kind.unit)[:, 0]
-    places = expected["physical_offset"]
+    physical_offsets = expected["physical_offset"]
     queue = settings.units(kind.top, incoming.topic, incoming.queue_id)
     if kind is KIND:
         run = run_of(incoming.entries, incoming.queue_offsets)
-        in_order = run is not None and run.first_offset >= 0
+        in_order = run is not None and run.first_queue_offset >= 0
         first = int(incoming.queue_offsets[0])
     else:
-        in_order = bool((places[1:] > places[:-1]).all())
-        first = queue.search(int(places[0]))
+        in_order = bool((physical_offsets[1:] > physical_offsets[:-1]).all())
+        first = queue.search(int(physical_offsets[0]))
     agrees = False
     if in_order:
         found = queue.read(first, len(expected))
@@ -92,7 +92,7 @@ def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, f
         agrees = bool(units_agree(found, expected, incoming, ext).all())
         if agrees and ext is not None and incoming.ext is not None:
             note_ext_units(found, incoming.ext, ext, findings)
-    return QueueRun(kind.top, incoming.topic, incoming.queue_id, first, len(expected), int(places[0]), agrees)
+    return QueueRun(kind.top, incoming.topic, incoming.queue_id, first, len(expected), int(physical_offsets[0]), agrees)
 
 
 def units_agree(

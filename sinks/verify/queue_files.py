@@ -73,7 +73,7 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
     """Check the units before number `first` (None: as far as they reach); returns where they end."""
     begin = number = units.files[0] // units.unit_size
     stop = first if first is not None else (units.files[-1] + units.file_size) // units.unit_size
-    place_before = -1
+    offset_before = -1
     for at, block in units.blocks(begin, stop):
         expired, blank = _is_expired(block, log), np.zeros(len(block), bool)
         if units.kind is KIND:
@@ -87,17 +87,17 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
             _differ(units, at + row, block[row : row + 1], "pre_blank", "no unit that fills the front", findings)
         rows = np.flatnonzero(expired)
         findings.note("expired_entries", len(rows))
-        if place_before >= 0 or len(rows):
-            begin_of_entries = at if place_before >= 0 else at + int(rows[0])
+        if offset_before >= 0 or len(rows):
+            begin_of_entries = at if offset_before >= 0 else at + int(rows[0])
             for row in np.flatnonzero(blank[begin_of_entries - at :]).tolist():
                 number_there = begin_of_entries + row
                 unit = block[number_there - at : number_there - at + 1]
                 _differ(units, number_there, unit, "pre_blank", "a unit that fills the front, behind entries", findings)
-        places = np.concatenate([[place_before], block["physical_offset"][rows].astype(np.int64)])
-        for row in rows[np.diff(places) <= 0].tolist():
+        physical_offsets = np.concatenate([[offset_before], block["physical_offset"][rows].astype(np.int64)])
+        for row in rows[np.diff(physical_offsets) <= 0].tolist():
             text = "the entry of an expired record that is not behind the one before"
             _differ(units, at + row, block[row : row + 1], "entry_order", text, findings)
-        place_before = int(places[-1])
+        offset_before = int(physical_offsets[-1])
         if number >= stop:
             break
     return number
@@ -105,9 +105,9 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
 
 def _is_expired(block: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which units may be of records that the log no longer has."""
-    places, sizes = block["physical_offset"], block["msg_size"]
+    physical_offsets, sizes = block["physical_offset"], block["msg_size"]
     expired: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        (places >= 0) & (places < log.least) & (sizes > 0) & (sizes <= log.size_max)
+        (physical_offsets >= 0) & (physical_offsets < log.least) & (sizes > 0) & (sizes <= log.size_max)
     )
     return expired
 
@@ -129,7 +129,9 @@ def _check_tail(units: QueueReader, end: int, log: LogLimits, findings: Findings
 
 def _differ(units: QueueReader, number: int, unit: Units, kind: str, text: str, findings: Findings) -> None:
     file, at = units.where(number)
-    place = int(unit["physical_offset"][0])
-    found = f"physical offset {place}, size {unit['msg_size'][0]}, tags code {unit['tags_code'][0]}"
+    physical_offset = int(unit["physical_offset"][0])
+    found = f"physical offset {physical_offset}, size {unit['msg_size'][0]}, tags code {unit['tags_code'][0]}"
     name = f"{units.topic.decode('utf-8', 'backslashreplace')}-{units.queue_id}"
-    findings.differ(Difference(kind, f"{name}, unit {number}: {text} ({found})", file, at, number, place, None, found))
+    findings.differ(
+        Difference(kind, f"{name}, unit {number}: {text} ({found})", file, at, number, physical_offset, None, found)
+    )

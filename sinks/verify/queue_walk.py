@@ -104,26 +104,26 @@ class QueueWalk:
 
     def _rows(self, expected: Units, incoming: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The row of `incoming` that each placed entry is of; blanks have some row, which gets no ext unit."""
-        places = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
-        rows = np.searchsorted(places, expected["physical_offset"].astype(np.int64))
-        return np.minimum(rows, len(places) - 1).astype(np.int64)
+        physical_offsets = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
+        rows = np.searchsorted(physical_offsets, expected["physical_offset"].astype(np.int64))
+        return np.minimum(rows, len(physical_offsets) - 1).astype(np.int64)
 
     def _tell(
         self, number: int, found: Units, expected: Units, ext: ExtUnits | None, row: int, incoming: QueueEntries
     ) -> None:
         file, at = self._units.where(number)
-        place = int(expected["physical_offset"][0])
+        physical_offset = int(expected["physical_offset"][0])
         kind, text = "entry_changed", f"{self._name}, entry {number}: {self._fields(found, expected, ext, row)}"
         if not found.tobytes().strip(b"\0"):
-            kind, text = "entry_missing", f"{self._name}, entry {number} is missing: its record is at {place}"
+            kind, text = "entry_missing", f"{self._name}, entry {number} is missing: its record is at {physical_offset}"
         elif self._units.kind is KIND and is_pre_blank(found)[0]:
             kind = "entry_missing"
-            text = f"{self._name}, entry {number} is missing, its place is filled: its record is at {place}"
+            text = f"{self._name}, entry {number} is missing, its place is filled: its record is at {physical_offset}"
         elif "ConsumeQueueExt" in text:
             kind = "ext_unit"
-        elif found["physical_offset"][0] != place:
+        elif found["physical_offset"][0] != physical_offset:
             text += self._other(found, incoming)
-        self._findings.differ(Difference(kind, text, file, at, number, place, _said(expected), _said(found)))
+        self._findings.differ(Difference(kind, text, file, at, number, physical_offset, _said(expected), _said(found)))
 
     def _fields(self, found: Units, expected: Units, ext: ExtUnits | None, row: int) -> str:
         names = [name for name in found.dtype.names or () if found[name][0] != expected[name][0]]

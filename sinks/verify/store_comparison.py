@@ -135,8 +135,8 @@ def _in_words(pair: Pair, at: int, max_hash_slot_num: int) -> str:
         return _fixed(pair, at, _CHECKPOINT_FIELDS)
     if pair.name.startswith(f"{COMMIT_LOG}/"):
         name = pair.name.rpartition("/")[2]
-        place = int(name) + at if name.isdecimal() else at
-        return f"the log at physical offset {place}: {_byte(pair, at)}"
+        physical_offset = int(name) + at if name.isdecimal() else at
+        return f"the log at physical offset {physical_offset}: {_byte(pair, at)}"
     return f"byte {at}: {_byte(pair, at)}"
 
 

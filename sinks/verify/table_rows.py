@@ -17,15 +17,15 @@ def compare_rows(records: list[Int64s], rows: list[Int64s], findings: Findings) 
     for row in zip(*(column.tolist() for column in rows), strict=True):
         found[row[0]].append(row)
     for record in zip(*(column.tolist() for column in records), strict=True):
-        place = record[0]
-        there = found.pop(place, [])
+        offset = record[0]
+        there = found.pop(offset, [])
         if not there:
-            text = f"the record at {place} has no row"
-            findings.differ(Difference("row_missing", text, physical_offset=place, expected=_said(record)))
+            text = f"the record at {offset} has no row"
+            findings.differ(Difference("row_missing", text, physical_offset=offset, expected=_said(record)))
         if len(there) > 1:
-            text = f"the record at {place} has {len(there)} rows"
+            text = f"the record at {offset} has {len(there)} rows"
             findings.differ(
-                Difference("row_twice", text, physical_offset=place, queue_offset=record[3]), len(there) - 1
+                Difference("row_twice", text, physical_offset=offset, queue_offset=record[3]), len(there) - 1
             )
         for row in there:
             names = [name for name, wanted, value in zip(COMPARED, record, row, strict=True) if wanted != value]
@@ -34,14 +34,14 @@ def compare_rows(records: list[Int64s], rows: list[Int64s], findings: Findings) 
                     f"{name} {record[COMPARED.index(name)]} expected, {row[COMPARED.index(name)]} found"
                     for name in names
                 )
-                text = f"the row of the record at {place}: {said}"
+                text = f"the row of the record at {offset}: {said}"
                 findings.differ(
-                    Difference("row_changed", text, None, None, record[3], place, _said(record), _said(row))
+                    Difference("row_changed", text, None, None, record[3], offset, _said(record), _said(row))
                 )
-    for place, there in found.items():
-        text = f"a row of a record at {place}, where the log has none"
+    for offset, there in found.items():
+        text = f"a row of a record at {offset}, where the log has none"
         findings.differ(
-            Difference("row_without_record", text, physical_offset=place, found=_said(there[0])), len(there)
+            Difference("row_without_record", text, physical_offset=offset, found=_said(there[0])), len(there)
         )
 
 

@@ -154,22 +154,22 @@ class RangeTask:
         passes_over: bool,
         damaged: list[DamagedRange],
         sums: StretchSums,
-        table_file: TableFile | None,
+        part: TableFile | None,
     ) -> Iterator[PieceRow]:
-        """What the range makes; adds what was passed over to `damaged`, and the records to `sums` and `table_file`."""
+        """What the range makes; adds what was passed over to `damaged`, and the records to `sums` and `part`."""
         file, needs, read = span.file, self.needs, (span.file, span.start, span.end, self.decode)
         scans: Iterable[Scan]
-        if needs and needs.is_plain and not (table_file or self.with_sums or passes_over):
+        if needs and needs.is_plain and not (part or self.with_sums or passes_over):
             scans = read_scans(*read, _WINDOW_BYTES)
         else:
             windows = _noting(read_windows(*read, TABLE_WINDOW_BYTES, passes_over=passes_over), damaged)
-            if table_file:
-                windows = table_file.passing(windows)
+            if part:
+                windows = part.passing(windows)
             if self.with_sums:
                 windows = sums.passing(windows)
             if needs is None:
                 # Nothing is made but the table: the range is looked through for it, and for what is left out.
-                deque(windows if table_file or passes_over else (), maxlen=0)
+                deque(windows if part or passes_over else (), maxlen=0)
                 return
             scans = (_scan(window, file.frame) for window in windows)
         yield from make_pieces(scans, file, needs, self.decode.delays_ms, self.wanted, self.scratch)

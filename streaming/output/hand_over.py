@@ -151,11 +151,11 @@ def abort_while_changed(files: DurableFiles) -> Iterator[None]:
 def is_behind(log: LogReader, ends: Sequence[tuple[str, int]]) -> str | None:
     """Why queues and index, which end at `ends`, are not at the end of the log, and what to do; None when they are."""
     name, end = min(ends, key=lambda each: each[1])
-    place = max(log.queue().min_offset, aligned(log, end))
+    begin = max(log.queue().min_offset, aligned(log, end))
     # A live log goes on all the time; only one that seems to have ended is waited for.
-    log_end = log.end(place)
+    log_end = log.end(begin)
     if log_end <= end:
-        log_end = log.settled_end(place)
+        log_end = log.settled_end(begin)
     if log_end <= end:
         return None
     return (

@@ -71,6 +71,6 @@ class LogEndWatch:
         file = self._log.queue().find(end - 1) if end else None
         if file is None:
             return None
-        place = self._log.align_down(file.file_from_offset, end - 1)
-        _, _, head = self._log.look_at(place, HEAD_SIZE)
+        offset = self._log.align_down(file.file_from_offset, end - 1)
+        _, _, head = self._log.look_at(offset, HEAD_SIZE)
         return first_store_timestamp(head, file.frame)

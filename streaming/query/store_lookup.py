@@ -194,17 +194,17 @@ class StoreLookup:
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueueLookup:
         return ConsumeQueueLookup.open(self._root, topic, queue_id, self._messages.min_offset)
 
-    def _entries(self, queue: ConsumeQueueLookup, places: range, *, single: bool) -> Answer:
+    def _entries(self, queue: ConsumeQueueLookup, queue_offsets: range, *, single: bool) -> Answer:
         answer, absences = Answer(), []
-        for place in places:
-            entry = queue.entry(place)
+        for queue_offset in queue_offsets:
+            entry = queue.entry(queue_offset)
             message = self._message_of(queue, entry) if single else self._messages.find(entry.physical_offset)
             if isinstance(message, Absence):
                 absences.append(message)
                 continue
             answer.found.append(Found(message, entry))
             if difference := _difference(queue, entry, message):
-                answer.notes.append(f"entry {place} of {queue.name} and its record differ: {difference}")
+                answer.notes.append(f"entry {queue_offset} of {queue.name} and its record differ: {difference}")
         answer.note_absences(absences, "queue entries")
         return answer
 

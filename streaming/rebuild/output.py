@@ -104,18 +104,18 @@ class OutputChange:
         try:
             if queues and self._request.topic is not None:
                 return [*self._one_topic(self._request.topic.encode()), *self._quarantine()]
-            places = self._record(queues, index)
+            paths = self._record(queues, index)
             if queues:
-                places += [*((folder,) for folder in _QUEUE_FOLDERS), *map(progress_file, _QUEUE_SINKS)]
+                paths += [*((folder,) for folder in _QUEUE_FOLDERS), *map(progress_file, _QUEUE_SINKS)]
             if index:
-                places += [(INDEX,), progress_file(IndexSink.name)]
+                paths += [(INDEX,), progress_file(IndexSink.name)]
             if queues or index:
                 # Spark's checkpoint knows nothing of what was made; without it, `tail` begins where the sinks end.
-                places.append(SPARK_CHECKPOINT_OF_LOGIC)
-                places += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues, index, keep_physic) else []
+                paths.append(SPARK_CHECKPOINT_OF_LOGIC)
+                paths += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues, index, keep_physic) else []
                 if self._request.is_whole:
-                    return [(place, place) for place in (*places, *_QUARANTINE)]
-            return [*((place, place) for place in places), *self._quarantine()]
+                    return [(path, path) for path in (*paths, *_QUARANTINE)]
+            return [*((path, path) for path in paths), *self._quarantine()]
         finally:
             self._made.close()
 
@@ -135,13 +135,13 @@ class OutputChange:
     def _one_topic(self, topic: bytes) -> list[Move]:
         queue_id = self._request.queue_id
         depth = 2 if queue_id is None else 3
-        places = [directory(topic, queue_id or 0)[:depth] for directory in _QUEUE_DIRECTORIES]
-        if not any(self._made.root.joinpath(*place).exists() for place in places):
+        paths = [directory(topic, queue_id or 0)[:depth] for directory in _QUEUE_DIRECTORIES]
+        if not any(self._made.root.joinpath(*path).exists() for path in paths):
             named = "" if queue_id is None else f" --queue-id {queue_id}"
             raise OptionError(
                 f"--topic {self._request.topic}{named}: the log has no message of it; nothing was changed"
             )
-        moves: list[Move] = [(place, place) for place in places]
+        moves: list[Move] = [(path, path) for path in paths]
         merged = DurableFiles(self._made.root / _MERGED)
         for sink in LogicSinks.open(only_queues(self._config), self._files).sinks:
             record, made = (ProgressFile(files, sink.name).load() for files in (self._files, self._made))
@@ -163,7 +163,7 @@ class OutputChange:
         merged = DurableFiles(self._made.root / _MERGED)
         merge_quarantines(merged, self._files, self._made, list(self._sink_ends()))
         merged.close()
-        return [((_MERGED, *place), place) for place in _QUARANTINE]
+        return [((_MERGED, *path), path) for path in _QUARANTINE]
 
     def _sink_ends(self) -> Iterator[int]:
         """Where queues and index will end, by their progress records."""

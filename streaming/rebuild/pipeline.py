@@ -87,15 +87,15 @@ class Waves:
         # A table may end inside what is damaged by now, or is one damaged range under this onDamage.
         ends = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
         reads: deque[WaveRead] = deque()
-        place: int | None = start
-        while place != end or reads:
-            while place is not None and place < end and len(reads) < _READ_AT_ONCE:
-                reads.append(self._read(place, min(stop for stop in ends if place < stop <= end)))
-                place = reads[-1].end
+        begin: int | None = start
+        while begin != end or reads:
+            while begin is not None and begin < end and len(reads) < _READ_AT_ONCE:
+                reads.append(self._read(begin, min(stop for stop in ends if begin < stop <= end)))
+                begin = reads[-1].end
             began = time.monotonic()
             wave = reads.popleft().result()
             self._progress.add_seconds("read", time.monotonic() - began)
-            place = wave.end if place is None and not reads else place
+            begin = wave.end if begin is None and not reads else begin
             yield wave
 
     def _read(self, start: int, end: int) -> WaveRead:

@@ -51,9 +51,9 @@ class RebuildPlan:
         least = queue.min_offset
         log_end = log.settled_end(least)
         start = least if request.start is None else request.start
-        check_place(log, "--from", start, least, log_end)
+        check_record_offset(log, "--from", start, least, log_end)
         if request.end is not None:
-            check_place(log, "--to", request.end, start, log_end)
+            check_record_offset(log, "--to", request.end, start, log_end)
         command = _command(config, request, log.identity(start + 1) if start < queue.end_of_files else {})
         plan = _load(files)
         if plan is not None and plan.command == command and plan.start == start and plan.end <= log_end:
@@ -74,11 +74,11 @@ class RebuildPlan:
         files.remove_tree(*REBUILD_ROOT)
 
 
-def check_place(log: LogReader, name: str, offset: int, least: int, most: int) -> None:
+def check_record_offset(log: LogReader, name: str, offset: int, least: int, most: int) -> None:
     """Raise OptionError unless `offset` is in `[least, most]` and a record begins or ends there."""
     if not least <= offset <= most:
         raise OptionError(
-            f"{name} {offset}: a place from {least} to {most} wanted, where whole records of the log begin and end"
+            f"{name} {offset}: an offset from {least} to {most} wanted, where whole records of the log begin and end"
         )
     before = log.align_down(least, offset)
     if before not in (offset, most):

@@ -84,7 +84,6 @@ class RebuildProgress:
         self._reading_since = self._began
         self._range = (0, 0, 0)
         self._messages = self._keys = 0
-        self._place = 0
         self._anomalies = NO_ANOMALIES
         self._quarantined: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
@@ -94,7 +93,6 @@ class RebuildProgress:
         """The log is read from now on: `[resumed_at, end)` of `[start, end)`."""
         self._reading_since = time.monotonic()
         self._range = (start, resumed_at, end)
-        self._place = resumed_at
 
     def add_seconds(self, phase: str, seconds: float) -> None:
         """A phase took so long, once more."""
@@ -106,7 +104,6 @@ class RebuildProgress:
         seconds = max(time.monotonic() - self._reading_since, 1e-9)
         self._messages += messages
         self._keys += keys
-        self._place = end
         self._anomalies += anomalies
         self._quarantined += quarantined
         start, resumed_at, stop = self._range

@@ -36,8 +36,8 @@ _log = logging.getLogger("reput")
 _FOR_EVER = 2**63 - 1
 # Differing stretches that are searched for a record that log and table agree on.
 _SEARCHED = 16
-# Places at which the rows are counted afterwards.
-_PLACES = 32
+# Offsets at which the rows are counted afterwards.
+_MARKS = 32
 _SAID = 5
 
 
@@ -100,7 +100,7 @@ class TableRepair:
             self._replace(ranges, bad, limit)
         elif start is None and end is None:
             _log.info("table: its rows of [%d, %d) are those of the log", self._least, limit)
-        self._table.take_as_it_is(self._places(ranges, limit), self._least if start is None else start)
+        self._table.take_as_it_is(self._mark_offsets(ranges, limit), self._least if start is None else start)
         self._output.remove_tree(REPUT, SPARK_CHECKPOINT, "table")  # `tail` begins where the table ends
 
     def _limit(self, committed: int, log_end: int) -> int:
@@ -194,24 +194,24 @@ class TableRepair:
                         return True
         return False
 
-    def _begin(self, place: int, limit: int) -> int:
-        return self._log.align_down(self._least, max(self._least, place)) if place < limit else limit
+    def _begin(self, offset: int, limit: int) -> int:
+        return self._log.align_down(self._least, max(self._least, offset)) if offset < limit else limit
 
-    def _end(self, place: int, limit: int) -> int:
-        """The first place from `place` on where a record begins; what is behind the log's end has no end."""
-        if place >= limit:
-            return max(place, limit)
-        begin = self._begin(place, limit)
-        return begin if begin >= place else self._log.limit(begin, limit, 1, None)
+    def _end(self, offset: int, limit: int) -> int:
+        """The first record's begin at `offset` or later; behind the log's end, `offset` itself."""
+        if offset >= limit:
+            return max(offset, limit)
+        begin = self._begin(offset, limit)
+        return begin if begin >= offset else self._log.limit(begin, limit, 1, None)
 
     # --- afterwards -------------------------------------------------------------------------------------------
 
-    def _places(self, ranges: Sequence[tuple[int, int]], limit: int) -> list[int]:
+    def _mark_offsets(self, ranges: Sequence[tuple[int, int]], limit: int) -> list[int]:
         """Where rows are counted from now on: ends of ranges, and beginnings of segments."""
-        ends = [place for each in ranges for place in each if place < limit]
+        ends = [offset for each in ranges for offset in each if offset < limit]
         segments = [file.file_from_offset for file in self._log.queue().files if file.file_from_offset < limit]
-        step = max(1, len(segments) // _PLACES)
-        return sorted({self._least, *segments[::step], *ends[:_PLACES]} - {0})
+        step = max(1, len(segments) // _MARKS)
+        return sorted({self._least, *segments[::step], *ends[:_MARKS]} - {0})
 
     def _reader(self, bytes_a_range: int) -> LogReader:
         options = self._config.source_options(maxBytesPerPartition=bytes_a_range)

@@ -138,23 +138,23 @@ class OutputRecovery:
         return begin if begin == record.end_offset else self._log.limit(begin, self.log_end, 1, None)
 
     def _compare(self) -> None:
-        place = self._least
-        while place < self.log_end:
+        start = self._least
+        while start < self.log_end:
             repairs = [
-                repair for repair in self._repairs if repair.looks_further or (place < repair.limit and repair.agrees)
+                repair for repair in self._repairs if repair.looks_further or (start < repair.limit and repair.agrees)
             ]
             if not repairs:
                 return
-            stop = min(at for repair in repairs for at in (repair.start, repair.limit, self.log_end) if at > place)
-            end = self._log.limit(place, stop, _BATCH_BYTES, None)
-            batch = self._batch(place, end)
-            self._batches.append((place, end, batch.last_record))
+            stop = min(at for repair in repairs for at in (repair.start, repair.limit, self.log_end) if at > start)
+            end = self._log.limit(start, stop, _BATCH_BYTES, None)
+            batch = self._batch(start, end)
+            self._batches.append((start, end, batch.last_record))
             for repair in repairs:
-                if repair.agrees and repair.start <= place < repair.limit:
+                if repair.agrees and repair.start <= start < repair.limit:
                     repair.compare(batch)
-                elif place >= repair.start:
+                elif start >= repair.start:
                     repair.look_further(batch)
-            place = end
+            start = end
 
     def _batch(self, start: int, end: int) -> LogicBatch:
         batch = RangeEffects.join([self._task.read(span) for span in self._log.split(start, end)]).batch()

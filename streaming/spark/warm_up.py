@@ -49,10 +49,10 @@ def compile_kernels(*, with_rows: bool = True) -> None:
         data[:1], 0, table, queues, np.empty(1, np.uint8), np.zeros(piece_kernels.STATE, np.int64)
     )
     piece_kernels.fill_table(table, queues, 1)
-    slots, hashes, places = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
+    slots, hashes, offsets = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
     put_entries(
         *(slots, np.zeros(1, np.bool_), np.empty(1, np.int64), 1, 0, 0),
-        *(hashes, places, places, np.empty((1, ENTRY_SIZE), np.uint8)),
+        *(hashes, offsets, offsets, np.empty((1, ENTRY_SIZE), np.uint8)),
     )
     if with_rows:
         message_batch(decoded.columns)

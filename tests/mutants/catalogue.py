@@ -313,8 +313,8 @@ MUTANTS = (
     _mutant(
         "a sink that is ahead takes what it has again",
         "sinks/dispatch/piece_entries.py",
-        '                    _places(piece["entries"]) >= offset,\n',
-        '                    _places(piece["entries"]) >= 0,\n',
+        '                    _physical_offsets(piece["entries"]) >= offset,\n',
+        '                    _physical_offsets(piece["entries"]) >= 0,\n',
         "unit/sinks/dispatch/test_piece_entries.py::test_what_is_left_behind_an_offset",
     ),
     _mutant(

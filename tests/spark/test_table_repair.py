@@ -71,17 +71,17 @@ def test_restore(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     running = kept.open()
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
     assert kept.found() == kept.expected(0, 20)
-    said = rf"20 rows of broker 'b' from \[{kept.places[20]}, {kept.places[40]}\) .* gone: version 5, RESTORE"
-    command = rf"'reput rebuild --only table --from {kept.places[20]} --to {kept.places[40]}'"
+    said = rf"20 rows of broker 'b' from \[{kept.offsets[20]}, {kept.offsets[40]}\) .* gone: version 5, RESTORE"
+    command = rf"'reput rebuild --only table --from {kept.offsets[20]} --to {kept.offsets[40]}'"
     with pytest.raises(RowsLostError, match=said) as refused:
         kept.fill(running, (50,))
     assert str(refused.value).count("\n") == 0
-    assert (refused.value.file, refused.value.physical_offset) == (str(kept.path), kept.places[20])
+    assert (refused.value.file, refused.value.physical_offset) == (str(kept.path), kept.offsets[20])
     assert command in str(refused.value.advice)
     with pytest.raises(RowsLostError, match=command):
         kept.open()
     assert kept.found() == kept.expected(0, 20)
-    kept.repair(start=kept.places[20], end=kept.places[40])
+    kept.repair(start=kept.offsets[20], end=kept.offsets[40])
     assert kept.found() == kept.expected(0, 40)
     kept.fill(kept.open(), (50,))
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
@@ -97,8 +97,8 @@ def test_restore(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.slow
 def test_files_removed_by_hand(kept: KeptTable) -> None:
     """One is gone and one is cut short: told with their names; made again, though nobody can read them."""
-    second = sorted(path for path in kept.path.glob(f"part-{kept.places[30]:020d}-*.parquet"))
-    first = sorted(path for path in kept.path.glob(f"part-{kept.places[10]:020d}-*.parquet"))
+    second = sorted(path for path in kept.path.glob(f"part-{kept.offsets[30]:020d}-*.parquet"))
+    first = sorted(path for path in kept.path.glob(f"part-{kept.offsets[10]:020d}-*.parquet"))
     lost = sum(pq.read_metadata(path).num_rows for path in (first[0], second[0]))
     first[0].unlink()
     with pytest.raises(RowsLostError, match=rf"{first[0].name} is not there; 'reput rebuild --only table' with"):
@@ -110,7 +110,7 @@ def test_files_removed_by_hand(kept: KeptTable) -> None:
     verification.run(SerialTasks())
     section = verify_table(kept.spark, kept.path, "b", verification)
     assert section.findings.counts == {"file_missing": 2, "row_missing": lost}
-    assert section.advice.startswith(f"'reput rebuild --only table --from 0 --to {kept.places[40]}' with the same")
+    assert section.advice.startswith(f"'reput rebuild --only table --from 0 --to {kept.offsets[40]}' with the same")
     kept.repair()
     assert kept.found() == kept.expected()
     kept.open()
@@ -119,8 +119,8 @@ def test_files_removed_by_hand(kept: KeptTable) -> None:
 def test_what_people_delete_stays_away_and_is_said_once(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     """By a running tail, and by the next start; a rebuild that was asked for brings it again, and says so."""
     running = kept.open()
-    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset IN ({kept.places[3]}, {kept.places[33]})")
-    left = [place for place in kept.expected() if place not in (kept.places[3], kept.places[33])]
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset IN ({kept.offsets[3]}, {kept.offsets[33]})")
+    left = [offset for offset in kept.expected() if offset not in (kept.offsets[3], kept.offsets[33])]
     with caplog.at_level(logging.INFO, "reput"):
         kept.fill(running, (45,))
         said = [line for line in reput_log(caplog) if "others changed rows" in line]
@@ -128,7 +128,7 @@ def test_what_people_delete_stays_away_and_is_said_once(kept: KeptTable, caplog:
         assert "version 5, DELETE" in said[0]
         assert "2 rows fewer, 0 more; they stay as they are" in said[0]
         kept.fill(kept.open(), (50,))
-        kept.spark.sql(f"UPDATE {kept.sql} SET tags = 'x' WHERE physical_offset = {kept.places[4]}")
+        kept.spark.sql(f"UPDATE {kept.sql} SET tags = 'x' WHERE physical_offset = {kept.offsets[4]}")
         kept.open()
         assert [line for line in reput_log(caplog) if "UPDATE" in line and "0 rows fewer, 0 more" in line]
         kept.fill(kept.open(), (60,))
@@ -155,22 +155,22 @@ def test_rows_of_other_brokers_stay(
         with mock.patch.object(TableWatch, "_counts", side_effect=AssertionError("counted")):
             kept.fill(running, (50,))
             kept.open()
-        assert (kept.open().end_offset, other.open().end_offset) == (kept.places[50], other.places[40])
+        assert (kept.open().end_offset, other.open().end_offset) == (kept.offsets[50], other.offsets[40])
         assert not reput_log(caplog)
         spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-        spark.sql(f"DELETE FROM {kept.sql} WHERE broker = 'other' AND physical_offset = {other.places[7]}")
+        spark.sql(f"DELETE FROM {kept.sql} WHERE broker = 'other' AND physical_offset = {other.offsets[7]}")
         spark.sql(f"ALTER TABLE {kept.sql} ADD COLUMNS (note string)")
         spark.sql(f"INSERT INTO {kept.sql} SELECT * FROM {kept.sql} WHERE broker = 'b' AND physical_offset < 1000")
-        twice = len([place for place in kept.expected() if place < 1000])
+        twice = len([offset for offset in kept.expected() if offset < 1000])
         kept.open()
         assert [line for line in reput_log(caplog) if f"others added {twice} rows of broker 'b'" in line]
     before = (
         spark.read.format("delta").load(str(kept.path)).where("broker = 'other'").toArrow().sort_by("physical_offset")
     )
-    kept.repair(start=kept.places[5], end=kept.places[12])
+    kept.repair(start=kept.offsets[5], end=kept.offsets[12])
     kept.repair()
     assert kept.found() == kept.expected()
-    assert other.found() == [place for place in other.expected() if place != other.places[7]]
+    assert other.found() == [offset for offset in other.expected() if offset != other.offsets[7]]
     after = (
         spark.read.format("delta").load(str(kept.path)).where("broker = 'other'").toArrow().sort_by("physical_offset")
     )
@@ -190,7 +190,7 @@ def test_an_older_copy_of_the_table(kept: KeptTable, caplog: pytest.LogCaptureFi
     with pytest.raises(TransientError, match="is not the commit that was made"):
         kept.fill(running, (60,))
     again = kept.open()
-    assert again.end_offset == kept.places[40]
+    assert again.end_offset == kept.offsets[40]
     kept.fill(again, (60,))
     assert kept.found() == kept.expected()
     copy = (
@@ -202,7 +202,7 @@ def test_an_older_copy_of_the_table(kept: KeptTable, caplog: pytest.LogCaptureFi
         kept.open()
     kept.repair()
     assert kept.found() == kept.expected()
-    assert kept.open().end_offset == kept.places[60]
+    assert kept.open().end_offset == kept.offsets[60]
 
 
 def test_a_log_that_was_cut(kept: KeptTable) -> None:
@@ -220,7 +220,7 @@ def test_a_log_that_was_cut(kept: KeptTable) -> None:
     assert kept.history() == ["CREATE TABLE", *["WRITE"] * 5]
     kept.write_log([*messages(25), *messages(30, 100)])
     table = kept.open()
-    assert table.end_offset == kept.places[28]
+    assert table.end_offset == kept.offsets[28]
     kept.fill(table, (55,))
     assert kept.found() == kept.expected()
 
@@ -229,7 +229,7 @@ def test_a_log_that_was_cut(kept: KeptTable) -> None:
 def test_a_damaged_log_is_not_taken_for_one_that_was_cut(kept: KeptTable) -> None:
     """The table's rows behind the damage stay: they may be all that is left of their messages. --from says it."""
     kept.fill(kept.open(), (50,))
-    damaged, last = kept.places[46], kept.records[49].physical_offset
+    damaged, last = kept.offsets[46], kept.records[49].physical_offset
     assert damaged // 2000 == last // 2000
     for segment in (kept.store / "commitlog").iterdir():
         if int(segment.name) > last:
@@ -264,7 +264,7 @@ def test_what_the_log_has_no_more_is_gone_for_good(kept: KeptTable, caplog: pyte
     expired = (kept.store / "commitlog" / f"{0:020d}", kept.store / "commitlog" / f"{2000:020d}")
     for path in expired:
         path.unlink()
-    gone = sum(place < 4000 for place in kept.expected(0, 40))
+    gone = sum(offset < 4000 for offset in kept.expected(0, 40))
     assert gone == 38
     with pytest.raises(
         RowsLostError, match=r"--from 4000 --to .* makes them again; what is before 4000 is gone for good"
@@ -277,7 +277,7 @@ def test_what_the_log_has_no_more_is_gone_for_good(kept: KeptTable, caplog: pyte
             for line in reput_log(caplog)
             if f"{gone} rows of broker 'b' from [0, 4000) of the log are gone" in line
         ]
-    assert kept.found() == [place for place in kept.expected() if place >= 4000]
+    assert kept.found() == [offset for offset in kept.expected() if offset >= 4000]
     kept.open()
     kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset < 4000")
     kept.open()
@@ -294,7 +294,7 @@ def test_tables_of_earlier_versions(kept: KeptTable) -> None:
     kept.fill(kept.open(), (50,))
     known = record.load()
     assert known is not None
-    assert known.state["ledger"]["marks"] == [[kept.places[40], 40], [kept.places[50], 50]]
+    assert known.state["ledger"]["marks"] == [[kept.offsets[40], 40], [kept.offsets[50], 50]]
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 3")
     record.store(type(known)(known.start_offset, known.end_offset, known.last_record))
     with pytest.raises(RowsLostError, match="took rows away; whether all of broker 'b' are there is not known"):
@@ -309,7 +309,7 @@ def test_tables_of_earlier_versions(kept: KeptTable) -> None:
 
 @pytest.mark.slow
 def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before or behind each call that puts something in place: the old rows or the new ones, and then all."""
+    """Before or behind each call that puts something in offset: the old rows or the new ones, and then all."""
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
     old, new = kept.expected(0, 20), kept.expected(0, 40)
     outcomes = set()
@@ -326,7 +326,7 @@ def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.Monkey
             with monkeypatch.context() as patch:
                 patch.setattr(owner, name, die)
                 with pytest.raises(DiedError):
-                    kept.repair(start=kept.places[20], end=kept.places[40])
+                    kept.repair(start=kept.offsets[20], end=kept.offsets[40])
             found = kept.found()
             assert found in (old, new), (name, is_before)
             outcomes.add(found == new)

@@ -44,8 +44,8 @@ class KeptTable:
         for path in (self.store / "commitlog").glob("*"):
             path.unlink()
         self.records: list[StoredRecord] = write_log(self.store / "commitlog", content)
-        self.places = [record.physical_offset for record in self.records]
-        self.places += places(self.records)[-1:]
+        self.offsets = [record.physical_offset for record in self.records]
+        self.offsets += places(self.records)[-1:]
 
     @property
     def sql(self) -> str:
@@ -69,7 +69,7 @@ class KeptTable:
         """Commit the records before each of the numbers `ends`, a commit each."""
         for number in ends:
             start = table.end_offset
-            self.commit(table, start, self.places[number])
+            self.commit(table, start, self.offsets[number])
 
     def commit(self, table: MessageTable, start: int, end: int) -> None:
         log = LogReader(SourceOptions.parse(self.config().source_options()))
@@ -84,7 +84,7 @@ class KeptTable:
             job.run(LocalTasks(), self.spark)
 
     def found(self) -> list[int]:
-        """The broker's rows, by place."""
+        """The broker's rows, by offset."""
         frame = self.spark.read.format("delta").load(str(self.path)).where(f"broker = '{self.broker}'")
         return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
 

@@ -118,19 +118,19 @@ def test_the_ledger_finds_the_ranges_that_lost_rows(batches: list[tuple[int, int
         end += size
         ledger = ledger.with_batch(end, count)
     assert ledger.rows == len(rows)
-    assert len(ledger.places) <= MARKS_MAX
-    assert ledger.places == sorted(set(ledger.places))
+    assert len(ledger.offsets) <= MARKS_MAX
+    assert ledger.offsets == sorted(set(ledger.offsets))
     assert RowLedger.from_state(json.loads(json.dumps(ledger.to_state()))) == ledger
     lost = [row for row in rows if rng.random() < 0.02]
     left = list(rows)
     for row in lost:
         left.remove(row)
-    gaps = ledger.gaps([sum(row < place for row in left) for place in ledger.places])
+    gaps = ledger.gaps([sum(row < offset for row in left) for offset in ledger.offsets])
     for gap in gaps:
         assert gap.missing == sum(gap.start <= row < gap.end for row in lost) > 0
     assert sum(gap.missing for gap in gaps) == len(lost)
     middle = end // 2
-    assert ledger.until(middle).places == [place for place in ledger.places if place <= middle]
+    assert ledger.until(middle).offsets == [offset for offset in ledger.offsets if offset <= middle]
 
 
 def test_the_ledger_tells_rows_that_are_too_many() -> None:
@@ -152,21 +152,21 @@ def test_a_ledger_that_cannot_be_read(state: dict[str, Any]) -> None:
 
 
 @given(st.sets(st.integers(0, 60), min_size=2, max_size=12), st.lists(st.integers(-5, 70), min_size=1))
-def test_ranges(ends: set[int], places: list[int]) -> None:
+def test_ranges(ends: set[int], offsets: list[int]) -> None:
     cuts = sorted(ends)[: len(ends) // 2 * 2]
     pairs = list(zip(cuts[::2], cuts[1::2], strict=True))
     ranges = LogRanges(pairs[::-1])
-    wanted = [any(start <= place < end for start, end in pairs) for place in places]
-    assert ranges.mask(np.array(places, np.int64)).tolist() == wanted
-    assert [ranges.around(place) is not None for place in places] == wanted
+    wanted = [any(start <= offset < end for start, end in pairs) for offset in offsets]
+    assert ranges.mask(np.array(offsets, np.int64)).tolist() == wanted
+    assert [ranges.around(offset) is not None for offset in offsets] == wanted
     assert ranges.hull == (cuts[0], cuts[-1])
-    least, greatest = min(places), max(places)
-    assert ranges.overlap(least, greatest) == any(place in range(least, greatest + 1) for place in held(pairs))
+    least, greatest = min(offsets), max(offsets)
+    assert ranges.overlap(least, greatest) == any(offset in range(least, greatest + 1) for offset in held(pairs))
     assert ranges.overlap(None, 3)
 
 
 def held(pairs: Iterable[tuple[int, int]]) -> list[int]:
-    return [place for start, end in pairs for place in range(start, end)]
+    return [offset for start, end in pairs for offset in range(start, end)]
 
 
 def bounds(low: Any, high: Any, first: Any, last: Any, nulls: Any = 0, rows: int = 2) -> FileBounds:

@@ -273,7 +273,7 @@ def test_a_place_inside_a_record_is_refused(store: Path, tmp_path: Path, name: s
     for place in (first + 1, second - 1):
         with pytest.raises(OptionError, match=f"{option} {place} is inside the record at {first};.* and at {second}$"):
             rebuild(config_for(store), tmp_path / "out", **{name: place})
-    with pytest.raises(OptionError, match=f"{option} 99999999: a place from 0 to {end_of(records)} wanted"):
+    with pytest.raises(OptionError, match=f"{option} 99999999: an offset from 0 to {end_of(records)} wanted"):
         rebuild(config_for(store), tmp_path / "out", **{name: 99999999})
     assert not (tmp_path / "out" / "reput").exists()
 
