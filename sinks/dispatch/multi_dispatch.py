@@ -16,8 +16,8 @@ from reput.source.record.message_properties import SCHEDULE_TOPIC
 
 _log = logging.getLogger(__name__)
 
-_TOLD_MAX = 20  # by one process
-_told = itertools.count()
+_WARNINGS_MAX = 20  # by one process
+_warnings = itertools.count()
 
 _LMQ_PREFIX = "%LMQ%"
 _SEPARATOR = ","
@@ -47,7 +47,7 @@ class MultiDispatch:
             return []
         wanted, given = _java_split(names), _java_split(offsets)
         if len(wanted) != len(given):
-            _tell(
+            _warn(
                 "the message at %d names %d more queues and %d offsets: it goes to none of them",
                 physical_offset,
                 len(wanted),
@@ -58,27 +58,27 @@ class MultiDispatch:
         for name, text in zip(wanted, given, strict=True):
             offset = parse_long(text)
             if offset is None:
-                _tell("the message at %d has %r for an offset: it goes to no further queue", physical_offset, text)
+                _warn("the message at %d has %r for an offset: it goes to no further queue", physical_offset, text)
                 break
             target = (name.encode(), 0 if self.enable_lmq and name.startswith(_LMQ_PREFIX) else queue_id)
             try:
                 consume_queue_directory(*target)
             except SinkError as error:
-                _tell("the message at %d: %s", physical_offset, error)
+                _warn("the message at %d: %s", physical_offset, error)
                 continue
             found.append((*target, offset))
         return found
 
 
-def _tell(text: str, *values: object) -> None:
+def _warn(text: str, *values: object) -> None:
     """Warn, but no more often than anybody reads: the properties are a client's, and a log may be full of such."""
-    if next(_told) < _TOLD_MAX:
+    if next(_warnings) < _WARNINGS_MAX:
         _log.warning(text, *values)
 
 
 def _java_split(text: str) -> list[str]:
-    """``String#split`` of a text that is not empty: empty pieces at the end are dropped."""
-    pieces = text.split(_SEPARATOR)
-    while pieces and not pieces[-1]:
-        pieces.pop()
-    return pieces
+    """``String#split`` of a text that is not empty: empty fields at the end are dropped."""
+    fields = text.split(_SEPARATOR)
+    while fields and not fields[-1]:
+        fields.pop()
+    return fields

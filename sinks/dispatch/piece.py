@@ -182,7 +182,7 @@ class Piece:
         if state[kernels.QUEUES] == len(self._queues):
             self._queues = _doubled(self._queues)
             self._table = np.full(2 * len(self._table), -1, np.int32)
-            kernels.fill_table(self._table, self._queues, self._count(kernels.QUEUES))
+            kernels.index_queues(self._table, self._queues, self._count(kernels.QUEUES))
         if len(self._topics) - state[kernels.TOPIC_BYTES] < _TEXT_MAX:
             self._topics = _doubled(self._topics)
         if len(self._hashes) - state[kernels.KEYS] < keys_most(_TEXT_MAX):
@@ -314,7 +314,7 @@ class Piece:
         runs = find_runs(entries, queue_offsets, counts[counts > 0])
         keys = slice(self._count(kernels.KEYS))
         return {
-            **_blocks(names, counts),
+            **_block_arrays(names, counts),
             "runs": runs,
             "entries": entries,
             "queue_offsets": queue_offsets[:0] if runs["runs_on"].all() else queue_offsets,
@@ -339,7 +339,7 @@ class Piece:
         order = np.argsort(numbers, kind="stable")
         order = order[is_wanted[numbers[order]]]
         counts = np.bincount(numbers[order], minlength=len(names))
-        return {**_blocks(names, counts, "batch_"), "batch_entries": units[order]}
+        return {**_block_arrays(names, counts, "batch_"), "batch_entries": units[order]}
 
     def _names(self) -> list[tuple[bytes, int]]:
         """Topic and queue id of each number."""
@@ -356,7 +356,7 @@ class Piece:
                 yield QueueArrivals(*name, *last, messages, size_bytes)
 
 
-def _blocks(names: list[tuple[bytes, int]], counts: Int64s, prefix: str = "") -> PieceArrays:
+def _block_arrays(names: list[tuple[bytes, int]], counts: Int64s, prefix: str = "") -> PieceArrays:
     """The queues that have entries, by number: their names, and how many each has."""
     some = np.flatnonzero(counts)
     topics = [names[number][0] for number in some.tolist()]

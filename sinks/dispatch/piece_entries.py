@@ -41,7 +41,7 @@ class PieceEntries:
         """`pieces` are those of ``Piece.arrays``."""
         self.paths = tuple(paths)
         self._pieces = list(pieces)
-        self._blocks, self._batches = _Blocks(self._pieces, ""), _Blocks(self._pieces, _BATCH)
+        self._blocks, self._batches = _BlocksByQueue(self._pieces, ""), _BlocksByQueue(self._pieces, _BATCH)
         self.queues, self.counts = self._blocks.queues, self._blocks.totals
         self._bit_map_ends = [np.cumsum(np.maximum(piece["bit_map_sizes"], 0)) for piece in self._pieces]
         self._runs = _joined(self._pieces, "runs")[self._blocks.order] if self._pieces else None
@@ -175,7 +175,7 @@ class PieceEntries:
         return ExtUnits(np.concatenate(times), tuple(bit_maps), np.concatenate(sizes) != NO_EXT_UNIT)
 
 
-class _Blocks:
+class _BlocksByQueue:
     """The entries of pieces by queue: a block is those of one queue in one piece.
 
     `queues` in order of first appearance, `totals` (int64[queues]) of entries; `order` puts the blocks, as they come,

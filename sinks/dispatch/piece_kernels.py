@@ -184,7 +184,7 @@ def queue_number(topic: Any, queue_id: int, table: Any, queues: Any, topics: Any
 
 
 @kernel
-def fill_table(table: Any, queues: Any, count: int) -> None:
+def index_queues(table: Any, queues: Any, count: int) -> None:
     """Put the first `count` queues into a table filled with -1."""
     mask = table.size - 1
     for number in range(count):

@@ -171,7 +171,7 @@ def chain_entries(slots: Any, hashes: Any, first_entry: int, previous: Any) -> i
 def put_entries(
     slots: Any,
     touched: Any,
-    block: Any,
+    ahead: Any,
     first_entry: int,
     begin_timestamp: int,
     first_begin_timestamp: int,
@@ -188,7 +188,7 @@ def put_entries(
         int32[maxHashSlotNum], changed.
     touched
         bool, one for each SLOTS_A_PAGE slots: set where one is changed.
-    block
+    ahead
         int64 scratch: so many keys are looked up together.
     begin_timestamp, first_begin_timestamp
         What time differences are measured against, and that of the first of these entries.
@@ -204,15 +204,15 @@ def put_entries(
     fresh = 0
     begin = first_begin_timestamp
     slot_count = np.uint32(slots.size)
-    for start in range(0, hashes.size, block.size):
-        end = min(start + block.size, hashes.size)
+    for start in range(0, hashes.size, ahead.size):
+        end = min(start + ahead.size, hashes.size)
         for i in range(start, end):
             # Fetches the slot, which is rarely in the cache, while others are on their way; the value may yet change.
             slot = np.uint32(hashes[i]) % slot_count
-            block[i - start] = slot
+            ahead[i - start] = slot
             store_i32(entries, i, 16, slots[slot])
         for i in range(start, end):
-            slot = np.uint32(block[i - start])
+            slot = np.uint32(ahead[i - start])
             before, number = np.int64(slots[slot]), first_entry + i
             if before <= 0 or before > number:
                 before = np.int64(0)

@@ -25,7 +25,7 @@ from reput.source.arrays import Int32s, Int64s
 from reput.source.errors import SinkError
 
 # Keys looked up together: their slots stay in the processor's nearest cache.
-_BLOCK = 128
+_KEYS_AT_ONCE = 128
 # Entries written together: they go to the system from the processor's cache.
 _ENTRIES_A_WRITE = 32 * 1024
 
@@ -112,13 +112,13 @@ class IndexFile:
             # The first key is measured against the begin that the file inherited, the others against its own.
             header = replace(header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0]))
         entries = np.empty((min(count, _ENTRIES_A_WRITE), ENTRY_SIZE), np.uint8)
-        block = np.empty(_BLOCK, np.int64)
+        ahead = np.empty(_KEYS_AT_ONCE, np.int64)
         fresh = 0
         for done in range(0, count, _ENTRIES_A_WRITE):
             some = slice(done, min(count, done + _ENTRIES_A_WRITE))
             made = entries[: some.stop - done]
             fresh += put_entries(
-                *(self._slots, self._touched, block, first + done, header.begin_timestamp, begin),
+                *(self._slots, self._touched, ahead, first + done, header.begin_timestamp, begin),
                 *(keys.hashes[some], keys.offsets[some], keys.timestamps[some], made),
             )
             self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * (first + done), data=made.data)
@@ -146,9 +146,9 @@ class IndexFile:
         if not len(pages):
             return
         breaks = np.flatnonzero(np.diff(pages) > 1) + 1
-        for run in np.split(pages, breaks):
-            first = int(run[0]) * SLOTS_A_PAGE
-            slots = self._slots[first : (int(run[-1]) + 1) * SLOTS_A_PAGE]
+        for adjacent in np.split(pages, breaks):
+            first = int(adjacent[0]) * SLOTS_A_PAGE
+            slots = self._slots[first : (int(adjacent[-1]) + 1) * SLOTS_A_PAGE]
             self._files.write(
                 *self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.astype(">i4").view(np.uint8).data
             )

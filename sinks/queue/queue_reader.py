@@ -148,7 +148,7 @@ class QueueReader:
             data = os.pread(descriptor, count * self.unit_size, begin)
         return np.frombuffer(data, self.kind.unit, len(data) // self.unit_size)
 
-    def blocks(self, first: int, end: int) -> Iterator[tuple[int, Units]]:
+    def chunks(self, first: int, end: int) -> Iterator[tuple[int, Units]]:
         """The units `[first, end)` in pieces of bounded size, each with the number of its first."""
         while first < end:
             count = min(_READ_UNITS, end - first)
@@ -166,7 +166,7 @@ class QueueReader:
             for start, end in extents:
                 low = (file + max(begin, start)) // self.unit_size
                 high = -(-(file + min(end, self.file_size)) // self.unit_size)
-                for number, units in self.blocks(low, high):
+                for number, units in self.chunks(low, high):
                     if units.tobytes().strip(b"\0"):
                         yield number, units
 

@@ -55,10 +55,10 @@ class FileBounds:
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that the table's log names and the disk has not, or not in its size; `said` is which."""
+    """A file that the table's log names and the disk has not, or not in its size; `problem` is which."""
 
     path: Path
-    said: str
+    problem: str
     bounds: FileBounds
 
 
@@ -87,14 +87,14 @@ def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
             path = file_path(root, name)
             try:
                 size = path.stat().st_size
-                said = f"has {size} bytes, {sizes[row].as_py()} were committed"
+                problem = f"has {size} bytes, {sizes[row].as_py()} were committed"
                 if size == sizes[row].as_py():
                     continue
             except FileNotFoundError:
-                said = "is not there"
+                problem = "is not there"
             except OSError as error:
                 raise OutputError(f"cannot look at {path}: {error.strerror}", file=path) from error
-            yield BadFile(path, said, FileBounds.of(statistics[row].as_py()))
+            yield BadFile(path, problem, FileBounds.of(statistics[row].as_py()))
 
 
 def file_path(root: Path, name: str) -> Path:

@@ -26,11 +26,11 @@ from reput.sinks.table.history import REPAIR
 from reput.sinks.table.refusal import (
     JAVA_ERRORS,
     added_columns,
+    explain_refusal,
     first_line,
     kind_of,
     output_errors,
     refusal,
-    said_in_words,
 )
 from reput.source.errors import SinkError, TransientError
 
@@ -252,9 +252,9 @@ class DeltaTable:
                 raise TransactionAlreadyCommittedError(
                     f"{what} is in the table, now at {last}", file=self.path
                 ) from error
-            said, undo = said_in_words(self.path, first_line(error))
+            cause, undo = explain_refusal(self.path, first_line(error))
             advice = "; ".join(filter(None, [undo, "see the last version before a retry"]))
-            raise kind_of(error)(f"{what} failed: {said}", advice=advice, file=self.path) from error
+            raise kind_of(error)(f"{what} failed: {cause}", advice=advice, file=self.path) from error
 
     def _transaction(self, snapshot: Any, change: Change) -> Any:
         kernel, engine = self._kernel, self._engine
@@ -324,8 +324,8 @@ class DeltaTable:
             partitions = [str(name) for name in snapshot.getPartitionColumnNames()]
             properties = {str(key): str(value) for key, value in dict(snapshot.getTableProperties()).items()}
         except (*JAVA_ERRORS, OSError) as error:
-            said, undo = said_in_words(self.path, first_line(error))
-            message = f"{self.path}: cannot read the Delta log: {said}"
+            cause, undo = explain_refusal(self.path, first_line(error))
+            message = f"{self.path}: cannot read the Delta log: {cause}"
             raise kind_of(error)(message, advice=undo, file=self.path) from error
         refused = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties)
         if refused is not None:

@@ -15,7 +15,7 @@ from reput.source.printable import printable
 # Operations by which people change rows on purpose. Whatever else takes rows away takes them from behind our back.
 _WANTED = frozenset({"DELETE", "UPDATE", "MERGE"})
 _CHANGES = frozenset({"UPDATE", "MERGE"})
-_SAID_MAX = 200
+_DESCRIPTION_LENGTH_MAX = 200
 #: What the engine's name of a commit ends with that makes rows again.
 REPAIR = " repair"
 
@@ -28,7 +28,7 @@ class TableCommit:
     ----------
     version
         Of the table.
-    said
+    description
         What it is, for people: version, operation, predicate, engine, time.
     end_offset
         The version of the broker's transaction in it; None in a commit of somebody else.
@@ -47,7 +47,7 @@ class TableCommit:
     """
 
     version: int
-    said: str
+    description: str
     end_offset: int | None
     rows: int
     removes: bool
@@ -82,7 +82,7 @@ class TableCommit:
         operation = info.get("operation")
         wanted, changes = operation in _WANTED, operation in _CHANGES
         is_repair = str(info.get("engineInfo")).endswith(REPAIR)
-        return cls(version, _said(version, info), end, rows, removes, adds or removes, wanted, changes, is_repair)
+        return cls(version, _describe(version, info), end, rows, removes, adds or removes, wanted, changes, is_repair)
 
 
 def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:
@@ -126,7 +126,7 @@ def _may_hold(file: dict[str, Any], broker: str) -> bool:
     return least is None or greatest is None or least <= broker <= greatest
 
 
-def _said(version: int, info: dict[str, Any]) -> str:
+def _describe(version: int, info: dict[str, Any]) -> str:
     text = f"version {version}, {info.get('operation', 'an unknown operation')}"
     parameters = info.get("operationParameters") or {}
     predicate = parameters.get("predicate") or parameters.get("version") or parameters.get("mode")
@@ -136,4 +136,4 @@ def _said(version: int, info: dict[str, Any]) -> str:
         text += f" by {engine}"
     if isinstance(time := info.get("timestamp"), int):
         text += f" at {datetime.fromtimestamp(time / 1000, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-    return printable(text)[:_SAID_MAX]
+    return printable(text)[:_DESCRIPTION_LENGTH_MAX]

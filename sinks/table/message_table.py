@@ -162,7 +162,7 @@ class MessageTable(KeepsProgress):
         self._ledger = self._watch.counted([offset for offset in offsets if offset < end] + [end])
         ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
         if ledger is not None:
-            self._watch.say_gone_for_good(ledger.until(end))
+            self._watch.report_lost_rows(ledger.until(end))
         start = start_offset if record is None else min(record.start_offset, start_offset)
         self._store(SinkProgress(min(start, end), end, self._last_row(end)))
 

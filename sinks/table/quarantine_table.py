@@ -84,7 +84,9 @@ class QuarantineTable:
                 taken = [] if each.is_repair else taken
             elif isinstance(each, TableCommit) and each.removes:
                 taken.append(each)
-        why = "; ".join([*(each.said for each in taken), *(f"{file.path} {file.said}" for file in bad.values())])
+        why = "; ".join(
+            [*(each.description for each in taken), *(f"{file.path} {file.problem}" for file in bad.values())]
+        )
         if taken and not bad and all(each.is_wanted for each in taken):
             _log.info("%s: %d ranges were removed on purpose (%s); they stay away", path, len(missing), why)
             return

@@ -93,7 +93,7 @@ def refusal(
     return None
 
 
-def said_in_words(path: Path, said: str) -> tuple[str, str | None]:
+def explain_refusal(path: Path, said: str) -> tuple[str, str | None]:
     """What Kernel's refusal `said` means, and what to do about it where that is known."""
     alter = f"ALTER TABLE {table_name(path)}"
     if "ppend-only" in said or "appendOnly" in said:

@@ -25,7 +25,7 @@ _log = logging.getLogger("reput")
 _REPAIR = "'reput rebuild --only table{range}' with the same --store, --output and --table"
 # Commits that are looked through for a table of which no ledger was kept: a month of one every ten minutes.
 _FIRST_LOOK = 5000
-_SAID = 3
+_LISTED_MAX = 3
 
 
 class TableWatch:
@@ -90,7 +90,7 @@ class TableWatch:
         marks = tuple(zip(offsets, counts, strict=True))
         return RowLedger(version, commit_digest(self._table.log, version), marks)
 
-    def say_gone_for_good(self, ledger: RowLedger) -> None:
+    def report_lost_rows(self, ledger: RowLedger) -> None:
         """Tell how many of the rows that `ledger` expects are missing, when all that can be made again was."""
         gaps = ledger.gaps(self._counts(self._table.version, ledger.offsets))
         if lost := [gap for gap in gaps if gap.missing > 0 and gap.start < self._log_begin]:
@@ -103,7 +103,7 @@ class TableWatch:
         """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log tells."""
         version = self._table.version
         seen = self._commits(max(0, version - _FIRST_LOOK), version)
-        return [each.said for each in seen if isinstance(each, TableCommit) and each.is_wanted and each.removes]
+        return [each.description for each in seen if isinstance(each, TableCommit) and each.is_wanted and each.removes]
 
     def _without_transaction(self, ledger: RowLedger | None, version: int) -> RowLedger:
         """A new table, or one of which no row is known to be ours."""
@@ -134,7 +134,7 @@ class TableWatch:
         if not taken or self._accepts_loss:
             return
         raise RowsLostError(
-            f"{self._table.path}: {_said(taken)} took rows away",
+            f"{self._table.path}: {_describe(taken)} took rows away",
             advice=f"whether all of broker {self._broker!r} are there is not known: {_REPAIR.format(range='')} "
             "compares them with the log and makes what is missing again",
             file=self._table.path,
@@ -170,7 +170,7 @@ class TableWatch:
         gaps = ledger.gaps(counts)
         lost = [gap for gap in gaps if gap.missing > 0]
         more = -sum(gap.missing for gap in gaps if gap.missing < 0)
-        by_whom = "; ".join(filter(None, [unknown, _said(foreign)]))
+        by_whom = "; ".join(filter(None, [unknown, _describe(foreign)]))
         # Another reput's repair keeps our rows, but for those in a file that nobody could read.
         removing = [each for each in foreign if each.removes and not each.is_repair]
         taken = unknown or not removing or any(not each.is_wanted for each in removing)
@@ -198,8 +198,8 @@ class TableWatch:
         first = min((file.bounds.least or 0 for file in bad), default=0)
         last = max((end if file.bounds.greatest is None else file.bounds.greatest for file in bad), default=end)
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        said = f"{bad[0].path} {bad[0].said}{more}"
-        return self._gone(f"up to {rows} rows", first, last, said, "", "")
+        problem = f"{bad[0].path} {bad[0].problem}{more}"
+        return self._gone(f"up to {rows} rows", first, last, problem, "", "")
 
     def _gone(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> RowsLostError:
         path, command = self._table.path, _REPAIR.format(range=where)
@@ -235,6 +235,6 @@ def _range(start: int, end: int, log_begin: int) -> str:
     return f" --from {max(start, log_begin)} --to {end}" if end > log_begin else ""
 
 
-def _said(seen: Sequence[TableCommit]) -> str:
-    more = f" and {len(seen) - _SAID} more" if len(seen) > _SAID else ""
-    return "; ".join(each.said for each in seen[:_SAID]) + more
+def _describe(seen: Sequence[TableCommit]) -> str:
+    more = f" and {len(seen) - _LISTED_MAX} more" if len(seen) > _LISTED_MAX else ""
+    return "; ".join(each.description for each in seen[:_LISTED_MAX]) + more

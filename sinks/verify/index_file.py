@@ -17,7 +17,7 @@ from reput.sinks.formats.index_file import HEADER_SIZE, SLOT_SIZE, IndexHeader, 
 from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Difference, Findings
 
-_BLOCK = 1 << 20
+_CHUNK = 1 << 20
 
 
 @dataclass
@@ -71,17 +71,17 @@ class IndexFileCheck:
             self._differ("index_header", text, 36, self.row.max_index_num, count)
         return True
 
-    def _blocks(self) -> Iterator[tuple[int, Entries]]:
-        """The counted entries, each block with the number of its first."""
+    def _chunks(self) -> Iterator[tuple[int, Entries]]:
+        """The counted entries, each chunk with the number of its first."""
         number, end = 1, self.header.next_entry
         while number < end:
-            count = min(_BLOCK, end - number)
+            count = min(_CHUNK, end - number)
             yield number, self.row.entries_of(self.row.names[self.file], number, count)
             number += count
 
     def _check_chains(self, slots: Entries) -> int:
         used = 0
-        for first, entries in self._blocks():
+        for first, entries in self._chunks():
             hashes = entries["key_hash"].astype(np.int32)
             for at in np.flatnonzero(hashes < 0).tolist():
                 text = f"entry {first + at}: a negative hash, {hashes[at]}"
@@ -188,5 +188,5 @@ class IndexFileCheck:
     def _differ(
         self, kind: str, text: str, at: int | None, expected: int | None, found: int, number: int | None = None
     ) -> None:
-        said = None if expected is None else str(expected)
-        self.findings.differ(Difference(kind, text, self.name, at, number, None, said, str(found)))
+        wanted = None if expected is None else str(expected)
+        self.findings.differ(Difference(kind, text, self.name, at, number, None, wanted, str(found)))

@@ -18,7 +18,7 @@ from reput.source.arrays import Int64s
 
 
 @dataclass(frozen=True)
-class IndexRun:
+class ComparedKeys:
     """What a range found: its keys are those numbered `[first, end)`, in order and in full, if it `agrees`."""
 
     first: int
@@ -27,14 +27,14 @@ class IndexRun:
     agrees: bool
 
 
-def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> IndexRun:
+def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> ComparedKeys:
     """Compare the keys of `[start, end)` of the log with the entries that name records there."""
     first, behind = row.search(start), row.search(end)
     if behind - first != len(keys.hashes):
-        return IndexRun(first, behind, len(keys.hashes), agrees=False)
+        return ComparedKeys(first, behind, len(keys.hashes), agrees=False)
     found = row.entries(first, behind - first)
     agrees = bool(same_keys(found, keys).all() and same_times(row, found, keys, first).all())
-    return IndexRun(first, behind, len(keys.hashes), agrees and _edges_agree(row, keys, first))
+    return ComparedKeys(first, behind, len(keys.hashes), agrees and _edges_agree(row, keys, first))
 
 
 def same_keys(found: Entries, keys: KeyEntries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -75,16 +75,16 @@ def _edges_agree(row: IndexReader, keys: KeyEntries, first: int) -> bool:
     return True
 
 
-def runs_join(row: IndexReader, runs: Iterable[IndexRun], findings: Findings) -> bool:
+def keys_join(row: IndexReader, ranges: Iterable[ComparedKeys], findings: Findings) -> bool:
     """Whether the ranges' keys, in log order, are all of the index but those of records outside of the ranges.
 
     Keys before the first are counted as ``expired_keys``, those behind the last as ``keys_behind_the_end``.
     """
     first = end = None
-    for run in runs:
-        if not run.agrees or (end is not None and run.first != end):
+    for compared in ranges:
+        if not compared.agrees or (end is not None and compared.first != end):
             return False
-        first, end = run.first if first is None else first, run.end
+        first, end = compared.first if first is None else first, compared.end
     findings.note("expired_keys", first or 0)
     findings.note("keys_behind_the_end", row.keys - (end or 0))
     return True

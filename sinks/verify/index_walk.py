@@ -78,7 +78,7 @@ class IndexWalk:
             key_hash, offset = self._missing[0]
             text = f"{len(self._missing)} keys are missing at the end, the first of the record at {offset}"
             self._findings.differ(
-                Difference("key_missing", text, physical_offset=offset, expected=_said(key_hash, offset)),
+                Difference("key_missing", text, physical_offset=offset, expected=_describe(key_hash, offset)),
                 len(self._missing),
             )
         while self._at < self._row.keys and not self._gave_up:
@@ -103,7 +103,7 @@ class IndexWalk:
             first = 1 if self._at == start else 0
             wrong = np.flatnonzero(diffs[first:] != time_diffs(times[first:], base)) + first
             for row in wrong.tolist():
-                self._tell_time(self._at + row, int(time_diffs(times[row : row + 1], base)[0]), int(diffs[row]))
+                self._report_time(self._at + row, int(time_diffs(times[row : row + 1], base)[0]), int(diffs[row]))
             self._at, done = self._at + some, done + some
             self._last_time = int(times[-1])
             if self._at == end:
@@ -118,7 +118,7 @@ class IndexWalk:
         if inherited is not None:
             expected = int(time_diffs(times[:1], max(0, inherited))[0])
             if diffs[0] != expected:
-                self._tell_time(self._at, expected, int(diffs[0]))
+                self._report_time(self._at, expected, int(diffs[0]))
 
     def _check_time(self, file: int, name: str, at: int, expected: int, found: int) -> None:
         if expected != found:
@@ -126,7 +126,7 @@ class IndexWalk:
             text = f"the header's {name} is {found}, the key's record was stored at {expected}"
             self._findings.differ(Difference("index_header", text, path, at, expected=str(expected), found=str(found)))
 
-    def _tell_time(self, key: int, expected: int, found: int) -> None:
+    def _report_time(self, key: int, expected: int, found: int) -> None:
         text = f"a time difference of {expected} s expected, {found} s found"
         file, at, number = self._row.where(key)
         self._findings.differ(
@@ -156,9 +156,9 @@ class IndexWalk:
     def _changed(self, found: Entries, keys: KeyEntries) -> None:
         file, at, number = self._row.where(self._at)
         wanted, there = (int(keys.hashes[0]), int(keys.offsets[0])), (int(found[0][0]), int(found[0][1]))
-        text = f"entry {number}: {_said(*wanted)} expected, {_said(*there)} found"
+        text = f"entry {number}: {_describe(*wanted)} expected, {_describe(*there)} found"
         self._findings.differ(
-            Difference("index_entry", text, file, at, number, wanted[1], _said(*wanted), _said(*there))
+            Difference("index_entry", text, file, at, number, wanted[1], _describe(*wanted), _describe(*there))
         )
         self._pass()
 
@@ -170,7 +170,7 @@ class IndexWalk:
         else:
             text = f"entry {number}: the record at {offset} has no key with hash {key_hash}"
             self._findings.differ(
-                Difference("foreign_key", text, file, at, number, offset, None, _said(key_hash, offset))
+                Difference("foreign_key", text, file, at, number, offset, None, _describe(key_hash, offset))
             )
         self._pass()
 
@@ -185,7 +185,7 @@ class IndexWalk:
         key_hash, offset = int(keys.hashes[row]), int(keys.offsets[row])
         file, at, number = self._row.where(self._at)
         text = f"a key with hash {key_hash} of the record at {offset} is missing before entry {number}"
-        self._findings.differ(Difference("key_missing", text, file, at, number, offset, _said(key_hash, offset)))
+        self._findings.differ(Difference("key_missing", text, file, at, number, offset, _describe(key_hash, offset)))
 
 
 def _part(keys: KeyEntries, begin: int, end: int) -> KeyEntries:
@@ -214,5 +214,5 @@ def _same(found: Entries, entry: int, keys: KeyEntries, key: int) -> bool:
     return bool(found["key_hash"][entry] == keys.hashes[key] and found["physical_offset"][entry] == keys.offsets[key])
 
 
-def _said(key_hash: int, offset: int) -> str:
+def _describe(key_hash: int, offset: int) -> str:
     return f"hash {key_hash} of the record at {offset}"

@@ -75,7 +75,7 @@ def store_files(output: Path, commit_log: Iterable[Path]) -> list[StoreFile]:
 
 
 def digest_file(file: StoreFile, max_hash_slot_num: int, max_index_num: int) -> FileDigest:
-    """Read the file once; memory is one block, holes are hashed without being read."""
+    """Read the file once; memory is one chunk, holes are hashed without being read."""
     size = file.path.stat().st_size
     begin, end = _stable(file, size, max_hash_slot_num, max_index_num)
     return _digest(file, size, begin, end)
@@ -101,7 +101,7 @@ def _stable(file: StoreFile, size: int, max_hash_slot_num: int, max_index_num: i
 def _digest(file: StoreFile, size: int, begin: int, end: int) -> FileDigest:
     whole, stable = hashlib.sha256(), hashlib.sha256()
     with open_for_reading(str(file.path)) as descriptor:
-        for at, data in _blocks(descriptor, size):
+        for at, data in _chunks(descriptor, size):
             low, high = (min(max(bound - at, 0), len(data)) for bound in (begin, end))
             if begin:
                 whole.update(data)
@@ -114,7 +114,7 @@ def _digest(file: StoreFile, size: int, begin: int, end: int) -> FileDigest:
     return FileDigest(file.name, size, whole.hexdigest(), begin, end, stable.hexdigest())
 
 
-def _blocks(descriptor: int, size: int) -> Iterator[tuple[int, memoryview]]:
+def _chunks(descriptor: int, size: int) -> Iterator[tuple[int, memoryview]]:
     """The file in pieces; those in holes are zeros that are not read."""
     zeros = memoryview(bytes(_READ_BYTES))
     extents = list(data_extents(descriptor))

@@ -46,11 +46,11 @@ class QueueSettings:
 
 
 @dataclass(frozen=True)
-class QueueRun:
-    """What a range found in one queue: `count` entries from number `first` on, of records from place `start` on.
+class ComparedEntries:
+    """What a range found in one queue: `count` entries from number `first` on, of records from `start` of the log on.
 
-    `agrees` says that the records' queue offsets run on, that they come in log order, and that the files hold exactly
-    their entries at the place that the first one's offset says.
+    `agrees` says that the records' queue offsets run on, that the records come in log order, and that the files hold
+    exactly their entries from the first one's queue offset on.
     """
 
     top: str
@@ -62,7 +62,7 @@ class QueueRun:
     agrees: bool
 
 
-def compare_queues(settings: QueueSettings, entries: PieceEntries, findings: Findings) -> list[QueueRun]:
+def compare_queues(settings: QueueSettings, entries: PieceEntries, findings: Findings) -> list[ComparedEntries]:
     """Compare entries with the files; what is in order is compared whole, the rest is only named."""
     return [_compare(settings, kind, incoming, findings) for kind, incoming in queues_of(entries)]
 
@@ -74,7 +74,7 @@ def queues_of(entries: PieceEntries) -> Iterator[tuple[QueueKind, QueueEntries]]
             yield kind, incoming
 
 
-def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, findings: Findings) -> QueueRun:
+def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, findings: Findings) -> ComparedEntries:
     expected: Units = incoming.entries.view(kind.unit)[:, 0]
     physical_offsets = expected["physical_offset"]
     queue = settings.units(kind.top, incoming.topic, incoming.queue_id)
@@ -92,7 +92,9 @@ def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, f
         agrees = bool(units_agree(found, expected, incoming, ext).all())
         if agrees and ext is not None and incoming.ext is not None:
             note_ext_units(found, incoming.ext, ext, findings)
-    return QueueRun(kind.top, incoming.topic, incoming.queue_id, first, len(expected), int(physical_offsets[0]), agrees)
+    return ComparedEntries(
+        kind.top, incoming.topic, incoming.queue_id, first, len(expected), int(physical_offsets[0]), agrees
+    )
 
 
 def units_agree(
@@ -118,13 +120,13 @@ class QueueTally:
     entries: int = 0
     is_plain: bool = True
 
-    def take(self, run: QueueRun) -> None:
-        """Go on with the next range's run, in log order."""
-        self.entries += run.count
-        self.is_plain &= run.agrees and (self.first is None or run.first == self.end)
+    def take(self, compared: ComparedEntries) -> None:
+        """Go on with the next range's entries, in log order."""
+        self.entries += compared.count
+        self.is_plain &= compared.agrees and (self.first is None or compared.first == self.end)
         if self.first is None:
-            self.first = run.first
-        self.end = run.first + run.count
+            self.first = compared.first
+        self.end = compared.first + compared.count
 
 
 @dataclass
@@ -133,11 +135,11 @@ class QueueTallies:
 
     queues: dict[tuple[str, bytes, int], QueueTally] = field(default_factory=dict)
 
-    def take(self, runs: Iterable[QueueRun]) -> None:
-        """Go on with the runs of the next range, in log order."""
-        for run in runs:
-            key = (run.top, run.topic, run.queue_id)
-            self.queues.setdefault(key, QueueTally(*key)).take(run)
+    def take(self, entries: Iterable[ComparedEntries]) -> None:
+        """Go on with the entries of the next range, in log order."""
+        for compared in entries:
+            key = (compared.top, compared.topic, compared.queue_id)
+            self.queues.setdefault(key, QueueTally(*key)).take(compared)
 
     @property
     def out_of_order(self) -> list[QueueTally]:

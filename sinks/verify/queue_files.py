@@ -74,38 +74,38 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
     begin = number = units.files[0] // units.unit_size
     stop = first if first is not None else (units.files[-1] + units.file_size) // units.unit_size
     offset_before = -1
-    for at, block in units.blocks(begin, stop):
-        expired, blank = _is_expired(block, log), np.zeros(len(block), bool)
+    for at, chunk in units.chunks(begin, stop):
+        expired, blank = _is_expired(chunk, log), np.zeros(len(chunk), bool)
         if units.kind is KIND:
-            blank = is_pre_blank(block)
+            blank = is_pre_blank(chunk)
         good = expired | blank
-        number = at + len(block)
+        number = at + len(chunk)
         if first is None and not good.all():
             number = stop = at + int(np.argmin(good))
             good, expired, blank = good[: stop - at], expired[: stop - at], blank[: stop - at]
         for row in np.flatnonzero(~good).tolist():
-            _differ(units, at + row, block[row : row + 1], "pre_blank", "no unit that fills the front", findings)
+            _differ(units, at + row, chunk[row : row + 1], "pre_blank", "no unit that fills the front", findings)
         rows = np.flatnonzero(expired)
         findings.note("expired_entries", len(rows))
         if offset_before >= 0 or len(rows):
             begin_of_entries = at if offset_before >= 0 else at + int(rows[0])
             for row in np.flatnonzero(blank[begin_of_entries - at :]).tolist():
                 number_there = begin_of_entries + row
-                unit = block[number_there - at : number_there - at + 1]
+                unit = chunk[number_there - at : number_there - at + 1]
                 _differ(units, number_there, unit, "pre_blank", "a unit that fills the front, behind entries", findings)
-        physical_offsets = np.concatenate([[offset_before], block["physical_offset"][rows].astype(np.int64)])
+        physical_offsets = np.concatenate([[offset_before], chunk["physical_offset"][rows].astype(np.int64)])
         for row in rows[np.diff(physical_offsets) <= 0].tolist():
             text = "the entry of an expired record that is not behind the one before"
-            _differ(units, at + row, block[row : row + 1], "entry_order", text, findings)
+            _differ(units, at + row, chunk[row : row + 1], "entry_order", text, findings)
         offset_before = int(physical_offsets[-1])
         if number >= stop:
             break
     return number
 
 
-def _is_expired(block: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_expired(chunk: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which units may be of records that the log no longer has."""
-    physical_offsets, sizes = block["physical_offset"], block["msg_size"]
+    physical_offsets, sizes = chunk["physical_offset"], chunk["msg_size"]
     expired: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
         (physical_offsets >= 0) & (physical_offsets < log.least) & (sizes > 0) & (sizes <= log.size_max)
     )
@@ -113,12 +113,12 @@ def _is_expired(block: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype
 
 
 def _check_tail(units: QueueReader, end: int, log: LogLimits, findings: Findings) -> None:
-    for at, block in units.filled(end):
-        filled = np.flatnonzero(block.view(np.uint8).reshape(len(block), -1).any(axis=1))
-        later = (block["physical_offset"] >= log.limit) & (block["msg_size"] > 0)
+    for at, chunk in units.filled(end):
+        filled = np.flatnonzero(chunk.view(np.uint8).reshape(len(chunk), -1).any(axis=1))
+        later = (chunk["physical_offset"] >= log.limit) & (chunk["msg_size"] > 0)
         findings.note("entries_behind_the_end", int(np.count_nonzero(later)))
         for row in filled[~later[filled]].tolist():
-            unit = block[row : row + 1]
+            unit = chunk[row : row + 1]
             is_unit = unit["physical_offset"][0] >= 0 and unit["msg_size"][0] > 0
             kind = "entry_without_record" if is_unit else "bytes_behind_the_end"
             text = "an entry to which the log has no record" if is_unit else "bytes behind the queue's end"

@@ -98,7 +98,7 @@ class QueueWalk:
                 self._findings.counts["entry_missing"] += missing
                 self._findings.counts["entry_changed"] += int(np.count_nonzero(wrong >= row)) - missing
                 break
-            self._tell(begin + row, found[row : row + 1], expected[row : row + 1], aligned.ext, row, incoming)
+            self._report(begin + row, found[row : row + 1], expected[row : row + 1], aligned.ext, row, incoming)
         if self._ext is not None and aligned.ext is not None and agrees.all():
             note_ext_units(found, aligned.ext, self._ext, self._findings)
 
@@ -108,7 +108,7 @@ class QueueWalk:
         rows = np.searchsorted(physical_offsets, expected["physical_offset"].astype(np.int64))
         return np.minimum(rows, len(physical_offsets) - 1).astype(np.int64)
 
-    def _tell(
+    def _report(
         self, number: int, found: Units, expected: Units, ext: ExtUnits | None, row: int, incoming: QueueEntries
     ) -> None:
         file, at = self._units.where(number)
@@ -123,7 +123,9 @@ class QueueWalk:
             kind = "ext_unit"
         elif found["physical_offset"][0] != physical_offset:
             text += self._other(found, incoming)
-        self._findings.differ(Difference(kind, text, file, at, number, physical_offset, _said(expected), _said(found)))
+        self._findings.differ(
+            Difference(kind, text, file, at, number, physical_offset, _describe(expected), _describe(found))
+        )
 
     def _fields(self, found: Units, expected: Units, ext: ExtUnits | None, row: int) -> str:
         names = [name for name in found.dtype.names or () if found[name][0] != expected[name][0]]
@@ -133,8 +135,8 @@ class QueueWalk:
             problem = "no unit there" if unit is None else ext_problem(unit, int(expected["tags_code"][0]), ext, row)
             if unit is not None or address < -(2**62):
                 return f"its ConsumeQueueExt unit at {address}: {problem}"
-        said = (f"{_WORDS[name]} {expected[name][0]} expected, {found[name][0]} found" for name in names)
-        return "; ".join(said)
+        differences = (f"{_WORDS[name]} {expected[name][0]} expected, {found[name][0]} found" for name in names)
+        return "; ".join(differences)
 
     def _other(self, found: Units, incoming: QueueEntries) -> str:
         """Whose entry stands there, if it is one of the same stretch."""
@@ -153,17 +155,17 @@ def expired_front(units: QueueReader, least: int) -> tuple[int, int]:
         return 0, 0
     first = units.files[0] // units.unit_size
     number, last, has_entries = first, 0, False
-    for begin, block in units.blocks(first, (units.files[-1] + units.file_size) // units.unit_size):
-        blanks = is_pre_blank(block)
-        expired = (block["physical_offset"] >= 0) & (block["physical_offset"] < least) & (block["msg_size"] > 0)
+    for begin, chunk in units.chunks(first, (units.files[-1] + units.file_size) // units.unit_size):
+        blanks = is_pre_blank(chunk)
+        expired = (chunk["physical_offset"] >= 0) & (chunk["physical_offset"] < least) & (chunk["msg_size"] > 0)
         leading = expired | blanks
-        count = len(block) if leading.all() else int(np.argmin(leading))
+        count = len(chunk) if leading.all() else int(np.argmin(leading))
         real = np.flatnonzero(~blanks[:count])
         if len(real):
-            at = block[int(real[-1])]
+            at = chunk[int(real[-1])]
             has_entries, last = True, int(at["physical_offset"]) + int(at["msg_size"])
         number = begin + count
-        if count < len(block):
+        if count < len(chunk):
             break
     return (number, last) if has_entries else (0, 0)
 
@@ -175,5 +177,5 @@ def _select(ext: ExtUnits | None, rows: np.ndarray[tuple[int], np.dtype[np.int64
     return ExtUnits(ext.store_timestamps[rows], bit_maps, ext.is_put[rows])
 
 
-def _said(unit: Units) -> str:
+def _describe(unit: Units) -> str:
     return ", ".join(f"{_WORDS[name]} {unit[name][0]}" for name in unit.dtype.names or ())

@@ -127,8 +127,8 @@ def _in_words(pair: Pair, at: int, max_hash_slot_num: int) -> str:
     unit = _queue_unit(pair.name)
     if unit is not None:
         _, topic, queue_id, _ = pair.name.split("/")
-        said = _entry(pair, at - at % unit.itemsize, at % unit.itemsize, unit)
-        return f"queue {topic}-{queue_id}, entry {_number(pair.name, at)}: {said}"
+        difference = _entry(pair, at - at % unit.itemsize, at % unit.itemsize, unit)
+        return f"queue {topic}-{queue_id}, entry {_number(pair.name, at)}: {difference}"
     if pair.name.startswith(f"{INDEX}/"):
         return _index_words(pair, at, max_hash_slot_num)
     if pair.name == STORE_CHECKPOINT:

@@ -21,7 +21,7 @@ def compare_rows(records: list[Int64s], rows: list[Int64s], findings: Findings) 
         there = found.pop(offset, [])
         if not there:
             text = f"the record at {offset} has no row"
-            findings.differ(Difference("row_missing", text, physical_offset=offset, expected=_said(record)))
+            findings.differ(Difference("row_missing", text, physical_offset=offset, expected=_describe(record)))
         if len(there) > 1:
             text = f"the record at {offset} has {len(there)} rows"
             findings.differ(
@@ -30,20 +30,20 @@ def compare_rows(records: list[Int64s], rows: list[Int64s], findings: Findings) 
         for row in there:
             names = [name for name, wanted, value in zip(COMPARED, record, row, strict=True) if wanted != value]
             if names:
-                said = "; ".join(
+                changes = "; ".join(
                     f"{name} {record[COMPARED.index(name)]} expected, {row[COMPARED.index(name)]} found"
                     for name in names
                 )
-                text = f"the row of the record at {offset}: {said}"
+                text = f"the row of the record at {offset}: {changes}"
                 findings.differ(
-                    Difference("row_changed", text, None, None, record[3], offset, _said(record), _said(row))
+                    Difference("row_changed", text, None, None, record[3], offset, _describe(record), _describe(row))
                 )
     for offset, there in found.items():
         text = f"a row of a record at {offset}, where the log has none"
         findings.differ(
-            Difference("row_without_record", text, physical_offset=offset, found=_said(there[0])), len(there)
+            Difference("row_without_record", text, physical_offset=offset, found=_describe(there[0])), len(there)
         )
 
 
-def _said(row: Row) -> str:
+def _describe(row: Row) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(COMPARED, row, strict=True))

@@ -68,7 +68,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Leave Spark's own mess
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
-def tell(words: str) -> None:
+def report_error(words: str) -> None:
     """One line to standard error; one that nobody reads any more is lost."""
     write_error(f"reput: {words}")
 
@@ -102,7 +102,7 @@ def run_or_fail(action: Callable[[], None]) -> None:
         if _is_read_by_program.get():
             write_error(failure.to_json())
         else:
-            tell(one_line(str(failure)))
+            report_error(one_line(str(failure)))
         raise typer.Exit(failure.exit_code) from error
 
 

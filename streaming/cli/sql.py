@@ -41,7 +41,7 @@ def sql(
     from reput.streaming.config.pipeline import load_spark_options  # noqa: PLC0415
     from reput.streaming.spark.session import end_session, start_session, temporary_log_file  # noqa: PLC0415
     from reput.streaming.sql import sql as queries  # noqa: PLC0415
-    from reput.streaming.sql.failure import spark_failures_told  # noqa: PLC0415
+    from reput.streaming.sql.failure import spark_failures_as_errors  # noqa: PLC0415
     from reput.streaming.sql.output import FORMATS, write_result  # noqa: PLC0415
 
     def run() -> None:
@@ -62,7 +62,7 @@ def sql(
             settings=queries.SETTINGS,
         )
         try:
-            with _output_failures_told(), spark_failures_told(table):
+            with _output_failures_as_errors(), spark_failures_as_errors(table):
                 result = queries.query(spark, table, statement)
                 write_result(result, output_format, _standard_output(), Console(), csv_safe=csv_safe)
                 sys.stdout.flush()
@@ -75,7 +75,7 @@ def sql(
 
 
 @contextmanager
-def _output_failures_told() -> Iterator[None]:
+def _output_failures_as_errors() -> Iterator[None]:
     """Say that it was the result that could not be written; a reader that has enough is ``run_or_fail``'s matter."""
     try:
         yield

@@ -42,7 +42,7 @@ _FILE_STORE, _ROCKSDB_STORE = "default", "defaultrocksdb"
 _RANGES_MAX = 10_000
 
 # Whoever reads a log says these itself.
-_SAID_BY_READER = {"startingOffset", "startingTimestamp", "maxMessagesPerTrigger"}
+_SET_BY_READER = {"startingOffset", "startingTimestamp", "maxMessagesPerTrigger"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PipelineConfig(Settings):
         """Options of the Spark source, as text; `more` adds to them."""
         options: dict[str, str] = {"path": ",".join(str(path) for path in self.commit_log)}
         for name, value in values_of(self.source).items():
-            if value is not None and name not in _SAID_BY_READER:
+            if value is not None and name not in _SET_BY_READER:
                 options[name] = str(value).lower()
         options["messageDelayLevel"] = " ".join(f"{delay // 1000}s" for delay in self.source.delays_ms) or " "
         options.update({name: str(value) for name, value in more.items() if value is not None})

@@ -85,7 +85,7 @@ def failure_of(error: BaseException) -> ReputError:
             f"(sparkMaster=local[N]) or, in Spark's JVM, with more sparkDriverMemory ({first_line(error)})",
         )
     if isinstance(error, OSError):
-        return _of_the_system(error.errno or 0, _told_by_system(error), error.filename)
+        return _of_the_system(error.errno or 0, _system_words(error), error.filename)
     if (system := _SYSTEM_ERROR.search(text)) is not None:
         return _of_the_system(int(system[1]), system[2])
     if is_passing(error):
@@ -152,11 +152,11 @@ def _named(name: str, words: str) -> ReputError:
 
 def _jvm_death() -> TransientError:
     jvm = last_jvm()
-    told = "does not answer" if jvm is None or jvm.is_alive else jvm.end_told
-    return TransientError(f"Spark's Java process {told}", advice="nothing is lost: start the same command again")
+    fate = "does not answer" if jvm is None or jvm.is_alive else jvm.end_in_words
+    return TransientError(f"Spark's Java process {fate}", advice="nothing is lost: start the same command again")
 
 
-def _told_by_system(error: OSError) -> str:
+def _system_words(error: OSError) -> str:
     where = f": {error.filename}" if error.filename is not None else ""
     return f"{error.strerror or error}{where}"
 

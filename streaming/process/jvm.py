@@ -78,7 +78,7 @@ class Jvm:
         deadline = time.monotonic() + _CONNECTED_WITHIN_S
         while not self._connection.exists():
             if not self.is_alive:
-                raise TransientError(f"Spark's Java process {self.end_told} while it started")
+                raise TransientError(f"Spark's Java process {self.end_in_words} while it started")
             if time.monotonic() > deadline:
                 raise TransientError(f"Spark's Java process did not answer within {_CONNECTED_WITHIN_S:.0f} s")
             time.sleep(_LOOKED_FOR_S)
@@ -99,7 +99,7 @@ class Jvm:
         return self._process.poll() is None
 
     @property
-    def end_told(self) -> str:
+    def end_in_words(self) -> str:
         """How it ended, as a part of a sentence."""
         code = self._process.poll()
         if code is None:

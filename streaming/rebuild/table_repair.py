@@ -38,7 +38,7 @@ _FOR_EVER = 2**63 - 1
 _SEARCHED = 16
 # Offsets at which the rows are counted afterwards.
 _MARKS = 32
-_SAID = 5
+_LISTED_MAX = 5
 
 
 class TableRepair:
@@ -96,7 +96,7 @@ class TableRepair:
         if start is not None or end is not None:
             bad = []  # what is outside of the range stays to be told
         if ranges or bad or committed is None:
-            self._say_removed_on_purpose()
+            self._report_removed_on_purpose()
             self._replace(ranges, bad, limit)
         elif start is None and end is None:
             _log.info("table: its rows of [%d, %d) are those of the log", self._least, limit)
@@ -138,16 +138,16 @@ class TableRepair:
             self._spark, self._table.delta, self._config.broker.name, LogRanges(ranges), files, bad
         )
         version = replacement.commit(MessageTable.app_id(self._config.broker.name), limit)
-        said = ", ".join(f"[{begin}, {min(end, limit)})" for begin, end in ranges[:_SAID] if begin < limit)
-        more = f" and {len(ranges) - _SAID} more" if len(ranges) > _SAID else ""
+        listed = ", ".join(f"[{begin}, {min(end, limit)})" for begin, end in ranges[:_LISTED_MAX] if begin < limit)
+        more = f" and {len(ranges) - _LISTED_MAX} more" if len(ranges) > _LISTED_MAX else ""
         messages = sum(batch.messages for batch in batches)
-        _log.info("table: %d rows of %s%s made again, in version %d", messages, said or "no range", more, version)
+        _log.info("table: %d rows of %s%s made again, in version %d", messages, listed or "no range", more, version)
 
-    def _say_removed_on_purpose(self) -> None:
+    def _report_removed_on_purpose(self) -> None:
         wanted = self._table.removed_on_purpose()
         if wanted:
             text = "table: rows that were changed on purpose are made as the log has them; do it again if need be: %s"
-            _log.warning(text, "; ".join(wanted[-_SAID:]))
+            _log.warning(text, "; ".join(wanted[-_LISTED_MAX:]))
 
     # --- where log and table differ ---------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def compile_kernels(*, with_rows: bool = True) -> None:
     piece_kernels.queue_number(
         data[:1], 0, table, queues, np.empty(1, np.uint8), np.zeros(piece_kernels.STATE, np.int64)
     )
-    piece_kernels.fill_table(table, queues, 1)
+    piece_kernels.index_queues(table, queues, 1)
     slots, hashes, offsets = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
     put_entries(
         *(slots, np.zeros(1, np.bool_), np.empty(1, np.int64), 1, 0, 0),

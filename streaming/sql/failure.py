@@ -36,7 +36,7 @@ _OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
 
 
 @contextmanager
-def spark_failures_told(table: Path) -> Iterator[None]:
+def spark_failures_as_errors(table: Path) -> Iterator[None]:
     """Raise what Spark raises inside as an error of reput; `table` is what is being read.
 
     Raises
@@ -55,9 +55,9 @@ def spark_failures_told(table: Path) -> Iterator[None]:
     except ReputError:
         raise
     except PySparkException as error:
-        raise _told(table, str(error.getMessage() or error), str(error)) from error
+        raise _as_error(table, str(error.getMessage() or error), str(error)) from error
     except Py4JJavaError as error:
-        raise _told_of_java(table, error.java_exception) from error
+        raise _java_as_error(table, error.java_exception) from error
     except BrokenPipeError:
         raise  # of standard output
     except (Py4JNetworkError, Py4JError, ConnectionError, EOFError) as error:
@@ -68,7 +68,7 @@ def spark_failures_told(table: Path) -> Iterator[None]:
         raise OptionError(_TOO_DEEP) from error
 
 
-def _told_of_java(table: Path, thrown: Any) -> ReputError:
+def _java_as_error(table: Path, thrown: Any) -> ReputError:
     """Of a chain of causes the one that Spark has a condition for, or else the first cause."""
     messages: list[str] = []
     while thrown is not None and len(messages) < 50:
@@ -79,11 +79,11 @@ def _told_of_java(table: Path, thrown: Any) -> ReputError:
             return TransientError("Spark has not enough memory for this query: ask for fewer rows or columns")
         messages.append(message or name.rpartition(".")[2])
         thrown = thrown.getCause()
-    told = [message for message in messages if _CONDITION.match(message) and not message.startswith("[INTERNAL_ERROR")]
-    return _told(table, (told or messages)[0 if told else -1], " ".join(messages))
+    named = [message for message in messages if _CONDITION.match(message) and not message.startswith("[INTERNAL_ERROR")]
+    return _as_error(table, named[0] if named else messages[-1], " ".join(messages))
 
 
-def _told(table: Path, message: str, whole: str) -> ReputError:
+def _as_error(table: Path, message: str, whole: str) -> ReputError:
     condition = _CONDITION.match(message.strip())
     name = condition.group(1) if condition else ""
     if (_FILE.search(whole) and not name) or name.startswith(_TABLE_CONDITIONS):

@@ -185,12 +185,12 @@ def _write_table(names: list[str], rows: list[Row], console: Console) -> int:
     elif not console.is_terminal:
         Console(file=console.file, width=width).print(grid)
     else:
-        _write_blocks(headers, cells, console)
+        _write_vertically(headers, cells, console)
     console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}", highlight=False)
     return len(rows)
 
 
-def _write_blocks(headers: list[str], cells: list[list[str]], console: Console) -> None:
+def _write_vertically(headers: list[str], cells: list[list[str]], console: Console) -> None:
     width = max(map(len, headers))
     for number, row in enumerate(cells, 1):
         console.print(Text(f"row {number}", style="bold"))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from reput.source.errors import OutputError
 from reput.source.printable import printable
 from reput.streaming.sql.check import VIEW, parse_query
-from reput.streaming.sql.failure import spark_failures_told
+from reput.streaming.sql.failure import spark_failures_as_errors
 
 _LOG = "_delta_log"
 
@@ -31,7 +31,7 @@ def query(spark: SparkSession, table: Path, statement: str) -> DataFrame:
         The statement holds something that is not known to only read, or Spark does not understand it.
     """
     check_table(table)
-    with spark_failures_told(table):
+    with spark_failures_as_errors(table):
         plan = parse_query(spark, statement)
         spark.read.format("delta").load(str(table)).createOrReplaceTempView(VIEW)
         return run_plan(spark, plan)

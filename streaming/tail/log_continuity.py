@@ -118,7 +118,7 @@ class LogContinuity:
         """Whether the log has nothing of `[end_offset, start)` any more, and that may be passed over."""
         return end_offset < start <= self.next_available(end_offset)
 
-    def tell(self, end_offset: int, start: int) -> None:
+    def report_expired(self, end_offset: int, start: int) -> None:
         """Say that the query passes over `[end_offset, start)`."""
         _log.warning(
             "%s ends at %d and the log goes on at %d: %d bytes between expired unread; going on without them",

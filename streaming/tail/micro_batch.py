@@ -125,7 +125,7 @@ class LogicDispatch:
         end, quarantine = self.end_offset, self._step.quarantine
         if not self._continuity.is_gone(end, start):
             return
-        self._continuity.tell(end, start)
+        self._continuity.report_expired(end, start)
         self._passed_over[EXPIRED] += 1
         if quarantine is not None and quarantine.end_offset < start:
             quarantine.write(start, (expired_range(quarantine.end_offset, start),))
@@ -187,7 +187,7 @@ class TableDispatch:
     def _pass_over(self, start: int) -> None:
         """Go on at `start`, durably, where nothing is left of the log between the table's end and there."""
         if self._continuity.is_gone(self.end_offset, start):
-            self._continuity.tell(self.end_offset, start)
+            self._continuity.report_expired(self.end_offset, start)
             self._passed_over[EXPIRED] += 1
             self._table.pass_over(start)
 

@@ -82,17 +82,17 @@ class ProcessTasks(Tasks):
         """
         pickled: bytes = cloudpickle.dumps(work)
         with _deaths_as_errors():
-            pieces = [self._pool.submit(_call, pickled, number) for number in range(count)]
-        return partial(_results, pieces)
+            futures = [self._pool.submit(_call, pickled, number) for number in range(count)]
+        return partial(_results, futures)
 
 
-def _results(pieces: list[Future[Result]]) -> list[Result]:
+def _results(futures: list[Future[Result]]) -> list[Result]:
     try:
         with _deaths_as_errors():
-            return [result_of(piece) for piece in pieces]
+            return [result_of(future) for future in futures]
     finally:
-        for piece in pieces:
-            piece.cancel()
+        for future in futures:
+            future.cancel()
 
 
 @contextmanager

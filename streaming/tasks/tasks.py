@@ -1,4 +1,4 @@
-"""Running pieces of work side by side: here one after the other, or as Spark's tasks; see also ``process_tasks``."""
+"""Running results of work side by side: here one after the other, or as Spark's tasks; see also ``process_tasks``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from reput.streaming.spark.job import outcome, outcome_of, run_job
 
 _DDL = "number bigint, result binary"
 _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])
-# Each piece carries all of the work's description, so hundreds of thousands of things must not be as many pieces.
-_PIECES = 64
-_PIECES_A_CORE = 4
+# Each piece carries all of the work's description, so hundreds of thousands of things must not be as many results.
+_TASKS = 64
+_TASKS_A_CORE = 4
 _SIGNALS_SEEN_WITHIN_S = 1.0
 # Jobs at once: waves that are read, and queues that are written meanwhile.
 _JOBS = 4
@@ -28,12 +28,12 @@ Results = Callable[[], list[Result]]
 
 
 class Tasks(ABC):
-    """Whatever runs pieces of work, each told its number, anywhere."""
+    """Whatever runs results of work, each told its number, anywhere."""
 
     @property
     @abstractmethod
     def parallelism(self) -> int:
-        """How many pieces run at once."""
+        """How many results run at once."""
 
     @abstractmethod
     def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
@@ -52,9 +52,9 @@ def run_over(tasks: Tasks, work: Callable[[Thing], Result], things: Sequence[Thi
     """What `work` gives for each of the things, in their order."""
     if not things:
         return []
-    count = min(len(things), max(_PIECES, _PIECES_A_CORE * tasks.parallelism))
-    pieces = tasks.run(lambda number: [work(thing) for thing in things[number::count]], count)
-    return [pieces[number % count][number // count] for number in range(len(things))]
+    count = min(len(things), max(_TASKS, _TASKS_A_CORE * tasks.parallelism))
+    results = tasks.run(lambda number: [work(thing) for thing in things[number::count]], count)
+    return [results[number % count][number // count] for number in range(len(things))]
 
 
 def result_of(future: Future[Thing]) -> Thing:
@@ -78,7 +78,7 @@ class SerialTasks(Tasks):
 
 
 class SparkTasks(Tasks):
-    """A Spark job for all pieces, a task for each."""
+    """A Spark job for all results, a task for each."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -47,7 +47,7 @@ def print_report(report: VerifyReport, console: Console) -> None:
     for section in report.sections:
         console.print(_line(section), soft_wrap=True, highlight=False)
         for difference in section.findings.first[:_SHOWN]:
-            console.print(f"  {_said(difference)}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {_describe(difference)}", markup=False, highlight=False, soft_wrap=True)
         more = section.findings.differences - min(len(section.findings.first), _SHOWN)
         if more > 0:
             console.print(f"  and {more} more (--json tells 20 of each part)", markup=False, highlight=False)
@@ -69,7 +69,7 @@ def _counts(counts: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts)
 
 
-def _said(difference: Difference) -> str:
+def _describe(difference: Difference) -> str:
     where = difference.file or ""
     if difference.byte_offset is not None:
         where += f", byte {difference.byte_offset}"

@@ -39,7 +39,7 @@ from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.verify.checkpoint import check_checkpoint
 from reput.sinks.verify.findings import Findings
-from reput.sinks.verify.index_keys import runs_join
+from reput.sinks.verify.index_keys import keys_join
 from reput.sinks.verify.index_walk import IndexWalk
 from reput.sinks.verify.queue_entries import KINDS, QueueSettings, QueueTallies, QueueTally, queues_of
 from reput.sinks.verify.queue_files import LogLimits
@@ -143,10 +143,10 @@ class StoreVerification:
         queues, index = StoreSection("queues"), StoreSection("index")
         tallies = QueueTallies()
         for result in self.results:
-            tallies.take(result.queue_runs)
+            tallies.take(result.compared_entries)
         row = self.settings.index
-        index_runs = [result.index_run for result in self.results if result.index_run is not None]
-        joins = row is None or runs_join(row, index_runs, index.findings)
+        compared_keys = [result.compared_keys for result in self.results if result.compared_keys is not None]
+        joins = row is None or keys_join(row, compared_keys, index.findings)
         made_early = self._walk(tallies, None if joins else row, queues.findings, index.findings)
         if not tallies.out_of_order:
             self._take_notes(queues.findings)
@@ -159,7 +159,7 @@ class StoreVerification:
         }
         index.compared = {
             "files": len(row.names) if row is not None else 0,
-            "keys": sum(run.keys for run in index_runs),
+            "keys": sum(compared.keys for compared in compared_keys),
         }
         checkpoint = StoreSection("checkpoint")
         latest = max((result.store_timestamp_max for result in self.results), default=0)

@@ -42,7 +42,7 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
     section = StoreSection("table")
     for file in bad_files(spark, path):
         if file.bounds.may_hold(broker):
-            section.findings.differ(Difference("file_missing", f"{file.path} {file.said}", str(file.path)))
+            section.findings.differ(Difference("file_missing", f"{file.path} {file.problem}", str(file.path)))
     with reading_what_is_there(spark):
         _compare(spark, path, broker, verification, section)
     return section

@@ -11,9 +11,9 @@ from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.table.record_digest import StretchSums, compared_fields
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.index_file import IndexFileCheck
-from reput.sinks.verify.index_keys import IndexRun, compare_index
+from reput.sinks.verify.index_keys import ComparedKeys, compare_index
 from reput.sinks.verify.manifest import FileDigest, StoreFile, digest_file
-from reput.sinks.verify.queue_entries import QueueRun, QueueSettings, QueueTally, compare_queues
+from reput.sinks.verify.queue_entries import ComparedEntries, QueueSettings, QueueTally, compare_queues
 from reput.sinks.verify.queue_files import LogLimits, check_queue_files
 from reput.source.arrays import Int64s
 from reput.source.errors import DataLossError
@@ -41,8 +41,8 @@ class VerifiedRange:
     """What was found of one range; `store_timestamp_max` is the latest store time in ms."""
 
     messages: int
-    queue_runs: list[QueueRun]
-    index_run: IndexRun | None
+    compared_entries: list[ComparedEntries]
+    compared_keys: ComparedKeys | None
     sums: StretchSums
     store_timestamp_max: int
     queue_findings: Findings
@@ -71,7 +71,7 @@ def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     DataLossError
         A file expired meanwhile.
     """
-    with _expiry_told():
+    with _expiry_as_error():
         return _verify_range(settings, span)
 
 
@@ -79,17 +79,17 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     read = settings.task.read(span)
     entries = PieceEntries.read(piece["arrays"] for piece in read.pieces)
     findings = Findings()
-    runs = compare_queues(settings.queues, entries, findings)
-    index_run = None
+    compared_entries = compare_queues(settings.queues, entries, findings)
+    compared_keys = None
     if settings.index is not None:
-        index_run = compare_index(
+        compared_keys = compare_index(
             replace(settings.index), entries.keys(), span.start, span.end
         )  # headers as they are now
     latest = max(piece["latest_store_time"] for piece in read.pieces)
     return VerifiedRange(
         sum(piece["messages"] for piece in read.pieces),
-        runs,
-        index_run,
+        compared_entries,
+        compared_keys,
         read.sums,
         latest,
         findings,
@@ -104,7 +104,7 @@ def fields_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[lis
 
 def verify_item(settings: VerifySettings, item: QueueItem | IndexItem) -> Findings:
     """Check a queue's files, or an index file; see `verify_range` for errors."""
-    with _expiry_told():
+    with _expiry_as_error():
         return _verify_queue(settings, item) if isinstance(item, QueueItem) else _verify_index(settings, item)
 
 
@@ -130,12 +130,12 @@ def _verify_index(settings: VerifySettings, item: IndexItem) -> Findings:
 
 
 def _digest(file: StoreFile, max_hash_slot_num: int, max_index_num: int) -> FileDigest:
-    with _expiry_told():
+    with _expiry_as_error():
         return digest_file(file, max_hash_slot_num, max_index_num)
 
 
 @contextmanager
-def _expiry_told() -> Iterator[None]:
+def _expiry_as_error() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:

@@ -17,7 +17,7 @@ from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
-from reput.streaming.sql.failure import spark_failures_told
+from reput.streaming.sql.failure import spark_failures_as_errors
 from reput.streaming.sql.output import write_result
 from reput.streaming.sql.sql import query
 from reput.streaming.tail.tail import Tail
@@ -88,7 +88,7 @@ def test_a_wrong_statement_is_told_in_one_line(
     spark: SparkSession, table: Path, statement: str, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It is the user's to change; nothing else reaches the terminal."""
-    with pytest.raises(OptionError) as raised, spark_failures_told(table):
+    with pytest.raises(OptionError) as raised, spark_failures_as_errors(table):
         query(spark, table, statement.replace("{}", str(table))).collect()
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -125,7 +125,7 @@ def test_a_damaged_table_is_told_with_its_file(
     damage(file)
     for checksum in copy.glob("**/*.crc"):
         checksum.unlink()
-    with pytest.raises(OutputError) as raised, spark_failures_told(copy):
+    with pytest.raises(OutputError) as raised, spark_failures_as_errors(copy):
         query(spark, copy, "SELECT * FROM messages").collect()
     assert str(copy) in str(raised.value)
     if damage is truncated:

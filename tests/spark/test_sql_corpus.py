@@ -27,7 +27,7 @@ from reput.source.errors import OptionError, ReputError
 from reput.streaming.sql import allowed as sql_allowed
 from reput.streaming.sql import sql
 from reput.streaming.sql.check import parse_query
-from reput.streaming.sql.failure import spark_failures_told
+from reput.streaming.sql.failure import spark_failures_as_errors
 from reput.streaming.sql.output import write_result
 
 pytestmark = pytest.mark.spark
@@ -74,7 +74,7 @@ def state(directory: Path) -> dict[str, str]:
 def run(spark: SparkSession, table: Path, statement: str, form: str = "csv") -> str | None:
     """What a statement fails with; None when it was run to its last row."""
     try:
-        with spark_failures_told(table):
+        with spark_failures_as_errors(table):
             result = sql.run_plan(spark, parse_query(spark, statement))
             write_result(result, form, io.StringIO(), Console(file=io.StringIO()))
     except ReputError as error:

@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from reput.sinks.table.creation import is_vacant
 from reput.sinks.table.delta_files import FileBounds, file_path
 from reput.sinks.table.history import TableCommit, commit_digest, commits
-from reput.sinks.table.refusal import added_columns, refusal, said_in_words
+from reput.sinks.table.refusal import added_columns, explain_refusal, refusal
 from reput.sinks.table.replace import LogRanges
 from reput.sinks.table.row_ledger import MARKS_MAX, RowGap, RowLedger
 from reput.source.errors import OutputError, SinkError
@@ -90,7 +90,7 @@ def test_commits_that_are_gone_or_no_commits_are_numbers(tmp_path: Path) -> None
     (tmp_path / f"{3:020d}.json").write_text("[1]")
     (tmp_path / f"{4:020d}.json").write_text(json.dumps({"txn": {}}))
     found = list(commits(tmp_path, 0, 5, APP, "b"))
-    assert [each if isinstance(each, int) else each.said[:9] for each in found] == [0, "version 1", 2, 3, 4, 5]
+    assert [each if isinstance(each, int) else each.description[:9] for each in found] == [0, "version 1", 2, 3, 4, 5]
     one = commit_digest(tmp_path, 1)
     (tmp_path / f"{1:020d}.json").write_text(json.dumps(info("WRITE", isBlindAppend=True)))
     assert None not in (one, commit_digest(tmp_path, 1))
@@ -229,16 +229,16 @@ def test_kernels_refusals_in_words() -> None:
     said = (
         "Unsupported Delta writer features: table `file:/t` requires writer table features [some] which is unsupported"
     )
-    assert said_in_words(Path("/t"), said) == (
+    assert explain_refusal(Path("/t"), said) == (
         "the table needs some, which reput does not write",
         "undo it: ALTER TABLE delta.`/t` DROP FEATURE `some`",
     )
-    _, advice = said_in_words(Path("/t"), "Cannot modify append-only table. Table x")
+    _, advice = explain_refusal(Path("/t"), "Cannot modify append-only table. Table x")
     assert "'delta.appendOnly' = 'false'" in str(advice)
-    cause, advice = said_in_words(Path("/t"), "Delta table at path `/t` is not found.")
+    cause, advice = explain_refusal(Path("/t"), "Delta table at path `/t` is not found.")
     assert "there is no Delta table any more" in cause
     assert advice == "put it back, or start again"
-    assert said_in_words(Path("/t"), "something else") == ("something else", None)
+    assert explain_refusal(Path("/t"), "something else") == ("something else", None)
 
 
 def test_a_table_whose_log_is_gone(tmp_path: Path) -> None:
