@@ -24,7 +24,7 @@ from reput.sinks.dispatch.runs import find_runs
 from reput.sinks.files.scratch import write_arrays
 from reput.sinks.formats.batch_consume_queue import BATCH_STORE_UNIT_SIZE, batch_entries
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, queued_records
-from reput.sinks.formats.index_file import keys_most
+from reput.sinks.formats.index_file import key_count_max
 from reput.source.arrays import Bools, Bytes, Int32s, Int64s
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
@@ -185,7 +185,7 @@ class Piece:
             kernels.index_queues(self._table, self._queues, self._count(kernels.QUEUES))
         if len(self._topics) - state[kernels.TOPIC_BYTES] < _TEXT_MAX:
             self._topics = _doubled(self._topics)
-        if len(self._hashes) - state[kernels.KEYS] < keys_most(_TEXT_MAX):
+        if len(self._hashes) - state[kernels.KEYS] < key_count_max(_TEXT_MAX):
             self._hashes, self._offsets = _doubled(self._hashes), _doubled(self._offsets)
             self._timestamps = _doubled(self._timestamps)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from reput.sinks.formats.consume_queue import is_queued, put_entry, slot_of
-from reput.sinks.formats.index_file import keys_most, put_keys
+from reput.sinks.formats.index_file import key_count_max, put_keys
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.byte_kernels import load_i32, load_i64, spans_equal
@@ -100,7 +100,7 @@ def add_records(
             elif not (is_good and pk.inner_batch(data, 0, spans)[2]):
                 return row, ODD_NUMBER
         located = spans[own : own + 1]
-        if with_index and state[KEYS] + keys_most(located[0, pk.KEYS, 1]) > key_hashes.size:
+        if with_index and state[KEYS] + key_count_max(located[0, pk.KEYS, 1]) > key_hashes.size:
             return row, NO_ROOM
         if with_queues or with_arrivals:
             queue_id, queue_offset = load_i32(data, at + _QUEUE_ID_AT), load_i64(data, at + _QUEUE_OFFSET_AT)

@@ -143,7 +143,7 @@ def put_keys(
 
 
 @inlined
-def keys_most(keys_size: int) -> int:
+def key_count_max(keys_size: int) -> int:
     """How many keys a record with `keys_size` bytes of KEYS has at most, its unique key and tags with them."""
     return (keys_size + 1) // 2 + 2
 

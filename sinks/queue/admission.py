@@ -44,7 +44,7 @@ class QueueAdmission:
     file_size: int
     first_queue_offset_max: int | None = None
 
-    def begins(self, queue_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def can_begin(self, queue_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Whether a queue can begin with each of these queue offsets, as bool[n]."""
         most = (LOGIC_OFFSET_MAX - self.file_size) // CQ_STORE_UNIT_SIZE
         if self.first_queue_offset_max is not None:
@@ -62,7 +62,7 @@ class QueueAdmission:
         refused: dict[int, RefusedRecord] = {}
         counts: dict[tuple[bytes, int], int] = {}
         later = batch.after(end_offset).entries
-        begins = self.begins(later.first_queue_offsets)
+        begins = self.can_begin(later.first_queue_offsets)
         for number, (topic, queue_id) in enumerate(later.queues):
             # What queues have begun is not looked at: it may be long.
             if is_begun(topic, queue_id) or (begins[number] and not _cause_of_name(topic, queue_id)):
@@ -84,7 +84,7 @@ class QueueAdmission:
         """How many entries from the first a queue that has not begun does not take, and why."""
         if cause := _cause_of_name(queue.topic, queue.queue_id):
             return len(queue.entries), cause
-        good = self.begins(queue.queue_offsets)
+        good = self.can_begin(queue.queue_offsets)
         return (int(np.argmax(good)) if good.any() else len(good)), BAD_QUEUE_OFFSET
 
 

@@ -130,7 +130,7 @@ class ConsumeQueue(Queue):
         if self.files:
             return QueueExtent(self.end, 0)
         end = first_queue_offset * CQ_STORE_UNIT_SIZE
-        if not QueueAdmission(file_size, self.first_queue_offset_max).begins(np.array([first_queue_offset]))[0]:
+        if not QueueAdmission(file_size, self.first_queue_offset_max).can_begin(np.array([first_queue_offset]))[0]:
             raise SinkError(
                 f"the first record of {self.topic!r}-{self.queue_id}, at offset {first_physical_offset}, has queue "
                 f"offset {first_queue_offset}: no queue begins there, the record is damaged",

@@ -94,7 +94,7 @@ class QueueReader:
         """Where each file begins, in bytes of the queue, oldest first."""
         return list(self.sizes)
 
-    def parts(self, file: int) -> tuple[str, str, str, str]:
+    def relative_path(self, file: int) -> tuple[str, str, str, str]:
         """The parts of the path, below the root, of the file that begins at byte `file` of the queue."""
         return (*self._parts, file_name(file))
 
@@ -106,7 +106,7 @@ class QueueReader:
         """The file that holds unit `number`, by its path below the root, and the byte in it."""
         at = number * self.unit_size
         file = at - at % self.file_size
-        return "/".join(self.parts(file)), at - file
+        return "/".join(self.relative_path(file)), at - file
 
     def check_sizes(self, *, may_be_cut: bool = False) -> None:
         """Raise SinkError for a file of another size than `file_size`, or with `may_be_cut` for one that is larger.

@@ -130,7 +130,7 @@ class QueueSink(KeepsProgress, ABC):
             state["logics_msg_timestamp"] = time
         self._record.advance(batch.end, batch.last_record, state)
 
-    def entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:
+    def count_entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:
         """The number that a progress record has of entries, without those of some queues, which may be damaged.
 
         As `recover` does, it drops entries of records from `end_offset` on.

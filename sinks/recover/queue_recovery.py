@@ -249,10 +249,10 @@ def cut_queues(files: DurableFiles, check: QueueCheck) -> None:
         disk = state.disk
         mend = state.files_to_mend
         for file in state.files_to_remove:
-            files.remove(*disk.parts(file))
+            files.remove(*disk.relative_path(file))
         for file in mend:
             if disk.sizes[file] < disk.file_size:
-                files.write(*disk.parts(file), offset=disk.file_size - 1, data=b"\0")
+                files.write(*disk.relative_path(file), offset=disk.file_size - 1, data=b"\0")
             for begin, end in disk.extents(file, max(0, state.end - file)):
-                files.write(*disk.parts(file), offset=begin, data=bytes(end - begin))
+                files.write(*disk.relative_path(file), offset=begin, data=bytes(end - begin))
     files.sync()

@@ -40,7 +40,7 @@ def expire_queue(disk: QueueReader, min_physic_offset: int) -> QueueRetention:
         expired.append(file)
     end = _end(disk, last)
     min_offset = disk.min_offset(min_physic_offset, end // CQ_STORE_UNIT_SIZE)
-    removed = [disk.parts(file) for file in expired] + _expired_ext_files(disk, min_offset, end)
+    removed = [disk.relative_path(file) for file in expired] + _expired_ext_files(disk, min_offset, end)
     topic = disk.topic.decode("utf-8", "backslashreplace")
     return QueueRetention(topic, disk.queue_id, min_offset, end // CQ_STORE_UNIT_SIZE, tuple(removed))
 

@@ -103,7 +103,7 @@ def file_path(root: Path, name: str) -> Path:
 
 
 @contextmanager
-def reading_what_is_there(spark: SparkSession) -> Iterator[None]:
+def ignoring_missing_files(spark: SparkSession) -> Iterator[None]:
     """Pass over data files that are gone or cut short meanwhile: their rows are missing, as any others."""
     names = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
     known = {name: spark.conf.get(name) for name in names}

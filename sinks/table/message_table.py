@@ -119,7 +119,7 @@ class MessageTable(KeepsProgress):
         record = self._record.load()
         committed = self._delta.last_transaction_version(self._app_id)
         ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
-        self._ledger = self._watch.at_start(ledger, committed)
+        self._ledger = self._watch.check_at_start(ledger, committed)
         if committed is None and not self._is_first_start(record):
             record = SinkProgress(start_offset, start_offset)
         elif committed is not None and (record is None or record.end_offset != committed):
@@ -140,7 +140,7 @@ class MessageTable(KeepsProgress):
 
     def count(self) -> int:
         """The broker's rows in the table."""
-        return self._watch.counted([2**63 - 1]).rows
+        return self._watch.count_at([2**63 - 1]).rows
 
     def bad_files(self) -> list[BadFile]:
         """Files that may have the broker's rows and cannot be read."""
@@ -150,7 +150,7 @@ class MessageTable(KeepsProgress):
         """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log tells."""
         return self._watch.removed_on_purpose()
 
-    def take_as_it_is(self, offsets: Sequence[int], start_offset: int) -> None:
+    def accept_as_is(self, offsets: Sequence[int], start_offset: int) -> None:
         """Note what the table has now as what it must have, counted at `offsets`, and how far it is; see `recover`.
 
         Its rows from `start_offset` on are those of the log. What it should have had, and no log can bring again, is
@@ -159,7 +159,7 @@ class MessageTable(KeepsProgress):
         record = self._record.load()
         end = self.committed
         assert end is not None
-        self._ledger = self._watch.counted([offset for offset in offsets if offset < end] + [end])
+        self._ledger = self._watch.count_at([offset for offset in offsets if offset < end] + [end])
         ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
         if ledger is not None:
             self._watch.report_lost_rows(ledger.until(end))
@@ -206,7 +206,7 @@ class MessageTable(KeepsProgress):
         self._ledger = self._ledger.with_batch(end, rows).seen_at(version, digest)
 
     def _check(self, version: int) -> None:
-        self._ledger = self._watch.before_commit(self._ledger, version)
+        self._ledger = self._watch.check_before_commit(self._ledger, version)
 
     def _last_row(self, before: int) -> RecordFingerprint | None:
         rows = (

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import QuarantinedRange
-from reput.sinks.table.delta_files import bad_files, file_path, reading_what_is_there
+from reput.sinks.table.delta_files import bad_files, file_path, ignoring_missing_files
 from reput.sinks.table.delta_table import Change, DataFile, DeltaTable
 from reput.sinks.table.history import TableCommit, commits
 from reput.sinks.table.watch import rows_of
@@ -72,7 +72,7 @@ class QuarantineTable:
             return
         path = self._delta.path
         bad = {file.path: file for file in bad_files(self._spark, path) if file.bounds.may_hold(self._broker)}
-        with reading_what_is_there(self._spark):
+        with ignoring_missing_files(self._spark):
             rows = rows_of(self._spark, path, self._broker).select("physical_offset").collect()
         there = {row.physical_offset for row in rows}
         missing = [line for line in lines if line.physical_offset < known and line.physical_offset not in there]

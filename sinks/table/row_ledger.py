@@ -94,7 +94,7 @@ class RowLedger:
         """What it has up to `end`: a table that is an older copy has no more."""
         return replace(self, marks=tuple(mark for mark in self.marks if mark[0] <= end))
 
-    def counted(self, counts: Sequence[int]) -> RowLedger:
+    def with_counts(self, counts: Sequence[int]) -> RowLedger:
         """The same offsets with the numbers of rows that were found before them."""
         return replace(self, marks=tuple(zip(self.offsets, counts, strict=True)))
 

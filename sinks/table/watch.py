@@ -42,7 +42,7 @@ class TableWatch:
         self._log_begin = log_begin
         self._accepts_loss = accepts_loss
 
-    def at_start(self, ledger: RowLedger | None, committed: int | None) -> RowLedger:
+    def check_at_start(self, ledger: RowLedger | None, committed: int | None) -> RowLedger:
         """Look at the table before anything is written; `committed` is the broker's last transaction version.
 
         Raises
@@ -54,20 +54,20 @@ class TableWatch:
         """
         version = self._table.version
         if bad := self.bad_files():
-            raise self._files_gone(bad, committed or 0)
+            raise self._files_lost_error(bad, committed or 0)
         if committed is None:
             return self._without_transaction(ledger, version)
         if ledger is None:
-            self._first_look(version)
-            return self.counted([committed])
-        return self._followed(ledger.until(committed), version)
+            self._check_history(version)
+            return self.count_at([committed])
+        return self._follow(ledger.until(committed), version)
 
     def bad_files(self) -> list[BadFile]:
         """Files of the table's present version that may have the broker's rows and cannot be read."""
         return [file for file in bad_files(self._spark, self._table.path) if file.bounds.may_hold(self._broker)]
 
-    def before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
-        """Look at what others committed since `ledger` was seen, up to `version`; see `at_start` for errors.
+    def check_before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
+        """Look at what others committed since `ledger` was seen, up to `version`; see `check_at_start` for errors.
 
         Raises
         ------
@@ -81,9 +81,9 @@ class TableWatch:
                 advice="start again to bring the table up from the log",
                 file=self._table.path,
             )
-        return ledger if version == ledger.version else self._followed(ledger, version)
+        return ledger if version == ledger.version else self._follow(ledger, version)
 
-    def counted(self, offsets: Sequence[int]) -> RowLedger:
+    def count_at(self, offsets: Sequence[int]) -> RowLedger:
         """The table as it is: nothing is expected of it."""
         version = self._table.version
         counts = self._counts(version, offsets)
@@ -121,7 +121,7 @@ class TableWatch:
             _log.warning(text, path, ledger.rows, self._broker)
         return RowLedger(version, commit_digest(self._table.log, version), ())
 
-    def _first_look(self, version: int) -> None:
+    def _check_history(self, version: int) -> None:
         """No ledger was kept: rows taken away by others are told, since it is not known whether they came back."""
         taken: list[TableCommit] | None = None  # since the first of our commits, or the last repair
         for each in self._commits(max(0, version - _FIRST_LOOK), version):
@@ -140,7 +140,7 @@ class TableWatch:
             file=self._table.path,
         )
 
-    def _followed(self, ledger: RowLedger, version: int) -> RowLedger:
+    def _follow(self, ledger: RowLedger, version: int) -> RowLedger:
         """`ledger` brought to `version`, by what the table's log tells and, where needed, by counting."""
         log = self._table.log
         digest = commit_digest(log, version)
@@ -163,10 +163,10 @@ class TableWatch:
             return ledger
         counts = self._counts(version, ledger.offsets)
         if not is_made_again:
-            self._judge(ledger, counts, foreign, unknown)
-        return ledger.counted(counts)
+            self._judge_counts(ledger, counts, foreign, unknown)
+        return ledger.with_counts(counts)
 
-    def _judge(self, ledger: RowLedger, counts: Sequence[int], foreign: list[TableCommit], unknown: str) -> None:
+    def _judge_counts(self, ledger: RowLedger, counts: Sequence[int], foreign: list[TableCommit], unknown: str) -> None:
         gaps = ledger.gaps(counts)
         lost = [gap for gap in gaps if gap.missing > 0]
         more = -sum(gap.missing for gap in gaps if gap.missing < 0)
@@ -175,7 +175,7 @@ class TableWatch:
         removing = [each for each in foreign if each.removes and not each.is_repair]
         taken = unknown or not removing or any(not each.is_wanted for each in removing)
         if lost and taken:
-            error = self._rows_gone(lost, by_whom)
+            error = self._rows_lost_error(lost, by_whom)
             if not (self._accepts_loss and lost[-1].end <= self._log_begin):
                 raise error
             _log.warning("%s; going on without them", error)
@@ -188,20 +188,20 @@ class TableWatch:
             where = _range(gaps[0].start, gaps[-1].end, self._log_begin)
             _log.warning(text, self._table.path, more, self._broker, by_whom, _REPAIR.format(range=where))
 
-    def _rows_gone(self, lost: Sequence[RowGap], by_whom: str) -> RowsLostError:
+    def _rows_lost_error(self, lost: Sequence[RowGap], by_whom: str) -> RowsLostError:
         rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
         where = _range(start, end, self._log_begin)
-        return self._gone(f"{rows} rows", start, end, by_whom, where, ", or failOnDataLoss=false,")
+        return self._lost_error(f"{rows} rows", start, end, by_whom, where, ", or failOnDataLoss=false,")
 
-    def _files_gone(self, bad: Sequence[BadFile], end: int) -> RowsLostError:
+    def _files_lost_error(self, bad: Sequence[BadFile], end: int) -> RowsLostError:
         rows = sum(file.bounds.rows or 0 for file in bad)
         first = min((file.bounds.least or 0 for file in bad), default=0)
         last = max((end if file.bounds.greatest is None else file.bounds.greatest for file in bad), default=end)
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         problem = f"{bad[0].path} {bad[0].problem}{more}"
-        return self._gone(f"up to {rows} rows", first, last, problem, "", "")
+        return self._lost_error(f"up to {rows} rows", first, last, problem, "", "")
 
-    def _gone(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> RowsLostError:
+    def _lost_error(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> RowsLostError:
         path, command = self._table.path, _REPAIR.format(range=where)
         text = f"{path}: {rows} of broker {self._broker!r} from [{start}, {end}) of the log are gone: {by_whom}"
         if end <= self._log_begin:

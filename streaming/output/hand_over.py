@@ -128,7 +128,7 @@ def abort_while_written(files: DurableFiles, sinks: Sequence[Ending], log: LogRe
         _log.info("%s is a broker's and stays: 'reput recover' looks the log over and removes it", files.root / ABORT)
         return
     try:
-        behind = is_behind(log, [(sink.name, sink.end_offset) for sink in sinks])
+        behind = why_behind(log, [(sink.name, sink.end_offset) for sink in sinks])
     except (ReputError, OSError) as error:  # a store that went away does not spoil a stop
         behind = str(error)
     if behind is None:
@@ -148,7 +148,7 @@ def abort_while_changed(files: DurableFiles) -> Iterator[None]:
         clear_abort(files)
 
 
-def is_behind(log: LogReader, ends: Sequence[tuple[str, int]]) -> str | None:
+def why_behind(log: LogReader, ends: Sequence[tuple[str, int]]) -> str | None:
     """Why queues and index, which end at `ends`, are not at the end of the log, and what to do; None when they are."""
     name, end = min(ends, key=lambda each: each[1])
     begin = max(log.queue().min_offset, aligned(log, end))
@@ -182,7 +182,7 @@ def hand_over(
         return None
     if doubt is not None:
         return HandOver(is_cleared=False, reason=doubt)
-    behind = is_behind(log, ends)
+    behind = why_behind(log, ends)
     if not dry_run:
         if behind is None:
             clear_abort(files)

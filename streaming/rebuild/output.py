@@ -148,7 +148,7 @@ class OutputChange:
             if record is None or made is None:
                 continue  # a broker's own files: `tail` takes them over as they are
             assert isinstance(sink, QueueSink)
-            beside = sink.entries_beside(self._request.queue_filter.takes, record.end_offset)
+            beside = sink.count_entries_beside(self._request.queue_filter.takes, record.end_offset)
             state = {**record.state, "queue_ends": beside + made.state["queue_ends"]}
             ProgressFile(merged, sink.name).store(replace(record, state=state))
             moves.append(((_MERGED, *progress_file(sink.name)), progress_file(sink.name)))

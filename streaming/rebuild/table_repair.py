@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
-from reput.sinks.table.delta_files import BadFile, reading_what_is_there
+from reput.sinks.table.delta_files import BadFile, ignoring_missing_files
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, compared_fields, table_fields
@@ -100,7 +100,7 @@ class TableRepair:
             self._replace(ranges, bad, limit)
         elif start is None and end is None:
             _log.info("table: its rows of [%d, %d) are those of the log", self._least, limit)
-        self._table.take_as_it_is(self._mark_offsets(ranges, limit), self._least if start is None else start)
+        self._table.accept_as_is(self._mark_offsets(ranges, limit), self._least if start is None else start)
         self._output.remove_tree(REPUT, SPARK_CHECKPOINT, "table")  # `tail` begins where the table ends
 
     def _limit(self, committed: int, log_end: int) -> int:
@@ -112,7 +112,7 @@ class TableRepair:
 
     def _check_cut(self, limit: int) -> None:
         """Raise OutputError when the table's last record stands behind the log's end: what is before may be damaged."""
-        with reading_what_is_there(self._spark):
+        with ignoring_missing_files(self._spark):
             known = self._table.record_of_last_row()
         file = None if known is None else self._log.queue().find(known.offset)
         if known is None or known.offset < limit or file is None or known.offset + known.size > file.end:
@@ -153,7 +153,7 @@ class TableRepair:
 
     def _differing(self, limit: int, *, is_cut: bool) -> list[tuple[int, int]]:
         """The ranges, at places where records begin, in which the table has not the rows of the log."""
-        with reading_what_is_there(self._spark):
+        with ignoring_missing_files(self._spark):
             rows = compared_rows(self._spark, self._table.path, self._config.broker.name)
             rows = rows.where(sf.col("physical_offset") >= self._least)
             found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())

@@ -149,8 +149,8 @@ class QueueRepair(SinkRepair):
     def changes(self) -> SinkFiles:
         """See `SinkRepair`."""
         states = self._check.queues.values()
-        removed = ["/".join(state.disk.parts(file)) for state in states for file in state.files_to_remove]
-        mended = ["/".join(state.disk.parts(file)) for state in states for file in state.files_to_mend]
+        removed = ["/".join(state.disk.relative_path(file)) for state in states for file in state.files_to_remove]
+        mended = ["/".join(state.disk.relative_path(file)) for state in states for file in state.files_to_mend]
         return SinkFiles(tuple(sorted(removed)), tuple(mended), sum(state.dropped for state in states))
 
     def apply(self, planned: SinkProgress) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
-from reput.sinks.table.delta_files import bad_files, reading_what_is_there
+from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.message_table import MessageTable
@@ -43,7 +43,7 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
     for file in bad_files(spark, path):
         if file.bounds.may_hold(broker):
             section.findings.differ(Difference("file_missing", f"{file.path} {file.problem}", str(file.path)))
-    with reading_what_is_there(spark):
+    with ignoring_missing_files(spark):
         _compare(spark, path, broker, verification, section)
     return section
 

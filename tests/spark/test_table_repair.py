@@ -313,7 +313,7 @@ def test_a_repair_that_dies_anywhere(kept: KeptTable, monkeypatch: pytest.Monkey
     kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF 2")
     old, new = kept.expected(0, 20), kept.expected(0, 40)
     outcomes = set()
-    points: list[tuple[Any, str]] = [(os, "link"), (DurableFiles, "make_durable"), (MessageTable, "take_as_it_is")]
+    points: list[tuple[Any, str]] = [(os, "link"), (DurableFiles, "make_durable"), (MessageTable, "accept_as_is")]
     for owner, name in points:
         for is_before in (True, False):
             real = getattr(owner, name)

@@ -307,7 +307,7 @@ def test_only_what_no_queue_takes_is_left_out(tmp_path: Path) -> None:
 def test_the_bound_of_a_first_queue_offset(tmp_path: Path) -> None:
     """An option: what lies beyond it ends the run with the option's name, or is left out."""
     assert QueueAdmission(60, 5).begins(np.array([-1, 0, 5, 6])).tolist() == [False, True, True, False]
-    assert ADMISSION.begins(np.array([2**40, 2**58, 2**63 - 1])).tolist() == [True, True, False]
+    assert ADMISSION.can_begin(np.array([2**40, 2**58, 2**63 - 1])).tolist() == [True, True, False]
     records = write_log(tmp_path / "log", offsets(2**60))
     batch = LogBatches(tmp_path / "log")(0, end_of(records))
     with SinkRun(tmp_path / "out", SETTINGS) as run, pytest.raises(SinkError, match="onDamage=quarantine leaves"):

@@ -137,7 +137,7 @@ def test_the_ledger_tells_rows_that_are_too_many() -> None:
     ledger = RowLedger(3, "x", ((100, 5), (200, 9)))
     assert ledger.gaps([5, 9]) == []
     assert ledger.gaps([6, 9]) == [RowGap(0, 100, -1), RowGap(100, 200, 1)]
-    assert ledger.counted([6, 9]).marks == ((100, 6), (200, 9))
+    assert ledger.with_counts([6, 9]).marks == ((100, 6), (200, 9))
     assert ledger.seen_at(4, None) == RowLedger(4, None, ledger.marks)
 
 
