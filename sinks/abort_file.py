@@ -1,14 +1,13 @@
-"""The store's `abort`: who puts it there, what it says, who removes it.
+"""The store's `abort`: who writes it, what it says, who removes it.
 
-A broker makes the file at its start and removes it at a clean stop (``DefaultMessageStore#start``, ``#shutdown``). One
-that finds it at its start does not trust what it finds: it removes index files that are newer than its checkpoint and
-dispatches again from the checkpoint on. Whether the file exists is all that a broker asks.
+A broker creates the file when it starts and removes it at a clean stop (``DefaultMessageStore#start``, ``#shutdown``).
+A broker that finds the file at its start does not trust the store: it removes index files newer than its checkpoint and
+dispatches again from the checkpoint on. A broker asks only whether the file exists.
 
-reput leaves a mark of its own in the same file while it changes an output, so that a broker that is started on what a
-killed reput left is as careful. What the mark says tells reput that its own progress records know what is whole. A
-5.x broker writes its process id over it. A 4.9.3 broker leaves the text of a file that is there already, but writes to
-the store's `lock` at each start; so the mark names the time of the last write to `lock`, and is a broker's as soon as
-that is another one.
+While reput changes an output it keeps a mark of its own in this file, so that a broker started on what a killed reput
+left is just as careful. The mark tells reput that its own progress records know what is whole. A 5.x broker overwrites
+it with its process id. A 4.9.3 broker leaves the text of an existing file, but writes to the store's `lock` at each
+start. So the mark holds the time of the last write to `lock`; once `lock` has another time, the file is a broker's.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class LeftBy(Enum):
 
 
 def abort_left_by(output: Path) -> LeftBy:
-    """Whose `abort` is in `output`; a copy of one whose `lock` has another time counts as a broker's."""
+    """Whose `abort` is in `output`; reput's mark counts as a broker's where `lock` has another time, as in a copy."""
     try:
         text = (output / ABORT).read_bytes()
     except FileNotFoundError:
@@ -43,7 +42,7 @@ def abort_left_by(output: Path) -> LeftBy:
 
 
 def mark_abort(files: DurableFiles) -> None:
-    """Put reput's mark there, durably; whoever calls it holds the output's lock."""
+    """Write reput's mark, durably; the caller holds the output's lock."""
     files.replace(ABORT, data=b"reput %d, lock %d\n" % (os.getpid(), _lock_time(files.root)))
 
 

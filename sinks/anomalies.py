@@ -1,4 +1,4 @@
-"""What a log holds that a broker never writes in one undisturbed life: counted by cause, said in a few lines.
+"""What a broker never writes into a log in one undisturbed life: counted by cause, logged in a few lines.
 
 The causes are those of docs/anomalies.md; what happens to such a record is decided elsewhere.
 """
@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields
 
 from reput.source.record.message_decoder import Verdict
 
-# However many queues of a batch are out of order, so many of them get a line of their own.
+# At most so many of a batch's queues that are out of order get a line of their own.
 _LINES_A_BATCH = 5
 
 
 @dataclass(frozen=True)
 class AnomalyCounts:
-    """How often each anomaly was met; one count a record unless said otherwise. Add them up with ``+``.
+    """How often each anomaly was met; one count a record unless stated otherwise. Add them up with ``+``.
 
     Attributes
     ----------
@@ -29,11 +29,11 @@ class AnomalyCounts:
     gap
         The queue offset is beyond the queue's end: the entry goes to the end, and is found under another offset (E).
     queue_restart
-        Queue offset 0 in a queue that has entries, as after a topic was deleted and made again: appended at the end.
+        Queue offset 0 in a queue that has entries, as after a topic was deleted and created again: appended at the end.
     store_time_backwards
-        Stored earlier than the record before it in the log.
+        The record was stored earlier than the one before it in the log.
     bad_magic, size_mismatch, stale, torn
-        Places, not records: what stands where the log ends is not a record yet.
+        Counted once an offset, not once a record: what stands where the log ends is not a record yet.
     """
 
     already_built: int = 0
@@ -79,7 +79,7 @@ _AT_END = {
 
 
 def anomaly_at_end(verdict: Verdict) -> AnomalyCounts:
-    """What the judgement on the place where a log ends counts as; nothing for what every growing log has there."""
+    """What the verdict on the offset where a log ends counts as; nothing for what every growing log has there."""
     return _AT_END.get(verdict, NO_ANOMALIES)
 
 
@@ -101,7 +101,7 @@ class BatchAnomalies:
         self._queues = 0
 
     def note(self, topic: bytes, queue_id: int, counts: AnomalyCounts, first: OutOfOrder | None) -> None:
-        """Count one queue's anomalies; a record out of order gets a line as long as there are few such queues."""
+        """Count one queue's anomalies, and log the first record out of order while such queues are few."""
         if counts is not NO_ANOMALIES:
             self.counts += counts
         if first is None:
@@ -119,7 +119,7 @@ class BatchAnomalies:
             )
 
     def close(self) -> AnomalyCounts:
-        """Say how many queues got no line, and return the sum."""
+        """Log how many queues got no line, and return the sum."""
         if self._queues > _LINES_A_BATCH:
             self._log.warning("queue order: %d more queues in this batch", self._queues - _LINES_A_BATCH)
         return self.counts

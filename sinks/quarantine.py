@@ -1,7 +1,7 @@
-"""What was left out of the log, durably, each range once: one line of JSON a range in ``reput/quarantine.jsonl``.
+"""The ranges that were left out of the log, each recorded once and durably in a line of ``reput/quarantine.jsonl``.
 
-Written before the other sinks of the `logic` query write the same batch, so that nothing is left out without its line;
-what comes again after a crash is told by its physical offset.
+A batch's lines are written before the other sinks of the `logic` query write the batch, so that nothing is left out
+without its line. Ranges that come again after a crash are recognised by their physical offset.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from reput.sinks.files.store_path import quarantine_file
 from reput.source.errors import OutputError, SinkError
 from reput.source.segments.damage import DamagedRange
 
-#: Why a range is missing that the log does not have any more; other causes are names of ``Verdict`` and those of
+#: The cause of a range that the log no longer has; other causes are names of ``Verdict`` and those of
 #: ``queue.admission``.
 EXPIRED = "EXPIRED"
 
 
 @dataclass(frozen=True)
 class QuarantinedRange:
-    """One line: `length` bytes of `broker`'s log from `physical_offset` on that were left out.
+    """One line: `length` bytes of `broker`'s log, from `physical_offset` on, were left out.
 
     Attributes
     ----------
     cause
-        A name of ``Verdict``; EXPIRED; or, of a sound record that is in no queue but in the index and the table, a
-        cause of ``queue.admission``.
+        A name of ``Verdict``; EXPIRED; or a cause of ``queue.admission``, for a sound record that is in the index and
+        the table but in no queue.
     file, position
-        The segment and the byte of it where the range begins; empty and -1 when the log does not have it any more.
+        The segment, and the byte in it where the range begins; empty and -1 if the log no longer has the range.
     head
-        The first bytes, 64 at most, hexadecimal.
+        The first bytes, at most 64, hexadecimal.
     found_at
-        When it was found, UTC, ISO 8601 with milliseconds.
+        The time when the range was found: UTC, ISO 8601 with milliseconds.
     policy
         The ``onDamage`` of the run.
     """
@@ -56,25 +56,25 @@ class QuarantinedRange:
 
 
 class Quarantine(KeepsProgress):
-    """Keeps the lines of one output; `recover` first."""
+    """Keeps the lines of one output; call `recover` first."""
 
     name = "quarantine"
 
     def __init__(self, files: DurableFiles, broker: str, policy: str, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives seconds since 1970 for `found_at`."""
+        """`clock` gives `found_at` in seconds since 1970."""
         self._files = files
         self._broker = broker
         self._policy = policy
         self._clock = clock
         self._record = ProgressFile(files, self.name)
-        # Ranges behind `end_offset` that have their line: a rebuild of one kind of files found them.
+        # Ranges behind `end_offset` that have a line already: a rebuild of one kind of files found them.
         self._known: frozenset[int] = frozenset()
 
     def recover(self, least_end: int, most_end: int) -> None:
-        """Go on where the progress record says; the other sinks end between `least_end` and `most_end`.
+        """Go on where the progress record ends; the other sinks end between `least_end` and `most_end`.
 
-        Without a record it begins at `least_end`. Lines of ranges from `most_end` on are dropped: no other sink has
-        what lies behind, and it may be another log there by now.
+        Without a record the quarantine begins at `least_end`. Lines of ranges from `most_end` on are dropped: no other
+        sink has reached them, and the log may be another one there by now.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Quarantine(KeepsProgress):
         self._known = frozenset(offset for offset in offsets if offset >= self.end_offset)
 
     def write(self, end: int, found: Sequence[DamagedRange]) -> tuple[QuarantinedRange, ...]:
-        """Add what was found in a batch that ends at `end`, durably, once; returns what is new."""
+        """Add the ranges found in a batch that ends at `end`, durably and once; returns the new lines."""
         if end <= self.end_offset:
             return ()
         new = (each for each in found if each.start >= self.end_offset and each.start not in self._known)
@@ -132,7 +132,7 @@ class Quarantine(KeepsProgress):
 
 
 def expired_range(start: int, end: int) -> DamagedRange:
-    """The gap that expired segments leave."""
+    """The range that expired segments leave."""
     return DamagedRange(start, end, EXPIRED, "", -1, b"")
 
 
@@ -142,7 +142,7 @@ def load_quarantine(output: Path) -> list[QuarantinedRange]:
     Raises
     ------
     OutputError
-        There is no such output, or a line is none of reput's.
+        The output does not exist, or a line is not one of reput's.
     """
     path = output.joinpath(*quarantine_file())
     if not output.is_dir():
@@ -159,10 +159,10 @@ def load_quarantine(output: Path) -> list[QuarantinedRange]:
 
 
 def merge_quarantines(files: DurableFiles, first: DurableFiles, second: DurableFiles, sink_ends: Sequence[int]) -> None:
-    """Write below `files` the lines of two other outputs, each range once, the `first`'s where both have it.
+    """Write the lines of two other outputs below `files`, each range once; where both have one, that of `first`.
 
-    The progress record ends where the first of theirs and of `sink_ends` does, so that what sinks which are behind will
-    not get is found when they go on. `second` has a record.
+    The progress record ends at the least of their ends and of `sink_ends`, so that sinks that are behind find what they
+    will not get when they go on. `second` must have a record.
     """
     lines = load_quarantine(first.root)
     known = {line.physical_offset for line in lines}
@@ -188,5 +188,5 @@ def _parsed(path: Path, line: bytes) -> QuarantinedRange:
 
 
 def count_causes(found: Iterable[QuarantinedRange]) -> Counter[str]:
-    """How many ranges each cause left out."""
+    """The number of ranges left out, by cause."""
     return Counter(line.cause for line in found)

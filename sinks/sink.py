@@ -16,9 +16,9 @@ class Sink(Protocol):
     name: str
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """Bring the files to the state that the progress record tells, and return it.
+        """Bring the files to the state of the progress record, and return the record.
 
-        A sink without a record begins at `start_offset`, which becomes durable before anything else is written; one
+        A sink without a record begins at `start_offset`, which becomes durable before anything else is written. A sink
         that finds a broker's files goes on where they end.
 
         Raises
@@ -29,16 +29,16 @@ class Sink(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """The effect of every record before this place is durable."""
+        """The effect of every record before this physical offset is durable."""
 
     @property
     def last_record(self) -> RecordFingerprint | None:
         """The last record whose effect is durable; None before the first, and behind records that expired unread."""
 
     def write(self, batch: LogicBatch) -> AnomalyCounts:
-        """Add the batch's effect, durably, once: records before `end_offset` are passed over.
+        """Add the batch's effects, durably and once: records before `end_offset` are passed over.
 
-        Returns what the sink met in the records it had not yet.
+        Returns the anomalies of the records that are new to the sink.
 
         Raises
         ------
@@ -47,7 +47,7 @@ class Sink(Protocol):
         """
 
     def pass_over(self, end_offset: int) -> None:
-        """Go on at `end_offset`, durably: what lay before it has left the log unread."""
+        """Go on at `end_offset`, durably: the records before it expired unread."""
 
 
 def not_yet_written(name: str, end_offset: int, batch: LogicBatch) -> LogicBatch | None:

@@ -1,4 +1,4 @@
-"""The store's `checkpoint` file: how far log, queues and index are, as store timestamps (``StoreCheckpoint``)."""
+"""The store's `checkpoint` file: how far log, queues and index have come, as store timestamps (``StoreCheckpoint``)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ CHECKPOINT_SIZE = 4096
 
 @dataclass(frozen=True)
 class StoreCheckpoint:
-    """Milliseconds of messages' store times, not of any flush.
+    """Store times of messages in milliseconds, not times of flushes.
 
     Attributes
     ----------
     physic_msg_timestamp
-        Of the last record known to be in the log.
+        That of the last record known to be in the log.
     logics_msg_timestamp
-        Of the last record whose queue entry is on disk.
+        That of the last record whose queue entry is on disk.
     index_msg_timestamp
         The end of the last full index file; a broker that starts with an `abort` file deletes newer index files.
     others
-        What follows in the file, without zeros at its end: 5.x keeps ``masterFlushedOffset`` and ``confirmPhyOffset``
-        there, 5.5.0 ``logicsPhysicalOffset``, too. reput leaves it as it is.
+        The rest of the file, without zeros at its end: 5.x keeps ``masterFlushedOffset`` and ``confirmPhyOffset``
+        there, 5.5.0 also ``logicsPhysicalOffset``. reput leaves it as it is.
     """
 
     physic_msg_timestamp: int = 0
@@ -44,14 +44,14 @@ class StoreCheckpoint:
         """
         return replace(
             self,
-            # The record was read from the log, so the log has it; the broker's own value may be older.
+            # The log has the record, since it was read from there; the broker's own value may be older.
             physic_msg_timestamp=max(self.physic_msg_timestamp, stored),
             logics_msg_timestamp=self.logics_msg_timestamp if queued is None else queued,
             index_msg_timestamp=self.index_msg_timestamp if index is None else index,
         )
 
     def encode(self) -> bytes:
-        """The file's 4096 bytes, zero behind the three fields where a 4.9.3 broker alone wrote to it."""
+        """The file's 4096 bytes, with zeros behind the three fields if only a 4.9.3 broker wrote to it."""
         times = (self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
         return (self._FORMAT.pack(*times) + self.others).ljust(CHECKPOINT_SIZE, b"\0")
 
@@ -64,7 +64,7 @@ class StoreCheckpoint:
 
 
 def load_store_checkpoint(files: DurableFiles) -> StoreCheckpoint:
-    """The checkpoint below the output; all zero when there is none."""
+    """The checkpoint below the output; all zero if there is none."""
     try:
         return StoreCheckpoint.decode((files.root / STORE_CHECKPOINT).read_bytes())
     except FileNotFoundError:

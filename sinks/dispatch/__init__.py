@@ -1,1 +1,1 @@
-"""What records come to, computed by tasks: entries by queue, and keys (``CommitLogDispatcher``)."""
+"""What tasks make of records: entries by queue, and keys (``CommitLogDispatcher``)."""

@@ -1,4 +1,4 @@
-"""What a micro-batch brought, for those who wait for messages: ``doReput``'s notification and a slave's statistics."""
+"""What a micro-batch brought, for programs that wait for messages: ``doReput``'s notification, a slave's statistics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from reput.source.record.java_string import decode_utf8
 
 @dataclass(frozen=True)
 class Arrival:
-    """The last message of one queue in a micro-batch, as ``MessageArrivingListener#arriving`` is told it.
+    """The last message of one queue in a micro-batch, with what ``MessageArrivingListener#arriving`` gets of it.
 
-    `next_offset` is the queue offset behind it; `store_timestamp` in milliseconds. A prepared or rolled-back message
+    `next_offset` is the queue offset behind it; `store_timestamp` is in milliseconds. A prepared or rolled-back message
     counts only where the queue got no other.
     """
 
@@ -34,9 +34,10 @@ class TopicCount:
 
 @dataclass(frozen=True)
 class QueueArrivals:
-    """What one queue got in a part of the log: the last message as in `Arrival`, whether it `is_queued`, all counted.
+    """What one queue got in a stretch of the log: its last message as in `Arrival`, and the count of all.
 
-    `messages` and `size_bytes` leave out those that are the queue's by multi dispatch only.
+    `is_queued` tells whether the last message has an entry. `messages` and `size_bytes` leave out messages that came by
+    multi dispatch only.
     """
 
     topic: bytes
@@ -60,7 +61,7 @@ class ArrivalSummary:
 
     @classmethod
     def merge(cls, start: int, end: int, arrivals: Iterable[QueueArrivals]) -> ArrivalSummary | None:
-        """What parts of `[start, end)` got, given in log order; None where nothing is known of any."""
+        """Sum up the arrivals of `[start, end)`, given in log order; None without any."""
         last: dict[tuple[bytes, int], QueueArrivals] = {}
         counts: dict[bytes, tuple[int, int]] = {}
         for each in arrivals:

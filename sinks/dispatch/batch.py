@@ -1,4 +1,4 @@
-"""What a part of the log does to queues and index: the tasks' pieces (``piece``) put together, in log order."""
+"""What a stretch of the log does to queues and index: the tasks' pieces (``piece``) put together, in log order."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from reput.sinks.files.sink_progress import RecordFingerprint
 class LogicBatch:
     """The effects of `[start, end)` of the log on queues and index.
 
-    `first_store_timestamp` (ms) is the first record's, `store_time_backwards` how many of the others were stored
-    earlier than the one before them; `last_queued_timestamp` (ms) that of the last record with a queue entry.
+    `first_store_timestamp` (ms) is the first record's. `store_time_backwards` counts the records that were stored
+    earlier than the one before them. `last_queued_timestamp` (ms) is that of the last record with a queue entry.
     """
 
     start: int
@@ -38,7 +38,7 @@ class LogicBatch:
         Raises
         ------
         SinkError
-            They overlap or leave a gap: a task's result is missing or came twice.
+            Pieces overlap or leave a gap: a task's result is missing or came twice.
         """
         check_no_gap([piece["start"] for piece in pieces], [piece["end"] for piece in pieces])
         start, end = pieces[0]["start"], pieces[-1]["end"]
@@ -56,18 +56,18 @@ class LogicBatch:
         )
 
     def anomalies(self, before: RecordFingerprint | None) -> AnomalyCounts:
-        """What the records are by themselves, whatever the queues hold; `before` is the record before the batch."""
+        """The anomalies of the records alone, whatever the queues hold; `before` is the record before the batch."""
         first = self.first_store_timestamp
         backwards = before is not None and first is not None and first < before.store_timestamp
         return AnomalyCounts(store_time_backwards=self.store_time_backwards + backwards)
 
     def after(self, offset: int) -> LogicBatch:
-        """The same without the entries and keys of records before `offset`: what a sink that ends there still needs."""
+        """The batch without entries and keys of records before `offset`: what a sink that ends there still needs."""
         return self if offset <= self.start else replace(self, start=offset, entries=self.entries.after(offset))
 
 
 def _merge_store_times(pieces: Iterable[PieceRow]) -> tuple[int | None, int, int | None]:
-    """The first record's store timestamp, the number of steps back, between pieces too, and the last queued one's."""
+    """The first record's store timestamp, how often the time went back, and the last queued record's timestamp."""
     first = before = last_queued = None
     backwards = 0
     for piece in pieces:

@@ -14,8 +14,8 @@ from reput.source.arrays import Bytes, Int32s, Int64s
 class ExtUnits:
     """What the ConsumeQueueExt unit of each entry holds beside its tags code.
 
-    `bit_maps` has None for no bitmap. `is_put` (bool[n]) is False where an entry gets no unit: those of further
-    queues. `store_timestamps` in milliseconds.
+    `bit_maps` has None for no bitmap. `is_put` (bool[n]) is False for entries without a unit, those of further queues.
+    `store_timestamps` are in milliseconds.
     """
 
     store_timestamps: Int64s
@@ -36,7 +36,7 @@ class QueueEntries:
 
 @dataclass(frozen=True)
 class KeyEntries:
-    """Keys in log order: hash, the record's place, its store timestamp (ms)."""
+    """Keys in log order: the hash, and the record's physical offset and store timestamp (ms)."""
 
     hashes: Int32s
     offsets: Int64s

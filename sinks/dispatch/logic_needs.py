@@ -1,4 +1,4 @@
-"""Which effects of a record are wanted: what tasks compute for queues and index."""
+"""What tasks compute of a record for queues and index."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class LogicNeeds:
     ext
         What a ConsumeQueueExt unit holds, for each entry.
     filters
-        The subscriptions that its bitmap is made of; None for no bitmaps.
+        The subscriptions that the unit's bitmap is made of; None for no bitmaps.
     batch_topics
         Topics (UTF-8) with a BatchConsumeQueue; their records get no ConsumeQueue entry.
     arrivals
-        The summary of ``arrival``.
+        Whether to count arrivals; see ``arrival``.
     """
 
     consume_queue: bool = True

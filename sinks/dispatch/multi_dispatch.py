@@ -27,7 +27,7 @@ _SYSTEM_TOPIC_PREFIXES = ("%RETRY%", "rmq_sys_")
 
 @dataclass(frozen=True)
 class MultiDispatch:
-    """The broker's settings: `enable_lmq` is ``enableLmq``; ``enableMultiDispatch`` is that there is an object."""
+    """The broker's settings: `enable_lmq` is ``enableLmq``; without ``enableMultiDispatch`` there is no object."""
 
     enable_lmq: bool = False
     lmq_topics_only: bool = False
@@ -37,9 +37,9 @@ class MultiDispatch:
     ) -> list[tuple[bytes, int, int]]:
         """The queues that a message goes to beside its own, as (topic, queue id, queue offset), in the broker's order.
 
-        `names` and `offsets` are the two properties; `physical_offset` is the record's place, for the log. Lists of
-        different lengths give nothing. A name that makes no directory is left out. At an offset that is no number
-        the rest is left out: the broker would try the same record again for ever.
+        `names` and `offsets` are the two properties; `physical_offset` is the record's, for log messages. Lists of
+        different lengths give no queue. A name that cannot be a directory is left out. At an offset that is not a
+        number the rest is left out: the broker would retry the same record for ever.
         """
         if self.lmq_topics_only and (topic.startswith(_SYSTEM_TOPIC_PREFIXES) or topic == SCHEDULE_TOPIC):
             return []
@@ -71,7 +71,7 @@ class MultiDispatch:
 
 
 def _warn(text: str, *values: object) -> None:
-    """Warn, but no more often than anybody reads: the properties are a client's, and a log may be full of such."""
+    """Log a warning, but only the first few: clients write the properties, and a log may be full of bad ones."""
     if next(_warnings) < _WARNINGS_MAX:
         _log.warning(text, *values)
 

@@ -1,9 +1,9 @@
-"""What a task leaves of a piece of the log: entries by queue, keys in log order, as arrays.
+"""What a task makes of a piece of the log: entries by queue and keys in log order, as arrays.
 
-A record's entry and keys are made as the walk comes by (``piece_kernels``), and nothing else of it is kept; the driver
-sees a block a queue and piece and no entry at all. What few stores need besides (``LogicNeeds.is_plain``) is added to
-that from the records' columns (``piece_additions``). A piece ends with its range, or where what it collected reaches
-`PIECE_BYTES`: records full of keys have ten times their own size of them.
+The walk makes a record's entry and keys as it passes (``piece_kernels``), and keeps nothing else of it. The driver sees
+one block for each queue and piece, not the entries. What few stores need besides (``LogicNeeds.is_plain``) is added
+from the records' columns (``piece_additions``). A piece ends with its range, or when it has collected `PIECE_BYTES`:
+keys can take ten times the size of their records.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from reput.source.segments.segment_scan import Scan
 
 PIECE_BYTES = 64 * 1024 * 1024
 
-# By name; see `Piece.arrays`.
+# The arrays by name; see `Piece.arrays`.
 PieceArrays = dict[str, np.ndarray[Any, Any]]
 
 
 class PieceRow(TypedDict):
-    """What the driver is told of a piece.
+    """What the driver gets of a piece: ``RESULT_FIELDS``, and more.
 
-    ``RESULT_FIELDS``. `store_times` (ms): the first record's, how many were stored earlier than the one before, that of
-    the last record with a queue entry, None without one; none of them without records. `latest_store_time` is at least
-    0. `arrivals` where they are wanted. `arrays` is the scratch file that has them, or they.
+    `store_times` (ms) has the first record's, the number of records stored earlier than the one before, and that of the
+    last record with a queue entry (None without one); it is empty without records. `latest_store_time` is at least 0.
+    `arrivals` is empty unless it is wanted. `arrays` are the arrays or the scratch file that holds them.
     """
 
     start: int
@@ -59,7 +59,7 @@ class PieceRow(TypedDict):
 
 
 _ENTRY_BYTES, _KEY_BYTES = CQ_STORE_UNIT_SIZE + 8 + 4, 4 + 8 + 8
-# Rows that a piece has room for at first.
+# The rows that a piece has room for at first.
 _ENTRIES, _KEYS, _QUEUES, _TOPIC_BYTES = 1 << 18, 1 << 19, 1 << 10, 1 << 16
 _TEXT_MAX = 2**15 - 1  # of a topic, of a property
 _NO_ROW = -1
@@ -69,7 +69,7 @@ _NO_BATCHES = (np.empty(0, np.int32), np.empty((0, BATCH_STORE_UNIT_SIZE), np.ui
 
 @dataclass(frozen=True)
 class QueueFilter:
-    """Which queues are made: those of `topic` and `queue_id`, where given, and of no topic in `exclude`."""
+    """Which queues are made: those of `topic` and `queue_id`, where given, except for topics in `exclude`."""
 
     topic: bytes | None = None
     queue_id: int | None = None
@@ -97,7 +97,7 @@ def make_pieces(
     Raises
     ------
     CorruptRecordError
-        A property that must be a number is none.
+        A property that must be a number is not one.
     """
     piece = None
     for scan in scans:
@@ -112,7 +112,7 @@ def make_pieces(
 
 
 class Piece:
-    """What was collected of consecutive records, from `start` on, and the arrays it is collected in."""
+    """Collects the effects of consecutive records, from `start` on, in arrays."""
 
     def __init__(self, needs: LogicNeeds, delays_ms: tuple[int, ...], start: int) -> None:
         self._needs = needs
@@ -135,7 +135,7 @@ class Piece:
 
     @property
     def size_bytes(self) -> int:
-        """What was collected, in bytes."""
+        """The size of what was collected, in bytes."""
         return _ENTRY_BYTES * self._count(kernels.ENTRIES) + _KEY_BYTES * self._count(kernels.KEYS) + self._added_bytes
 
     def _count(self, which: int) -> int:
@@ -175,7 +175,7 @@ class Piece:
         return int(row), int(cause)
 
     def _grow(self) -> None:
-        """Double what is full, or has no room for the longest topic or for the keys of any record."""
+        """Double each array that is full, or that lacks room for the longest topic or for the keys of any record."""
         state = self._state
         if state[kernels.ENTRIES] == len(self._numbers):
             self._grow_entries()
@@ -211,7 +211,7 @@ class Piece:
             self._added_bytes += units[0].nbytes + units[1].nbytes + sum(map(len, units[2]))
 
     def _take_batches(self, columns: RecordColumns, queued: Bools, first: int) -> None:
-        """Make the entries of batch queues; their records lose the others, and are taken out of `queued` (bool[n])."""
+        """Make the entries of batch queues; their records lose their other entries and leave `queued` (bool[n])."""
         rows = np.flatnonzero(queued)
         end = first + len(rows)
         numbers = self._numbers[first:end].copy()
@@ -230,13 +230,14 @@ class Piece:
         self._added_bytes += units.nbytes
 
     def _add_further(self, columns: RecordColumns, queued: Bools, first: int) -> tuple[Int64s, Bools]:
-        """Put entries of further queues among those of the `queued` records, from `first` on, and note who arrived.
+        """Add the entries of further queues to those of the `queued` records, from `first` on, and note arrivals.
 
-        In log order, behind the own entry of their record. Returns each entry's record, and whether it is an own one.
+        All are in log order, each behind the own entry of its record. Returns each entry's row, and whether it is a
+        record's own entry.
         """
         needs, rules = self._needs, self._needs.multi_dispatch or MultiDispatch()
         added = []
-        asked = np.ones(len(columns), bool) if needs.arrivals else queued  # those that wait are told of any
+        asked = np.ones(len(columns), bool) if needs.arrivals else queued  # an arrival need not be queued
         for row, topic, queue_id, queue_offset in further_queues(columns, asked, rules):
             number = self._number(topic, queue_id)
             if needs.arrivals:
@@ -269,7 +270,7 @@ class Piece:
         return number
 
     def _arrive(self, number: int, columns: RecordColumns, row: int, queue_offset: int) -> None:
-        """Note that a further queue got a record, which is queued whatever the record is."""
+        """Note that a further queue got a record; there it is queued whatever kind it is."""
         queue, place = self._queues[number], columns.place + columns.parts[row, rk.AT]
         if queue[kernels.ARRIVED_QUEUED] < 1 or queue[kernels.ARRIVED_AT] <= place:
             last = place, queue_offset, columns.tags_code[row], columns.store_timestamp[row], 1
@@ -278,7 +279,7 @@ class Piece:
     # --- the result -------------------------------------------------------------------------------------------
 
     def finish(self, wanted: QueueFilter, directory: Path | None) -> PieceRow:
-        """What was collected, of the queues that are `wanted`; for `directory` see `make_pieces`."""
+        """What was collected for the `wanted` queues; for `directory` see `make_pieces`."""
         state, arrays = self._state.tolist(), self.arrays(wanted)
         messages = state[kernels.MESSAGES]
         queued = state[kernels.LAST_QUEUED_TIME] if self._has_queued else None
@@ -295,17 +296,17 @@ class Piece:
         }
 
     def arrays(self, wanted: QueueFilter) -> PieceArrays:
-        """The entries of the queues that are wanted, each one's together, whether they run on, and all keys.
+        """The entries of the wanted queues, grouped by queue, with their runs, and all keys.
 
-        By name, of ConsumeQueues: `topics` (uint8, one behind the other), `topic_sizes`, `queue_ids` and `counts`
-        [queues], `runs` (RUN[queues]), `entries` (uint8[n, 20]), `queue_offsets` (int64[n], empty where every queue
-        runs on: the runs tell them). Of their ext units, where there are some: `store_timestamps` and `bit_map_sizes`
-        [n], `bit_maps` (uint8, one behind the other). Of BatchConsumeQueues: the first four with ``batch_`` before
-        them, and `batch_entries` (uint8[m, 46]). In log order: `key_hashes`, `key_offsets`, `key_timestamps` [keys].
+        Of ConsumeQueues: `topics` (uint8, one behind the other), `topic_sizes`, `queue_ids` and `counts` [queues],
+        `runs` (RUN[queues]), `entries` (uint8[n, 20]), `queue_offsets` (int64[n]; empty where every queue runs on: the
+        runs give them). Of their ext units, if there are any: `store_timestamps` and `bit_map_sizes` [n],
+        `bit_maps` (uint8, one behind the other). Of BatchConsumeQueues: the first four, named ``batch_...``, and
+        `batch_entries` (uint8[m, 46]). In log order: `key_hashes`, `key_offsets`, `key_timestamps` [keys].
         """
         names, numbers = self._names(), self._numbers[: self._count(kernels.ENTRIES)]
         is_wanted = np.array([wanted.takes(*name) for name in names], bool)
-        # A queue was given a number before there was an entry, or without one.
+        # A queue gets its number before its first entry, and may get none.
         counts = np.where(is_wanted, self._queues[: len(names), kernels.COUNT], 0)
         total = int(counts.sum())
         starts = np.where(counts > 0, np.cumsum(counts) - counts, -1)
@@ -326,7 +327,7 @@ class Piece:
         }
 
     def _ext_arrays(self, numbers: Int32s, is_wanted: Bools) -> PieceArrays:
-        """What the units of the entries hold, in the order of the entries; the bytes of all bitmaps."""
+        """What the ext units hold, in the order of the entries."""
         order = np.argsort(numbers, kind="stable") if self._ext else np.empty(0, np.int64)
         order = order[is_wanted[numbers[order]]]
         times, sizes, bit_maps = (np.concatenate(parts)[order] for parts in zip(_NO_EXT, *self._ext, strict=True))
@@ -334,7 +335,7 @@ class Piece:
         return {"store_timestamps": times, "bit_map_sizes": sizes, "bit_maps": data}
 
     def _batch_arrays(self, names: list[tuple[bytes, int]], is_wanted: Bools) -> PieceArrays:
-        """The entries of batch queues, each one's together."""
+        """The entries of batch queues, grouped by queue."""
         numbers, units = (np.concatenate(parts) for parts in zip(_NO_BATCHES, *self._batches, strict=True))
         order = np.argsort(numbers, kind="stable")
         order = order[is_wanted[numbers[order]]]
@@ -357,7 +358,7 @@ class Piece:
 
 
 def _block_arrays(names: list[tuple[bytes, int]], counts: Int64s, prefix: str = "") -> PieceArrays:
-    """The queues that have entries, by number: their names, and how many each has."""
+    """Names and entry counts of the queues that have entries, ordered by number."""
     some = np.flatnonzero(counts)
     topics = [names[number][0] for number in some.tolist()]
     return {

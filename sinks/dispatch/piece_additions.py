@@ -1,4 +1,4 @@
-"""What few stores need of a record beside its entry and keys: further queues, ext units; made of decoded columns."""
+"""What few stores need of a record beside its entry and keys, made of decoded columns: further queues and ext units."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.record.java_string import decode_utf8
 from reput.source.record.message_properties import parse_properties
 
-# Instead of a bitmap's size: no filter on the topic; and an entry that gets no ConsumeQueueExt unit at all.
+# In place of a bitmap's size: the topic has no filter; the entry gets no ConsumeQueueExt unit at all.
 NO_BIT_MAP = -1
 NO_EXT_UNIT = -2
 
@@ -38,9 +38,9 @@ def further_queues(
 def ext_units(
     columns: RecordColumns, rows: Int64s, is_own: Bools, filters: ConsumerFilters | None
 ) -> tuple[Int64s, Int32s, np.ndarray[Any, np.dtype[np.object_]]]:
-    """What the ext units of entries of the records `rows` hold: store timestamps (ms), sizes of bitmaps, bitmaps.
+    """What the ext units of the entries of `rows` hold: store timestamps (ms), sizes of bitmaps, bitmaps.
 
-    Further queues' entries, those that are not `is_own` (bool[n]), get none.
+    Entries of further queues, those that are not `is_own` (bool[n]), get no unit.
     """
     sizes = np.where(is_own, NO_BIT_MAP, NO_EXT_UNIT).astype(np.int32)
     bit_maps = np.full(len(rows), b"", object)

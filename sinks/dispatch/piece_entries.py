@@ -1,4 +1,4 @@
-"""Consecutive pieces (``piece``), of a micro-batch or a wave, as the driver and the writing tasks see them."""
+"""Consecutive pieces (``piece``) of a micro-batch or a wave, as the driver and the writing tasks see them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PieceEntries:
     Attributes
     ----------
     paths
-        The pieces' files; none where these are a part of what they have, or no file has it.
+        The pieces' files; empty where the pieces are in memory, or where the files hold more than these entries.
     queues
         Topic and queue id of each ConsumeQueue that has entries, in order of first appearance.
     counts
@@ -48,13 +48,13 @@ class PieceEntries:
 
     @classmethod
     def read(cls, arrays: Iterable[Path | PieceArrays]) -> PieceEntries:
-        """What tasks left, in files or in memory."""
+        """The entries that tasks left, in files or in memory."""
         known = list(arrays)
         paths = [each for each in known if isinstance(each, Path)]
         return cls([read_arrays(each) if isinstance(each, Path) else each for each in known], paths)
 
     def after(self, offset: int) -> PieceEntries:
-        """The same without the records before `offset`: what a sink that ends there still needs."""
+        """The entries and keys of records from `offset` on: what a sink that ends there still needs."""
         return PieceEntries(
             [
                 _select(
@@ -70,9 +70,9 @@ class PieceEntries:
     def without(
         self, counts: Mapping[tuple[bytes, int], int], offset: int, batch_queues: Collection[tuple[bytes, int]]
     ) -> PieceEntries:
-        """The same without some entries: of each queue the first so many that are of records from `offset` on.
+        """The same without some entries; all keys stay.
 
-        And without all entries of some `batch_queues`. No key goes.
+        Each queue loses the first `counts` of its entries of records from `offset` on, and `batch_queues` lose all.
         """
         keep = [np.ones(len(piece["entries"]), bool) for piece in self._pieces]
         keep_batch = [np.ones(len(piece["batch_entries"]), bool) for piece in self._pieces]
@@ -95,14 +95,14 @@ class PieceEntries:
 
     @property
     def first_queue_offsets(self) -> Int64s:
-        """int64[queues], the queue offset of each queue's first entry."""
+        """The queue offset of each queue's first entry, int64[queues]."""
         if self._runs is None:
             return np.empty(0, np.int64)
         offsets: Int64s = self._runs["first_queue_offset"][self._blocks.first[:-1]]
         return offsets
 
     def runs(self) -> Iterator[Run | None]:
-        """Each queue's entries as one run; None for a queue whose entries are none."""
+        """Each queue's entries as one run; None for a queue whose entries do not run on."""
         if self._runs is None or not self.queues:
             return
         first, last = self._blocks.first[:-1], self._blocks.first[1:] - 1
@@ -130,7 +130,7 @@ class PieceEntries:
         return map(self.queue_entries, range(len(self.queues)))
 
     def batch_queues(self) -> Iterator[QueueEntries]:
-        """The same of each BatchConsumeQueue; an entry's queue offset is its base offset."""
+        """The entries of each BatchConsumeQueue; an entry's queue offset is its base offset."""
         for number, queue in enumerate(self._batches.queues):
             blocks = self._batches.of_queue(number)
             entries = np.concatenate([self._pieces[piece]["batch_entries"][block] for piece, block in blocks])
@@ -138,7 +138,7 @@ class PieceEntries:
             yield QueueEntries(*queue, entries, queue_offsets)
 
     def keys_by_piece(self) -> Iterator[KeyEntries]:
-        """The keys in log order, those of a piece at a time."""
+        """The keys in log order, piece by piece."""
         for piece in self._pieces:
             yield KeyEntries(*(piece[name] for name in _KEYS))
 
@@ -176,14 +176,15 @@ class PieceEntries:
 
 
 class _BlocksByQueue:
-    """The entries of pieces by queue: a block is those of one queue in one piece.
+    """The blocks of pieces by queue; a block is the entries of one queue in one piece.
 
-    `queues` in order of first appearance, `totals` (int64[queues]) of entries; `order` puts the blocks, as they come,
-    by queue and in log order: of these `counts` are the entries, and `first` (int64[queues + 1]) says where a queue is.
+    `queues` are in order of first appearance, `totals` (int64[queues]) their numbers of entries. `order` sorts the
+    blocks by queue, each queue's in log order. In that order `counts` are the blocks' entries, and `first`
+    (int64[queues + 1]) is each queue's first block.
     """
 
     def __init__(self, pieces: Sequence[PieceArrays], prefix: str) -> None:
-        """`prefix` is what the names of the arrays begin with."""
+        """`prefix` begins the names of the arrays."""
         sizes = [len(piece[f"{prefix}counts"]) for piece in pieces]
         topics = _topics(pieces, prefix)
         queue_ids = _joined(pieces, f"{prefix}queue_ids", np.int32)
@@ -199,7 +200,7 @@ class _BlocksByQueue:
         self.totals: Int64s = np.bincount(numbers, counts, len(firsts)).astype(np.int64)
 
     def of_queue(self, queue: int) -> Iterator[tuple[int, slice]]:
-        """The blocks of a queue: the piece, and where in its entries."""
+        """The blocks of a queue: the piece's number, and the slice of its entries."""
         blocks = slice(self.first[queue], self.first[queue + 1])
         columns = (values[blocks].tolist() for values in (self._piece, self._begins, self.counts))
         for piece, begin, count in zip(*columns, strict=True):
@@ -207,7 +208,7 @@ class _BlocksByQueue:
 
 
 def _number_queues(topics: pa.Array, queue_ids: Any) -> tuple[Int64s, Int64s]:
-    """Number the queues by first appearance: each number's first block, and each block's number."""
+    """Number the queues by first appearance; returns each number's first block, and each block's number."""
     codes = np.from_dlpack(topics.dictionary_encode().indices).astype(np.int64)
     _, firsts, numbers = np.unique(codes << 32 | queue_ids.astype(np.uint32), return_index=True, return_inverse=True)
     order = np.argsort(firsts)
@@ -261,7 +262,7 @@ def _select(piece: PieceArrays, keep: Bools, keep_batch: Bools, keep_key: Bools)
 
 
 def _select_blocks(piece: PieceArrays, keep: Bools, prefix: str) -> PieceArrays:
-    """The blocks that have some of the entries left."""
+    """The blocks that keep at least one entry."""
     topics, sizes, queue_ids, counts = (
         piece[f"{prefix}{name}"] for name in ("topics", "topic_sizes", "queue_ids", "counts")
     )

@@ -19,16 +19,16 @@ _BORN_V6, _V6_EXTRA = BORNHOST_V6_FLAG, fmt.HOST_V6_EXTRA
 _QUEUE_ID_AT, _QUEUE_OFFSET_AT, _SYS_FLAG_AT = fmt.QUEUE_ID_AT, fmt.QUEUE_OFFSET_AT, fmt.SYS_FLAG_AT
 _STORE_TIMESTAMP_AT, _BODY_CRC_AT = fmt.STORE_TIMESTAMP_AT, fmt.BODY_CRC_AT
 
-# What `add_records` counts and remembers, int64[STATE]: messages, entries, keys, queues and bytes of their topics; the
-# first record's store timestamp, and how many were stored earlier than the one before; the last record's fingerprint;
-# the store timestamp of the last one with an entry; the latest of all, at least 0.
+# What `add_records` counts and keeps, int64[STATE]: messages, entries, keys, queues and bytes of their topics; the
+# first record's store timestamp, and how many records were stored earlier than the one before; the last record's
+# fingerprint; the store timestamp of the last record with an entry; the latest store timestamp, at least 0.
 MESSAGES, ENTRIES, KEYS, QUEUES, TOPIC_BYTES, FIRST_TIME, BACKWARDS = range(7)
 LAST_OFFSET, LAST_SIZE, LAST_TIME, LAST_CRC, LAST_QUEUED_TIME, LATEST_TIME = range(7, 13)
 STATE = 13
 
-# A queue's row, int64[QUEUE]: its topic in the bytes of all topics, its id, the records that have an entry, its hash;
-# with arrivals its records and their bytes, and of the last of them (``Arrival``) its place in the log, queue offset,
-# tags code and store timestamp, and whether it is queued, which is -1 before the first.
+# A queue's row, int64[QUEUE]: where its topic is in the bytes of all topics, its id, its number of entries, its hash.
+# With arrivals also: the number of its records, their bytes, and of the last of them (``Arrival``) the physical offset,
+# queue offset, tags code, store timestamp and whether it is queued (-1 before the first).
 TOPIC_AT, TOPIC_SIZE, QUEUE_ID, COUNT, HASH, ARRIVED, ARRIVED_BYTES = range(7)
 ARRIVED_AT, ARRIVED_OFFSET, ARRIVED_CODE, ARRIVED_TIME, ARRIVED_QUEUED = range(7, 12)
 QUEUE = 12
@@ -64,7 +64,7 @@ def add_records(
     key_offsets: Any,
     key_timestamps: Any,
 ) -> tuple[int, int]:
-    """Add the records `parts[first:]` of `data` to what is collected; the other arrays are ``piece.Piece``'s.
+    """Add the records `parts[first:]` of `data` to the arrays of a ``piece.Piece``.
 
     Parameters
     ----------
@@ -73,10 +73,10 @@ def add_records(
     delays_ms
         Delay levels in milliseconds, level 1 first.
     known_row, known_code
-        A record whose numbers the reference decoder judged to be good, and its tags code; -1 for none.
+        A record whose numbers the reference decoder found to be good, and its tags code; -1 for none.
     is_located, spans, tags_codes
-        Whether ``RecordColumns.spans`` and ``tags_code`` are there, of good records; else scratch, int32[1, LOCATED, 2]
-        and int64[1].
+        Whether ``RecordColumns.spans`` and ``tags_code`` of good records are given; else both are scratch,
+        int32[1, LOCATED, 2] and int64[1].
     table, queues, topics
         int32[a power of two, at least twice the queues], the number of the queue or -1; int64[queues, QUEUE]; uint8.
     numbers, entries, queue_offsets
@@ -84,7 +84,7 @@ def add_records(
 
     Returns
     -------
-    The first record that was not added, or the end; and why it was not, NO_ROOM or ODD_NUMBER.
+    The first record that was not added, or the end; and why it was not added, NO_ROOM or ODD_NUMBER.
     """
     for row in range(first, parts.shape[0]):
         record = parts[row : row + 1]
@@ -140,7 +140,7 @@ def add_records(
 def _queue_number(
     data: Any, topic: int, size: int, queue_id: int, table: Any, queues: Any, topics: Any, state: Any
 ) -> int:
-    """The number of a queue, a new one if it has none; -1 where there is no room for that."""
+    """The number of a queue, a new one if it has none; -1 without room for a new one."""
     mask = table.size - 1
     hashed = slot_of(data, topic, size, queue_id)
     slot = hashed & mask
@@ -170,7 +170,7 @@ def _queue_number(
 
 @inlined
 def _arrive(queue: Any, physical_offset: int, queue_offset: int, tags_code: int, timestamp: int, queued: bool) -> None:
-    """Note a record in the row of its queue as the last, unless one that is queued came before and it is not."""
+    """Note a record as its queue's last, unless it is not queued and an earlier one is."""
     if queued or queue[ARRIVED_QUEUED] < 1:
         queue[ARRIVED_AT], queue[ARRIVED_OFFSET], queue[ARRIVED_CODE] = physical_offset, queue_offset, tags_code
         queue[ARRIVED_TIME], queue[ARRIVED_QUEUED] = timestamp, queued
@@ -178,7 +178,7 @@ def _arrive(queue: Any, physical_offset: int, queue_offset: int, tags_code: int,
 
 @kernel
 def queue_number(topic: Any, queue_id: int, table: Any, queues: Any, topics: Any, state: Any) -> int:
-    """The number of a queue that a property names, a new one if it has none; -1 where there is no room for that."""
+    """The number of a queue that a property names, a new one if it has none; -1 without room for a new one."""
     number: int = _queue_number(topic, 0, topic.size, queue_id, table, queues, topics, state)
     return number
 
@@ -196,7 +196,7 @@ def index_queues(table: Any, queues: Any, count: int) -> None:
 
 @kernel
 def group_rows(numbers: Any, starts: Any, entries: Any, queue_offsets: Any, grouped: Any, grouped_offsets: Any) -> None:
-    """Put each queue's entries together, in the order they have; `starts` (int64) is where each begins, and is moved.
+    """Group the entries by queue and keep their order; `starts` (int64) is where each queue begins, and is changed.
 
     A queue whose start is negative is left out.
     """

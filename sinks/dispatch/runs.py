@@ -1,6 +1,6 @@
-"""Whether records' queue offsets simply run on, and the broker's rules for those that do not.
+"""Whether records' queue offsets run on, and the broker's rules where they do not.
 
-``ConsumeQueue#putMessagePositionInfo``; the letters are those of ``consume_queue``.
+The rules are ``ConsumeQueue#putMessagePositionInfo``'s, their letters those of ``consume_queue``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Run:
 
 
 def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarray[Any, Any]:
-    """Whether each block of entries is a run, and what a `Run` of it says: `RUN` [blocks].
+    """Whether each block of entries is a run, and the fields of its `Run`: `RUN` [blocks].
 
     The blocks stand one behind the other in `entries` (uint8[n, 20]) and `queue_offsets`; each has at least one entry.
     """
@@ -59,7 +59,7 @@ def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarr
     runs["first_queue_offset"], runs["first_physical_offset"] = queue_offsets[first], physical_offsets[first]
     runs["first_end"] = physical_offsets[first] + view["msg_size"][first]
     runs["last_end"] = physical_offsets[last] + view["msg_size"][last]
-    # The difference is 1 from Long.MAX_VALUE to Long.MIN_VALUE, too.
+    # From Long.MAX_VALUE to Long.MIN_VALUE the difference is 1, too.
     in_range = (queue_offsets[first] <= queue_offsets[last]) & (
         queue_offsets[last] <= LOGIC_OFFSET_MAX // CQ_STORE_UNIT_SIZE
     )
@@ -68,13 +68,13 @@ def find_runs(entries: Bytes, queue_offsets: Int64s, counts: Int64s) -> np.ndarr
 
 
 def run_of(entries: Bytes, queue_offsets: Int64s) -> Run | None:
-    """The run that the entries of one queue are, None where they are none."""
+    """The entries of one queue as a run; None where they do not run on."""
     *facts, runs_on = find_runs(entries, queue_offsets, np.array([len(entries)]))[0].tolist()
     return Run(facts[0], len(entries), *facts[1:]) if runs_on else None
 
 
 class RowByRow:
-    """Which rows of one queue the broker would append, and what they count as.
+    """Which rows of one queue the broker would append, and which anomalies they are.
 
     Attributes
     ----------
@@ -83,9 +83,9 @@ class RowByRow:
     end
         Where the queue ends behind them, in bytes.
     repeated_at
-        Where the queue ended when the last repeated record came, -1 without one.
+        Where the queue ended when the last repeated record came; -1 without one.
     first_out_of_order
-        The first record whose queue offset is not where the queue ended; None without one.
+        The first record whose queue offset is not the queue's end; None without one.
     """
 
     def __init__(self, end: int, max_physic_offset: int) -> None:
@@ -98,7 +98,7 @@ class RowByRow:
 
     @property
     def anomalies(self) -> AnomalyCounts:
-        """What the rows taken so far count as."""
+        """The anomalies of the rows taken so far."""
         return AnomalyCounts(
             already_built=self._already_built,
             repeated=self._repeated,

@@ -1,4 +1,4 @@
-"""What every task hands back about its part of the log, whatever the sink: its place, its count, its last record."""
+"""What every task returns about its stretch of the log, whatever the sink: its ends, its count, its last record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESULT_FIELDS = (
 
 
 def last_record_of(columns: RecordColumns) -> list[int] | None:
-    """The last record's fingerprint as a row has it; None without records."""
+    """The last record's fingerprint as a list; None without records."""
     if not len(columns):
         return None
     at = int(columns.parts[-1, rk.AT])
@@ -32,12 +32,12 @@ def last_record_of(columns: RecordColumns) -> list[int] | None:
 
 
 def in_log_order(results: pa.Table) -> pa.Table:
-    """The tasks' rows sorted by place; Spark gives them in order, so that a copy is rarely made.
+    """The tasks' rows in log order; Spark gives them in order, so a copy is rarely made.
 
     Raises
     ------
     SinkError
-        They overlap or leave a gap: a result is missing or came twice.
+        Rows overlap or leave a gap: a result is missing or came twice.
     """
     if results["start"].to_pylist() != sorted(results["start"].to_pylist()):
         results = results.sort_by("start")

@@ -1,7 +1,7 @@
 """The only module that writes, syncs, renames or removes a file.
 
-Everything goes through one `DurableFiles` below one root, so that tests can count, fail or tear each call, and so that
-nothing is ever written outside the output. Never through ``mmap``: a full disk would be a SIGBUS, not an error.
+Everything goes through a `DurableFiles` below one root, so that tests can count, fail or tear each call, and so that
+nothing is ever written outside the output. Nothing is written by ``mmap``: a full disk would be a SIGBUS, no error.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 from reput.source.errors import OutputError, OutputFullError
 from reput.source.resource_limits import NO_ROOM, limit_reached
 
-# How many files are kept open; files written since the last `sync` stay open beyond it, so that a failed write-back
+# How many files are kept open. Files written since the last `sync` stay open beyond that, so that a failed write-back
 # is reported to the descriptor that wrote.
 _OPEN_FILES_MAX = 512
-# Syncs of many small files wait for the disk, not for a processor; side by side they share its flushes.
+# Syncs of many small files wait for the disk, not for a processor; syncs side by side share the disk's flushes.
 _SYNC_THREADS = 8
 _COMPONENT = re.compile(r"[^/\0]+")
 
 
 class DurableFiles:
-    """Files below `root`, named by their parts below it; what `sync` returned from survives a power failure.
+    """Files below `root`, named by the parts of their relative path; after `sync` they survive a power failure.
 
     Raises
     ------
@@ -44,7 +44,7 @@ class DurableFiles:
         self._failure: OutputError | None = None
 
     def make_directory(self, *parts: str) -> Path:
-        """Create a directory below the root, and those above it, if missing."""
+        """Create a directory below the root, and its parents, if missing."""
         path = self._path(parts)
         try:
             self._make(path)
@@ -66,7 +66,7 @@ class DurableFiles:
         self._changed_directories.add(str(path.parent))
 
     def write(self, *parts: str, offset: int, data: bytes | memoryview) -> None:
-        """Write `data` at byte `offset` of an existing file; a short write is finished or an error."""
+        """Write all of `data` at byte `offset` of an existing file, in several writes if need be."""
         path = self._path(parts)
         view = memoryview(data).cast("B")
         try:
@@ -81,7 +81,7 @@ class DurableFiles:
     def sync(self) -> None:
         """Make everything written so far durable.
 
-        A failed sync is never tried again: the system forgets what it could not write, and a second try would succeed.
+        A failed sync is never tried again: the system forgets what it failed to write, so a second try would succeed.
         """
         if self._failure is not None:
             raise self._failure
@@ -97,7 +97,7 @@ class DurableFiles:
         self._put(parts, data, durable=True)
 
     def put_unsynced(self, *parts: str, data: bytes | memoryview) -> None:
-        """Put a new file in place, whole; before anybody relies on it, `make_durable`, here or in another process."""
+        """Put a new file in place, whole; `make_durable`, here or in another process, must follow before it counts."""
         self._put(parts, data, durable=False)
 
     def _put(self, parts: tuple[str, ...], data: bytes | memoryview, *, durable: bool) -> None:
@@ -123,9 +123,9 @@ class DurableFiles:
             raise _refused("replace", path, error) from error
 
     def make_durable(self, files: Iterable[tuple[str, ...]]) -> None:
-        """Make files durable that were put in place by `put_unsynced` of any process, and their names.
+        """Make files and their names durable that any process put in place with `put_unsynced`.
 
-        A write-back that failed when no process had the file open is told to the first that opens it afterwards.
+        A write-back that failed while no process had the file open is reported to the first that opens it afterwards.
         """
         try:
             for parts in files:
@@ -152,7 +152,7 @@ class DurableFiles:
             raise _refused("move", old, error) from error
 
     def remove(self, *parts: str) -> None:
-        """Remove a file; one that is missing is fine."""
+        """Remove a file, if it exists."""
         path = self._path(parts)
         self._forget(str(path))
         try:
@@ -163,9 +163,9 @@ class DurableFiles:
             raise _refused("remove", path, error) from error
 
     def remove_tree(self, *parts: str) -> None:
-        """Remove a directory and all below it, durably; its name goes first, so that nobody finds half of it.
+        """Remove a directory and all below it, durably; it is renamed first, so that nobody finds half of it.
 
-        What a process that died left of it under another name goes with the next call.
+        The next call removes what a process that died left under the other name.
         """
         path = self._path(parts)
         leftover = path.with_name(f".{path.name}.removed")
@@ -181,7 +181,7 @@ class DurableFiles:
             raise _refused("remove the directory", path, error) from error
 
     def close(self) -> None:
-        """Close every file; what was not synced may be lost."""
+        """Close every file; unsynced data may be lost."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
@@ -202,7 +202,7 @@ class DurableFiles:
             os.mkdir(directory)
             self._changed_directories.add(str(directory.parent))
         except FileExistsError:
-            # It may have been made by a process that died before it made the name durable.
+            # A process may have made it and died before it made the name durable.
             if directory != self.root:
                 self._changed_directories.add(str(directory.parent))
         except FileNotFoundError:
@@ -223,11 +223,11 @@ class DurableFiles:
 
     def _keep(self, key: str, descriptor: int) -> None:
         self._descriptors[key] = descriptor
-        self._dirty.add(key)  # opened to be written; and not to be closed as idle by what follows
+        self._dirty.add(key)  # it was opened to be written, and must not be closed as idle below
         if len(self._descriptors) > _OPEN_FILES_MAX:
             self._close_idle()
         if len(self._descriptors) > _OPEN_FILES_MAX:
-            # All wait for a sync: give it to the oldest half, so that they can be closed.
+            # All wait for a sync: sync the oldest half, so that they can be closed.
             self._sync_files([name for name in self._descriptors if name != key][: _OPEN_FILES_MAX // 2])
             self._close_idle()
 
@@ -243,7 +243,7 @@ class DurableFiles:
             os.close(descriptor)
 
     def _forget_below(self, directory: Path) -> None:
-        """A directory is about to go: what is known of it, and of all below it, is no longer so."""
+        """Forget what is known of a directory that is about to go, and of all below it."""
         for known in [path for path in self._descriptors if _is_at(path, directory)]:
             self._forget(known)
         for names in (self._checked_directories, self._changed_directories):
@@ -277,7 +277,7 @@ class DurableFiles:
 
 
 def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:
-    """Write a new file of a name of its own, without making it durable: a task's message to the driver."""
+    """Write a new file under a unique name, not durably: a task's message to the driver."""
     try:
         descriptor, path = tempfile.mkstemp(dir=directory, suffix=".scratch")
         with os.fdopen(descriptor, "wb", buffering=0) as file:
@@ -291,7 +291,7 @@ def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:
 
 
 def remove_scratch(paths: Iterable[Path]) -> None:
-    """Remove scratch files that nobody will ask for; those that cannot be removed go when the next run begins."""
+    """Remove scratch files that nobody will ask for; the next run removes those that cannot be removed now."""
     for path in paths:
         with suppress(OSError):
             os.unlink(path)

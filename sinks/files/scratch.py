@@ -1,7 +1,7 @@
-"""Arrays by which tasks hand bulk results to the driver: in one scratch file, by name, read where they lie.
+"""Scratch files of named arrays, in which tasks hand bulk results to the driver; they are read where they lie.
 
-A micro-batch's entries are tens of megabytes; as Spark rows they were copied ten times on the way, which took longer
-than decoding the log. The files live in reput's own folder for as long as one micro-batch.
+A micro-batch's entries are tens of megabytes. As Spark rows they were copied ten times on the way, which took longer
+than decoding the log. The files live in reput's own folder for one micro-batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Scratch:
         self.directory = files.root / REPUT / SCRATCH
 
     def clear(self) -> None:
-        """Make the directory, and remove what a run that died left in it."""
+        """Make the directory, and remove what a run that died left there."""
         self._files.make_directory(REPUT, SCRATCH)
         for path in list(self.directory.iterdir()):
             self._files.remove(REPUT, SCRATCH, path.name)
@@ -41,7 +41,7 @@ class Scratch:
 
 
 def write_arrays(directory: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Path:
-    """Write C-contiguous arrays, by name, to a new file of `directory`; not durable."""
+    """Write C-contiguous arrays, by name, to a new file in `directory`, not durably."""
     header = json.dumps([[name, values.dtype.descr, values.shape] for name, values in arrays.items()]).encode()
     parts = [memoryview(len(header).to_bytes(_HEADER_SIZE_BYTES, "little") + header)]
     at = len(parts[0])
@@ -52,9 +52,9 @@ def write_arrays(directory: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) ->
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a file that `write_arrays` wrote, mapped: only what is used is read; changes stay in memory."""
+    """Map the arrays of a file that `write_arrays` wrote: only what is used is read, and changes stay in memory."""
     with path.open("rb") as file:
-        # Of read-only arrays, numba would compile every kernel once more.
+        # For read-only arrays numba would compile every kernel once more.
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     at = _HEADER_SIZE_BYTES + int.from_bytes(data[:_HEADER_SIZE_BYTES], "little")
     arrays = {}

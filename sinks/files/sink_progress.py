@@ -1,4 +1,4 @@
-"""How far a sink is: a small durable record of its own, keyed by physical offset."""
+"""How far a sink has come: a small durable record of its own, keyed by physical offset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SinkProgress:
     start_offset
         Where the sink's very first batch began; Spark's checkpoint does not hold it.
     end_offset
-        The effect of every record before this place is on disk, and of none from it on.
+        The effects of all records before this physical offset, and of no others, are on disk.
     last_record
         The last record whose effect is on disk, or None.
     state
@@ -41,7 +41,7 @@ class SinkProgress:
 
 
 class ProgressFile:
-    """One sink's progress record below an output; `progress` is what was stored or kept last."""
+    """One sink's progress record below an output; `progress` is what was stored last."""
 
     def __init__(self, files: DurableFiles, sink: str) -> None:
         self._files = files
@@ -50,7 +50,7 @@ class ProgressFile:
 
     @property
     def path(self) -> Path:
-        """Where the record lies."""
+        """The record's file."""
         return self._files.root.joinpath(*self._parts)
 
     def load(self) -> SinkProgress | None:
@@ -81,31 +81,31 @@ class ProgressFile:
         self.progress = progress
 
     def advance(self, end_offset: int, last_record: RecordFingerprint | None, state: Mapping[str, Any]) -> None:
-        """Note, durably, that the sink has the effect of all before `end_offset`.
+        """Record, durably, that the sink has the effects of all records before `end_offset`.
 
-        `last_record` is the last one of what was added; without one, the last one before stays.
+        `last_record` is the last record that was added; None keeps the one before.
         """
         last = last_record or self.progress.last_record
         self.store(SinkProgress(self.progress.start_offset, end_offset, last, dict(state)))
 
     def pass_over(self, end_offset: int, state: Mapping[str, Any] | None = None) -> None:
-        """Note, durably, that the sink goes on at `end_offset`, behind records it never got; None keeps `state`."""
+        """Record, durably, that the sink goes on at `end_offset`, behind records it never got; None keeps `state`."""
         kept = self.progress.state if state is None else dict(state)
         self.store(SinkProgress(self.progress.start_offset, end_offset, None, kept))
 
     def remove(self) -> None:
-        """Forget the record; the caller syncs."""
+        """Remove the record; the caller syncs."""
         self._files.remove(*self._parts)
 
 
 class KeepsProgress:
-    """Whatever has the effect of the log up to a place, durably, and a progress record (`_record`) that says so."""
+    """Base of what has the effects of the log up to an offset, durably, and records that in `_record`."""
 
     _record: ProgressFile
 
     @property
     def end_offset(self) -> int:
-        """The effect of every record before this place is durable."""
+        """The effect of every record before this physical offset is durable."""
         return self._record.progress.end_offset
 
     @property
@@ -114,7 +114,7 @@ class KeepsProgress:
         return self._record.progress.last_record
 
     def pass_over(self, end_offset: int) -> None:
-        """Go on at `end_offset`, durably: what lay before it has left the log unread."""
+        """Go on at `end_offset`, durably: the records before it expired unread."""
         self._record.pass_over(end_offset)
 
 

@@ -1,4 +1,4 @@
-"""Where a sparse file has data: most of a queue's last file, and of an index file, is a hole."""
+"""Where a sparse file has data; most of a queue's last file, and of an index file, is a hole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def data_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """`[begin, end)` of the file's parts from byte `start` on that are not holes; holes read as zeros."""
+    """`[begin, end)` of each extent with data from byte `start` of the file on; holes read as zeros."""
     size = os.fstat(descriptor).st_size
     while start < size:
         try:
@@ -22,7 +22,7 @@ def data_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def filled_extents(descriptor: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """`[begin, end)` of the file's parts from byte `start` on that are neither holes nor all zero."""
+    """`[begin, end)` of each extent from byte `start` of the file on that is not all zero."""
     for begin, end in list(data_extents(descriptor, start)):
         if os.pread(descriptor, end - begin, begin).strip(b"\0"):
             yield begin, end

@@ -1,4 +1,4 @@
-"""The store's `lock`: the same byte that a broker locks, so that the two keep each other out.
+"""The store's `lock`: reput locks the byte that a broker locks, so that each keeps the other out.
 
 ``DefaultMessageStore#start`` takes ``FileChannel.tryLock(0, 1, false)``, a POSIX record lock like ``fcntl.lockf``.
 """
@@ -27,7 +27,7 @@ class StoreLock:
         Raises
         ------
         StoreLockedError
-            A broker or another reput holds it; the message names the process where the system tells.
+            A broker or another reput holds it; the message names the process where the system does.
         OutputError
             The output cannot be written.
         """
@@ -57,7 +57,7 @@ class StoreLock:
             ) from error
         _held.add(self._key)
         if os.fstat(self._descriptor).st_size == 0:
-            os.pwrite(self._descriptor, b"lock", 0)  # what the broker leaves in it
+            os.pwrite(self._descriptor, b"lock", 0)  # as a broker does
 
     def _holder(self) -> str:
         question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
@@ -66,7 +66,7 @@ class StoreLock:
         return f" by process {process}" if kind != fcntl.F_UNLCK and process > 0 else ""
 
     def check_in_place(self) -> None:
-        """Raise OutputError when the output's name no longer leads to what was locked: it was removed or replaced."""
+        """Raise OutputError when the output was removed or replaced since it was locked."""
         try:
             found = os.stat(self._root / LOCK)
         except OSError as error:
@@ -80,7 +80,7 @@ class StoreLock:
             )
 
     def close(self) -> None:
-        """Give the lock back; the file stays, as a broker leaves it."""
+        """Release the lock; the file stays, as a broker leaves it."""
         _held.discard(self._key)
         os.close(self._descriptor)
 

@@ -1,8 +1,8 @@
-"""From a name in a record to a path below the output, and the only place that builds one.
+"""The paths below an output; no other module makes a path from a name in a record.
 
-Topics come from producers. A name becomes a directory only when it is spelled as the broker itself would accept it
+Topics come from producers. A topic becomes a directory only when the broker itself would accept its name
 (``TopicValidator#validateTopic``): CVE-2019-17572 was a topic ``../../../x``. A light queue's name, which the broker
-does not check, is taken where it is printable and the name of one directory.
+does not check, is accepted where it is printable and the name of one directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from reput.source.errors import SinkError
 from reput.source.segments.mapped_file_name import file_name
 
-# A path below an output, by its names.
+# A path below an output, as a tuple of names.
 RelativePath = tuple[str, ...]
 
 CONSUME_QUEUE = "consumequeue"
@@ -32,7 +32,7 @@ REBUILD = "rebuild"
 # Which release and which sizes an output was made for.
 MADE_FOR = (REPUT, "settings.json")
 
-# Where `reput rebuild` works: an output of its own inside the one that it will change, its plan, what it put away.
+# Where `reput rebuild` works: an output inside the one that it will change, its plan, its swap, what it put away.
 REBUILD_ROOT = (REPUT, REBUILD)
 REBUILD_PLAN = (*REBUILD_ROOT, "plan.json")
 REBUILD_SWAP = (*REBUILD_ROOT, "swap.json")
@@ -49,7 +49,7 @@ _INDEX_NAME = re.compile(r"[0-9]{17}")
 
 
 def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
-    """The parts of one queue's directory: ``consumequeue/<topic>/<queueId>``.
+    """The path of one queue's directory: ``consumequeue/<topic>/<queueId>``.
 
     Raises
     ------
@@ -82,27 +82,27 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
 
 
 def consume_queue_ext_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
-    """The parts of one ConsumeQueueExt file, named by the byte offset it begins at."""
+    """The path of one ConsumeQueueExt file, named by the byte offset it begins at."""
     return (*consume_queue_ext_directory(topic, queue_id), file_name(file_from_offset))
 
 
 def is_index_file_name(name: str) -> bool:
-    """Whether a file below ``index/`` is one of the index: 17 digits, the time of its creation."""
+    """Whether a file below ``index/`` is an index file: its name is 17 digits, the time of its creation."""
     return _INDEX_NAME.fullmatch(name) is not None
 
 
 def index_file(name: str) -> tuple[str, str]:
-    """The parts of an index file named by its creation time, 17 digits."""
+    """The path of an index file, named by its creation time in 17 digits."""
     if not is_index_file_name(name):
         raise SinkError(f"{name!r} is no index file's name: 17 digits wanted")
     return INDEX, name
 
 
 def quarantine_file() -> tuple[str, str]:
-    """The parts of the file that keeps what was left out of the log."""
+    """The path of the file that records what was left out of the log."""
     return REPUT, QUARANTINE_FILE
 
 
 def progress_file(sink: str) -> tuple[str, str, str]:
-    """The parts of a sink's progress record in reput's own folder."""
+    """The path of a sink's progress record in reput's own folder."""
     return REPUT, PROGRESS, f"{sink}.json"

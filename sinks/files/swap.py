@@ -1,8 +1,8 @@
-"""Put what a rebuild made in the place of what an output has: all of it, whatever stops the process.
+"""Replace an output's files by those that a rebuild made: all of them, whatever stops the process.
 
 A rebuild works in a directory inside the output (``REBUILD_ROOT``), laid out like an output. The swap begins with a
-durable note of what goes where; from then on it is only ever finished, by whoever takes the output next. Before, the
-output is untouched. Files that stand in the output are replaced by nothing only where the note says that this is meant.
+durable note of what goes where. Before the note the output is untouched; after it the swap is only ever finished, by
+the next command that takes the output. Files of the output are replaced by nothing only where the note allows it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from reput.sinks.files.store_path import (
 )
 from reput.source.errors import GIVE_YES, SinkError, UnexplainedError
 
-# From below the rebuild's root to below the output's; as it is noted, with whether anything was made.
+# From below the rebuild's root to below the output's root; a noted move also tells whether anything was made.
 Move = tuple[RelativePath, RelativePath]
 NotedMove = tuple[RelativePath, RelativePath, bool]
 _DERIVED = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
 
 def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False) -> None:
-    """Replace what the output `files` has by what the rebuild made, or has not: each move is (made, target).
+    """Replace each target below the output `files` by what the rebuild made for it, or by nothing.
 
-    The first is below the rebuild's root, the second below the output's. All of the rebuild is durable, and nobody
-    else has a file of either open. `may_empty` lets queues and index be replaced by nothing.
+    The rebuild is durable as a whole, and nobody else has a file of either side open. `may_empty` lets queues and index
+    be replaced by nothing.
 
     Raises
     ------
@@ -46,21 +46,21 @@ def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False)
 
 
 def check_swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool) -> list[NotedMove]:
-    """The moves as `swap` notes them down: (made, target, whether anything was made); see there for errors."""
+    """The moves as `swap` records them; raises what `swap` raises."""
     noted = [(made, target, files.root.joinpath(*REBUILD_ROOT, *made).exists()) for made, target in moves]
     _check_not_emptied(files, noted, may_empty=may_empty)
     return noted
 
 
 def finish_swap(files: DurableFiles) -> bool:
-    """Finish a swap that was begun, and remove the rebuild; False when there is none.
+    """Finish a swap that was begun, and remove the rebuild; False if there is none.
 
     Raises
     ------
     SinkError
-        The note of it cannot be read, or what it puts in place is gone.
+        The note cannot be read, or what it puts in place is gone.
     UnexplainedError
-        See `swap`; the note is older than this rule.
+        As in `swap`, for a note older than this rule.
     """
     note = files.root.joinpath(*REBUILD_SWAP)
     if not note.exists():
@@ -78,7 +78,7 @@ def finish_swap(files: DurableFiles) -> bool:
     _check_not_emptied(files, moves, may_empty=may_empty)
     for made, target, is_new in moves:
         _move(files, (*REBUILD_ROOT, *made), target, is_new=is_new)
-    files.remove_tree(*REBUILD_OLD)  # with the note still there, so that nothing large is left by a crash
+    files.remove_tree(*REBUILD_OLD)  # the note is still there, so that a crash leaves nothing large behind
     files.remove(*REBUILD_SWAP)
     files.sync()
     files.remove_tree(*REBUILD_ROOT)

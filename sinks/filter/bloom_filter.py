@@ -1,4 +1,4 @@
-"""RocketMQ's bloom filter: which bits of a message's bitmap say that a consumer group's expression matched.
+"""RocketMQ's bloom filter: the bits of a message's bitmap that stand for a consumer group's match.
 
 ``filter/util/BloomFilter`` and ``BitsArray``; the hash is Guava's ``murmur3_128``.
 """
@@ -53,7 +53,7 @@ class BloomFilter:
         object.__setattr__(self, "m", 8 * math.ceil(least / 8))
 
     def positions(self, text: str) -> tuple[int, ...]:
-        """The `k` bits of `text`, each below `m`; the same one may come twice (``#calcBitPositions``)."""
+        """The `k` positions of `text`, each below `m`; a position may come twice (``#calcBitPositions``)."""
         # Guava's `asLong()` is the first half of the 128 bits; its seed is 0.
         hash_64, _ = mmh3.hash64(text.encode("utf-8", "replace"), seed=0, x64arch=True, signed=False)
         hash_1, hash_2 = hash_64 & _MASK_32, hash_64 >> 32
@@ -66,7 +66,7 @@ class BloomFilter:
 
 
 def bits(positions: Iterable[int], size: int) -> bytes:
-    """`size` bits (a multiple of 8) of which those at `positions` are set, the lowest of a byte first.
+    """A bitmap of `size` bits (a multiple of 8) with those at `positions` set, the lowest bit of a byte first.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Who filters which topic with what, from the broker's ``config/consumerFilter.json``, and a message's bitmap.
+"""The filters of consumer groups by topic, from the broker's ``config/consumerFilter.json``, and a message's bitmap.
 
 ``ConsumerFilterManager#decode`` and ``CommitLogDispatcherCalcBitMap``. The broker registers and drops consumers as they
-come and go; the file holds those it knew when it last wrote it.
+come and go; the file holds those that it knew when it last wrote it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reput.source.errors import StoreError
 _log = logging.getLogger(__name__)
 
 SQL92 = "SQL92"
-# How many combinations of property values a topic's bitmaps are kept for; more, and it begins anew.
+# A topic's bitmaps are kept for so many combinations of property values; beyond that all are forgotten.
 _KNOWN_MAX = 10_000
 
 
@@ -38,13 +38,13 @@ Filters: TypeAlias = Mapping[str, tuple[FilterData, ...]]
 
 
 class ConsumerFilters:
-    """The filters of one broker, by topic; cheap to pickle, expressions are compiled again where it arrives.
+    """The filters of one broker, by topic; cheap to pickle, since unpickling compiles the expressions again.
 
     Parameters
     ----------
     filters
-        The groups of each topic that anybody filters, dead ones included. A topic may have none whose expression
-        compiles: its bitmaps are all zero.
+        The groups of each filtered topic, dead ones included. A topic without an expression that compiles has bitmaps
+        of zeros.
     bit_num
         How many bits a bitmap has: ``BloomFilter.m``.
     """
@@ -56,14 +56,14 @@ class ConsumerFilters:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Every topic that anybody filters: messages of the others have no bitmap."""
+        """Every filtered topic; messages of others have no bitmap."""
         return frozenset(self._filters)
 
     def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
-        """What ``CommitLogDispatcherCalcBitMap#dispatch`` gives a message: the bits of every group that matches.
+        """The bitmap that ``CommitLogDispatcherCalcBitMap#dispatch`` gives a message: the bits of each matching group.
 
-        All zero when none does. None when nobody filters the topic, or when a group that matches has positions
-        outside the bitmap: the broker then gives up on the message.
+        None when nobody filters the topic, or when a matching group has positions outside the bitmap: the broker then
+        gives up on the message.
         """
         filters = self._topics.get(topic)
         return None if filters is None else filters.bit_map(properties)
@@ -73,7 +73,7 @@ class ConsumerFilters:
 
 
 class _TopicFilters:
-    """The filters of one topic. A bitmap depends on nothing but the properties that expressions name."""
+    """The filters of one topic. A bitmap depends only on the properties that expressions name."""
 
     def __init__(self, groups: tuple[FilterData, ...], bit_num: int) -> None:
         self._groups = groups
@@ -107,19 +107,19 @@ class _TopicFilters:
 def load_consumer_filters(path: Path, bloom: BloomFilter, *, contains: bool) -> ConsumerFilters:
     """Read ``consumerFilter.json`` as a starting broker does.
 
-    An expression that does not compile is skipped with a warning. One group whose bloom data does not belong to `bloom`
-    makes the broker forget all of them: its settings were changed. A file that is missing, empty or damaged gives way
-    to the one beside it, ``consumerFilter.json.bak``; without both, nobody filters anything.
+    An expression that does not compile is skipped with a warning. If one group's bloom data does not belong to `bloom`,
+    the broker's settings were changed and it forgets all groups. A missing, empty or damaged file gives way to
+    ``consumerFilter.json.bak`` beside it; without both, nobody filters anything.
 
     Parameters
     ----------
     contains
-        See ``compile_expression``.
+        As in ``compile_expression``.
 
     Raises
     ------
     StoreError
-        There is no backup of a damaged file, or it is damaged as well: a broker would not start.
+        The file is damaged, and its backup is missing or damaged as well: a broker would not start.
     """
     damaged: StoreError | None = None
     for file in (path, path.with_name(f"{path.name}.bak")):
@@ -184,7 +184,7 @@ def _members(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _is_valid(data: dict[str, Any], bloom: BloomFilter) -> bool:
-    """``BloomFilter#isValid``; what cannot be read as bloom data at all is an error, not invalid."""
+    """``BloomFilter#isValid``; what is not bloom data at all raises an error."""
     bloom_data = data.get("bloomFilterData")
     if bloom_data is None:
         return False

@@ -16,8 +16,8 @@ _TRIMMED = "".join(map(chr, range(0x21)))
 def parse_double(text: str) -> float | None:
     """``Double#valueOf``, or None where Java throws NumberFormatException.
 
-    Decimal or hexadecimal, ``NaN``, ``Infinity``, a type suffix, blanks at both ends; too large is infinite, too small
-    is zero.
+    The text may be decimal, hexadecimal, ``NaN`` or ``Infinity``, with a type suffix and blanks at both ends. A number
+    that is too large becomes infinite, one that is too small becomes zero.
     """
     trimmed = text.strip(_TRIMMED)
     if _NAMED.fullmatch(trimmed):
@@ -44,7 +44,7 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> int:
-    """Among values that are neither less nor greater than each other: -0.0, then the others, then NaN."""
+    """The order of values that are neither less nor greater than each other: -0.0, then the others, then NaN."""
     if math.isnan(value):
         return 2
     return 0 if value == 0 and math.copysign(1, value) < 0 else 1

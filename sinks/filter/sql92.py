@@ -1,8 +1,8 @@
-"""The grammar of SQL92 filter expressions (``SelectorParser.jj``), from text to something that can be evaluated.
+"""The grammar of SQL92 filter expressions (``SelectorParser.jj``), from text to an expression that can be evaluated.
 
-RocketMQ's parser reads the longest expression that the text begins with and never asks whether anything follows, but
-it has fetched one token more, which must be one. A parser generator would have to be kept from looking further; the
-grammar is eight rules, and they stand here as they stand there.
+RocketMQ's parser reads the longest expression that the text begins with and ignores what follows, except that it has
+fetched one more token, which must be valid. A parser generator would have to be kept from looking further; the grammar
+has eight rules, and each is a method here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reput.sinks.filter.sql92_expression import ExpressionEvaluationError, Expre
 _WORDS = frozenset(("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"))
 _SEARCH_WORDS = frozenset(create.SEARCHES)
 
-# An alternative that may be a longer one's beginning stands after it. A `--` without a line's end is two minuses.
+# A longer alternative stands before one that it begins with. A `--` without an end of line is two minuses.
 _TOKEN = re.compile(
     r"""
     (?P<skip>     [ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) | /\*[^*]*\*+(?:[^*/][^*]*\*+)*/ )
@@ -29,13 +29,13 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-# Deeper than anyone nests, and shallow enough for Python's stack wherever the caller stands on it. Java's own stack
-# ends a few thousand levels down.
+# Deeper than anyone nests, and shallow enough for Python's stack at any call depth. Java's stack ends after a few
+# thousand levels.
 _DEPTH_MAX = 60
 
 
 class _Token(NamedTuple):
-    """`kind` is a reserved word, a symbol, or float, decimal, string, id, or end; `image` is its text."""
+    """A token: `kind` is a reserved word, a symbol, or float, decimal, string, id or end; `image` is its text."""
 
     kind: str
     image: str
@@ -56,7 +56,7 @@ class Expression:
     """
 
     def __init__(self, text: str, *, contains: bool) -> None:
-        """See `compile_expression`."""
+        """Compile `text`; `compile_expression` has the arguments and errors."""
         parser = _Parser(text, contains=contains)
         self.text = text
         self.contains = contains
@@ -64,18 +64,18 @@ class Expression:
         self.property_names = frozenset(parser.property_names)
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """Whether a message with `properties` matches; None is unknown, and no match.
+        """Whether a message with `properties` matches; None means unknown, which is no match.
 
         Raises
         ------
         ExpressionEvaluationError
-            Where RocketMQ throws: text that should be a number is none. No match either.
+            Where RocketMQ throws: a text that should be a number is not one. This is no match either.
         """
         try:
             value = self._evaluate(properties)
         except (
             RecursionError
-        ):  # a chain of a thousand operators; Java's stack ends later, and its error is no match too
+        ):  # a chain of a thousand operators; Java's stack ends later, and its error is no match either
             raise ExpressionEvaluationError(f"{self.text!r} is too long a chain to be evaluated") from None
         assert value is None or isinstance(value, bool)
         return value
@@ -98,7 +98,7 @@ def compile_expression(text: str, *, contains: bool) -> Expression:
     Raises
     ------
     ExpressionSyntaxError
-        Where RocketMQ throws ``MQFilterException``; also when it is nested deeper than 60 levels.
+        Where RocketMQ throws ``MQFilterException``, or the text is nested deeper than 60 levels.
     """
     return Expression(text, contains=contains)
 
@@ -108,7 +108,7 @@ def _restore(text: str, contains: bool) -> Expression:
 
 
 def _tokens(text: str, words: frozenset[str]) -> Iterator[_Token]:
-    """The tokens one by one, so that what nobody fetches is never judged; the end for ever after the last."""
+    """The tokens one by one, so that only fetched ones are checked; after the last, the end for ever."""
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -127,7 +127,7 @@ def _tokens(text: str, words: frozenset[str]) -> Iterator[_Token]:
 
 
 class _Parser:
-    """One method a rule; each leaves `_next` at the first token that is not its own."""
+    """Parses with one method for each rule; each leaves `_next` at the first token that is not its own."""
 
     def __init__(self, text: str, *, contains: bool) -> None:
         self._text = text

@@ -1,8 +1,8 @@
-"""What a SQL92 filter expression does with a message's properties: the operands, their checks, their evaluation.
+"""The operands of SQL92 filter expressions, their checks, and their evaluation with a message's properties.
 
-``filter/expression/*`` of RocketMQ: three-valued logic (None is Java's null), constants that carry a Java class, text
-that is converted to the class of what it is compared with. Each ``create_*`` function builds a node as the Java method
-of that name does, with the same checks; a node's `evaluate` is a closure over its operands.
+They follow RocketMQ's ``filter/expression/*``: logic is three-valued (None is Java's null), constants carry a Java
+class, and text is converted to the class that it is compared with. Each ``create_*`` function builds a node as the Java
+method of that name does, with the same checks; a node's `evaluate` is a closure over its operands.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Constant(Operand):
 
 @dataclass(frozen=True)
 class Property(Operand):
-    """A message's property, None where it has none."""
+    """A message's property; None where the message has none."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Negation(Operand):
-    """A minus and what follows it: a number, or None."""
+    """A minus and its operand: a number, or None."""
 
 
 def create_constant(value: Value) -> Constant:
@@ -78,7 +78,7 @@ def create_constant(value: Value) -> Constant:
 
 
 def create_from_decimal(text: str) -> Constant:
-    """An integer literal, maybe with an ``L`` at its end: an Integer where it fits, else a Long."""
+    """An integer literal, maybe with a final ``L``: an Integer where it fits, otherwise a Long."""
     value = parse_long(text.rstrip("lL"))
     if value is None:
         raise ExpressionSyntaxError(f"{text} does not fit a long")
@@ -86,7 +86,7 @@ def create_from_decimal(text: str) -> Constant:
 
 
 def create_float(text: str) -> Constant:
-    """A literal with a point or an exponent; Java takes neither zero nor what rounds to zero or infinity."""
+    """A literal with a point or an exponent; Java refuses zero, and what rounds to zero or infinity."""
     value = parse_double(text)
     if value is None or value == 0 or math.isinf(value):
         raise ExpressionSyntaxError(f"{text} is no double: it must lie between 4.9E-324 and 1.7976931348623157E308")
@@ -94,7 +94,7 @@ def create_float(text: str) -> Constant:
 
 
 def create_property(name: str) -> Property:
-    """A property; names differ in case."""
+    """A property; its name is case-sensitive."""
     return Property(lambda properties: properties.get(name), name)
 
 
@@ -110,9 +110,9 @@ def create_negate(operand: Operand) -> Negation:
 
 
 def as_boolean(operand: Operand) -> Operand:
-    """What AND, OR, NOT and the whole expression demand (``SelectorParser#asBooleanExpression``).
+    """`operand` as AND, OR, NOT and the whole expression require it (``SelectorParser#asBooleanExpression``).
 
-    A property is cast: text is never true.
+    A property is cast; its text is never true.
     """
     if isinstance(operand, Property):
         evaluate = operand.evaluate
@@ -134,12 +134,12 @@ def create_not(operand: Operand) -> Boolean:
 
 
 def create_and(operands: Sequence[Operand]) -> Boolean:
-    """``x AND y AND ...``: the first false one ends it; else None if one is None."""
+    """``x AND y AND ...``: the first false operand decides; otherwise None if one is None."""
     return _create_logic(operands, decisive=False)
 
 
 def create_or(operands: Sequence[Operand]) -> Boolean:
-    """``x OR y OR ...``: the first true one ends it; else None if one is None."""
+    """``x OR y OR ...``: the first true operand decides; otherwise None if one is None."""
     return _create_logic(operands, decisive=True)
 
 
@@ -196,7 +196,7 @@ def _do_create_equal(left: Operand, right: Operand) -> Boolean:
     return Boolean(equal)
 
 
-# What each operator says of the result of a comparison, -1, 0 or 1.
+# Whether each operator holds for the result of a comparison: -1, 0 or 1.
 ORDERS: dict[str, Callable[[int], bool]] = {
     ">": lambda order: order > 0,
     ">=": lambda order: order >= 0,
@@ -208,7 +208,7 @@ ORDERS: dict[str, Callable[[int], bool]] = {
 def create_order(operator: str, left: Operand, right: Operand) -> Boolean:
     """``x > y`` and the others of `ORDERS` (``ComparisonExpression#createGreaterThan`` ...).
 
-    Neither side may be a boolean or a constant that is no number; None on one side makes None.
+    Neither side may be a boolean or a constant other than a number; None on one side makes None.
     """
     for operand in (left, right):
         if _is_boolean(operand) or (isinstance(operand, Constant) and not isinstance(operand.value, _NUMBERS)):
@@ -230,7 +230,7 @@ def create_order(operator: str, left: Operand, right: Operand) -> Boolean:
 
 
 def create_between(value: Operand, low: Operand, high: Operand) -> Boolean:
-    """``x BETWEEN y AND z``; two constants in the wrong order are refused, a minus makes them none."""
+    """``x BETWEEN y AND z``; constants in the wrong order are refused, but a number with a minus is no constant."""
     if isinstance(low, Constant) and isinstance(high, Constant):
         lowest, highest = low.value, high.value
         if lowest is None or highest is None:
@@ -269,7 +269,7 @@ SEARCHES: dict[str, Callable[[str, str], bool]] = {
 def create_search(word: str, operand: Operand, search: str, *, inverted: bool) -> Boolean:
     """``x [NOT] CONTAINS 'y'`` and the others of `SEARCHES` (5.1.3).
 
-    False, with NOT as well, where x is no text or the text searched for is empty.
+    False, even with NOT, where x is not text or the text searched for is empty.
     """
     evaluate, holds = operand.evaluate, SEARCHES[word]
 
@@ -296,7 +296,7 @@ def _double(text: str) -> float:
     return value
 
 
-# How a text beside a value of each class is read.
+# How text is read when it is compared with a value of each class.
 _CONVERT: dict[type, Callable[[str], Value]] = {
     bool: lambda text: text.lower() == "true",
     int: parse_int,
@@ -313,9 +313,9 @@ def _convert(text: str, kind: type) -> Value:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """``ComparisonExpression#__compare`` of two values, none of them None: below, at or above 0.
+    """``ComparisonExpression#__compare`` of two values other than None: below, at or above 0.
 
-    Below 0 as well where no rule joins the two classes.
+    It is below 0 as well where no rule joins the two classes.
     """
     kind, other = type(left), type(right)
     if kind is not other:

@@ -28,9 +28,9 @@ _NOT_COMPACTED = -1
 
 
 def batch_entries(columns: RecordColumns, rows: Int64s) -> tuple[Int64s, np.ndarray[Any, Any]]:
-    """Entries of those of the records `rows` that are inner batches: (their rows, BATCH_ENTRY[n]).
+    """The entries of those records among `rows` that are inner batches, as (rows, BATCH_ENTRY[n]).
 
-    A record that does not name its base offset and number of messages gets none, as from the broker
+    As with the broker, a record that does not state its base offset and number of messages gets no entry
     (``#putMessagePositionInfoWrapper``).
     """
     batches = columns.inner_batches()

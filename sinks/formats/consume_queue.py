@@ -14,12 +14,12 @@ ENTRY = np.dtype([("physical_offset", ">i8"), ("msg_size", ">i4"), ("tags_code",
 CQ_STORE_UNIT_SIZE = ENTRY.itemsize
 assert CQ_STORE_UNIT_SIZE == 20
 
-# Fills the front of a queue's first file when the queue begins in its middle (``ConsumeQueue#fillPreBlank``).
+# Fills the front of a queue's first file when the queue begins in the middle of it (``ConsumeQueue#fillPreBlank``).
 PRE_BLANK = np.array((0, 0x7FFFFFFF, 0), dtype=ENTRY)
 
 
 def is_written(units: Any) -> Any:
-    """Which units (`ENTRY`[n]) count in ``ConsumeQueue#recover``, bool[n]."""
+    """Which units (`ENTRY`[n]) ``ConsumeQueue#recover`` takes for written, bool[n]."""
     return (units["physical_offset"] >= 0) & (units["msg_size"] > 0)
 
 
@@ -32,7 +32,7 @@ def is_pre_blank(units: Any) -> Any:
     )
 
 
-# Odd, its bits half ones: the golden ratio's.
+# The golden ratio's bits: an odd number, half of its bits are ones.
 _MIXER = 0x9E3779B97F4A7C15
 
 _TYPE_MASK, _NOT_TYPE, _COMMIT_TYPE = TRANSACTION_MASK, TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE
@@ -40,7 +40,7 @@ _TYPE_MASK, _NOT_TYPE, _COMMIT_TYPE = TRANSACTION_MASK, TRANSACTION_NOT_TYPE, TR
 
 @inlined
 def slot_of(data: Any, at: int, size: int, queue_id: int) -> int:
-    """Where to look for a queue in a table of any size: all bytes of the topic and the id count."""
+    """A hash of a queue, of all bytes of its topic and its id, for a table of any size."""
     factor = np.uint64(_MIXER)
     value = np.uint64(queue_id)
     for i in range(0, size, WORD):
@@ -51,14 +51,14 @@ def slot_of(data: Any, at: int, size: int, queue_id: int) -> int:
 
 
 def queued_records(sys_flags: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which records get an entry, bool[n]: prepared and rolled-back ones do not."""
+    """Which records get an entry, bool[n]: all but prepared and rolled-back ones."""
     kinds = sys_flags & _TYPE_MASK
     return (kinds == _NOT_TYPE) | (kinds == _COMMIT_TYPE)
 
 
 @inlined
 def is_queued(sys_flag: int) -> bool:
-    """`queued_records` of one record."""
+    """Whether a record gets an entry; see `queued_records`."""
     kind = sys_flag & _TYPE_MASK
     return kind == _NOT_TYPE or kind == _COMMIT_TYPE  # noqa: PLR1714  a tuple is slower
 

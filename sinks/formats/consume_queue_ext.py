@@ -1,7 +1,8 @@
 """The ConsumeQueueExt unit (``ConsumeQueueExt.CqExtUnit``), its address, and where units go in files.
 
-A unit is its size (i16, all of it), the tags code (i64), the store timestamp (i64, ms), the bitmap's size in bytes
-(i16) and the bitmap, big-endian. The ConsumeQueue entry's third field holds its address in place of the tags code.
+A unit consists of its whole size (i16), the tags code (i64), the store timestamp (i64, ms), the bitmap's size in bytes
+(i16) and the bitmap, big-endian. The ConsumeQueue entry's third field holds the unit's address in place of the tags
+code.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ MAX_ADDR = -(2**31) - 1
 MAX_REAL_OFFSET = MAX_ADDR - LONG_MIN
 assert MAX_REAL_OFFSET == 9223372034707292159
 
-# What `put` answers when there is no unit.
+# What `put` returns when it puts no unit.
 PUT_FAILED = 1
 # The bytes at a file's end that no unit may take. Where the next unit does not fit, a size of -1 is written, which
-# needs only two of them.
+# takes only two of them.
 END_BLANK_DATA_LENGTH = 4
 _END_MARK_SIZE = 2
 _PUT_TRIES = 3
-# Each try of a unit that never fits ends a file, so that no unit may leave more marks and writes than this.
+# Each try of a unit that never fits ends a file, so a unit leaves at most so many marks and writes.
 _WRITES_A_UNIT = _PUT_TRIES + 1
 
 _MIN_SIZE, _MAX_SIZE = MIN_EXT_UNIT_SIZE, MAX_EXT_UNIT_SIZE
@@ -43,7 +44,7 @@ _FAILED = PUT_FAILED
 
 
 def is_ext_addr(address: int) -> bool:
-    """Whether a ConsumeQueue entry's third field is a unit's address and no tags code."""
+    """Whether a ConsumeQueue entry's third field is a unit's address, not a tags code."""
     return address <= MAX_ADDR
 
 
@@ -53,13 +54,13 @@ def decorate(offset: int) -> int:
 
 
 def un_decorate(address: int) -> int:
-    """The byte offset that an address says; anything else stays itself."""
+    """The byte offset of an address; any other number stays itself."""
     return address - LONG_MIN if is_ext_addr(address) else address
 
 
 @dataclass(frozen=True)
 class CqExtUnit:
-    """One unit: its `size` in bytes, what it holds; `filter_bit_map` is None without a bitmap."""
+    """One unit: its `size` in bytes, and its fields; `filter_bit_map` is None without a bitmap."""
 
     size: int
     tags_code: int
@@ -68,12 +69,12 @@ class CqExtUnit:
 
     @classmethod
     def read(cls, data: bytes) -> CqExtUnit | None:
-        """The unit that `data` begins with, None where its size says that none does.
+        """The unit at the beginning of `data`; None where its size says that there is none.
 
         Raises
         ------
         ValueError
-            `data` ends inside of it.
+            `data` ends inside the unit.
         """
         if len(data) < _END_MARK_SIZE or (size := int.from_bytes(data[:2], "big", signed=True)) < 1:
             return None
@@ -90,7 +91,7 @@ class CqExtUnit:
 
 @dataclass(frozen=True)
 class ExtWrite:
-    """Consecutive bytes of one file: `data` from byte `offset` of the queue's ext files on."""
+    """Consecutive bytes of one file: `data` goes to byte `offset` of the queue's ext files."""
 
     offset: int
     data: memoryview
@@ -98,7 +99,7 @@ class ExtWrite:
 
 @dataclass(frozen=True)
 class ExtAppend:
-    """Where units went: `addresses` (int64[n]), what is written, at most one extent a file, and the queue's new end."""
+    """Where units go: `addresses` (int64[n]), the `writes`, at most one for each file, and the queue's new `end`."""
 
     addresses: Int64s
     writes: tuple[ExtWrite, ...]
@@ -108,24 +109,24 @@ class ExtAppend:
 def append_units(
     tags_codes: Int64s, store_timestamps: Int64s, bit_maps: Sequence[bytes | None], end: int, file_size: int
 ) -> ExtAppend:
-    """Put units after each other as ``ConsumeQueueExt#put`` does, from byte `end` of the queue on.
+    """Encode units one after the other from byte `end` of the queue on, as ``ConsumeQueueExt#put`` does.
 
-    A unit that does not fit ends the file with a mark and goes to the next. One that fits in no file ends three files
-    and has no address, nor has one that is too large for its size field or for the queue: `PUT_FAILED`.
+    A unit that does not fit ends the file with a mark and goes to the next file. A unit that fits in no file ends three
+    files and gets `PUT_FAILED` for an address, as does one that is too large for its size field or for the queue.
 
     Parameters
     ----------
     tags_codes, store_timestamps
         int64[n].
     bit_maps
-        One a unit; None and empty are the same.
+        One for each unit; None and empty are the same.
     """
     sizes = np.array([MIN_EXT_UNIT_SIZE + len(bit_map or b"") for bit_map in bit_maps], np.int64)
     if not len(sizes) == len(tags_codes) == len(store_timestamps):
         msg = f"{len(tags_codes)} tags codes, {len(store_timestamps)} timestamps and {len(sizes)} bitmaps"
         raise ValueError(msg)
     addresses = np.empty(len(sizes), np.int64)
-    # A unit that is refused takes no place, but where it fails by three files it leaves three marks.
+    # A refused unit takes no space, but one that fails in three files leaves three marks.
     data = np.empty(int(sizes.sum()) + _PUT_TRIES * _END_MARK_SIZE * len(sizes), np.uint8)
     writes = np.empty((_WRITES_A_UNIT * len(sizes), 2), np.int64)
     maps = np.frombuffer(b"".join(filter(None, bit_maps)), np.uint8)
@@ -157,9 +158,9 @@ def _put_units(
     data: Any,
     writes: Any,
 ) -> tuple[int, int, int]:
-    """Fill `addresses`, `data` and `writes` (offset in the queue, place in `data`).
+    """Fill `addresses`, `data` and `writes` (offset in the queue, offset in `data`).
 
-    Returns the queue's new end, the number of writes, and of bytes in `data`.
+    Returns the queue's new end, the number of writes, and the number of bytes in `data`.
     """
     count = used = maps_at = 0
     is_open = False
@@ -207,8 +208,8 @@ def _encode(data: Any, at: int, size: int, tags_code: int, store_timestamp: int,
 def skip_units(data: Any, file_size: int) -> int:
     """How many bytes of a file its units take, from the first on (``CqExtUnit#readBySkip``).
 
-    They end at a size of 0 or below. `data` (uint8) is the file's beginning; what follows it in the file is zero.
-    -1 - the place of a unit, or of a size, that runs over the file's end.
+    The units end at a size of 0 or below. `data` (uint8) is the file's beginning; the rest of the file is zero. The
+    result is -1 - n where a unit, or its size, at byte n runs over the file's end.
     """
     at = 0
     while at + _END_MARK_SIZE <= file_size:

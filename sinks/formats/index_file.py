@@ -1,4 +1,4 @@
-"""The IndexFile: header, hash slots, entries; which keys a record has, and how entries chain.
+"""The IndexFile: its header, hash slots and entries, the keys of a record, and how entries chain.
 
 ``IndexHeader``, ``IndexFile#putKey``, ``IndexService#buildIndex`` of 4.9.3.
 """
@@ -21,7 +21,7 @@ from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_R
 
 HEADER_SIZE = 40
 SLOT_SIZE = 4
-# Slots are written back by the page of the file system: a batch's keys hit slots all over the file.
+# Slots are written in pages of the file system, since a batch's keys hit slots all over the file.
 SLOTS_A_PAGE = 4096 // SLOT_SIZE
 ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
 ENTRY_SIZE = ENTRY.itemsize
@@ -37,15 +37,15 @@ TIME_DIFF_MAX = _INT_MAX  # seconds
 
 
 def index_file_size(max_hash_slot_num: int, max_index_num: int) -> int:
-    """Size of a file in bytes."""
+    """The size of a file in bytes."""
     return HEADER_SIZE + SLOT_SIZE * max_hash_slot_num + ENTRY_SIZE * max_index_num
 
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """The first 40 bytes. Timestamps in milliseconds; `index_count` is the number of the next entry.
+    """The first 40 bytes. Timestamps are in milliseconds; `index_count` is the number of the next entry.
 
-    On disk `index_count` is 0 until the first key is put; 1 is the number of the first entry.
+    Entries are numbered from 1; on disk `index_count` is 0 until the first key is put.
     """
 
     begin_timestamp: int = 0
@@ -88,7 +88,7 @@ def _put(
     offsets: Any,
     timestamps: Any,
 ) -> None:
-    """Make key `count` of the text whose beginning hashed to `seed` (``IndexFile#indexKeyHashMethod``)."""
+    """Set key `count` to the hash of a text that goes on from `seed` (``IndexFile#indexKeyHashMethod``)."""
     value = abs(java_hash(data, at, size, seed))
     hashes[count] = value if value <= _INT_MAX else 0  # Math.abs(Integer.MIN_VALUE) is negative
     offsets[count] = offset
@@ -113,7 +113,7 @@ def put_keys(
     """Hash the keys of record `row`: the unique key, KEYS from left to right, TAGS on request.
 
     TAGS are a key of their own since 5.4.0, ``topic#T#tags``. Fills `hashes` (int32), `offsets` and `timestamps`
-    (int64), one a key, from number `count` on; returns how many keys there are then.
+    (int64) from key number `count` on; returns the new number of keys.
     """
     if sys_flag & _TYPE_MASK == _ROLLBACK_TYPE:
         return count
@@ -144,7 +144,7 @@ def put_keys(
 
 @inlined
 def key_count_max(keys_size: int) -> int:
-    """How many keys a record with `keys_size` bytes of KEYS has at most, its unique key and tags with them."""
+    """How many keys a record with `keys_size` bytes of KEYS has at most, with its unique key and its tags."""
     return (keys_size + 1) // 2 + 2
 
 
@@ -152,7 +152,7 @@ def key_count_max(keys_size: int) -> int:
 def chain_entries(slots: Any, hashes: Any, first_entry: int, previous: Any) -> int:
     """Put entries numbered from `first_entry` into the slots, newest first in each chain.
 
-    `slots` is int32[maxHashSlotNum] and is changed; `previous` (int32, one a key) takes each entry's predecessor.
+    `slots` (int32[maxHashSlotNum]) is changed; `previous` (int32, one for each key) takes each entry's predecessor.
     Returns how many slots were empty before.
     """
     fresh = 0
@@ -180,18 +180,18 @@ def put_entries(
     timestamps: Any,
     entries: Any,
 ) -> int:
-    """Put the entries numbered from `first_entry` into the slots, and make them as the file has them.
+    """Put the entries numbered from `first_entry` into the slots, and encode them.
 
     Parameters
     ----------
     slots
         int32[maxHashSlotNum], changed.
     touched
-        bool, one for each SLOTS_A_PAGE slots: set where one is changed.
+        bool, one for each SLOTS_A_PAGE slots: set where one of them is changed.
     ahead
-        int64 scratch: so many keys are looked up together.
+        int64 scratch: the slots of keys that are looked up together.
     begin_timestamp, first_begin_timestamp
-        What time differences are measured against, and that of the first of these entries.
+        What time differences are measured from, and what that of the first of these entries is measured from.
     hashes, offsets, timestamps
         The keys: int32[n] not negative, int64[n], int64[n].
     entries
@@ -207,7 +207,7 @@ def put_entries(
     for start in range(0, hashes.size, ahead.size):
         end = min(start + ahead.size, hashes.size)
         for i in range(start, end):
-            # Fetches the slot, which is rarely in the cache, while others are on their way; the value may yet change.
+            # This fetches the slot, which is rarely in the cache, along with others; its value may yet change.
             slot = np.uint32(hashes[i]) % slot_count
             ahead[i - start] = slot
             store_i32(entries, i, 16, slots[slot])
@@ -228,7 +228,7 @@ def put_entries(
 
 @inlined
 def _time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """As `time_diffs`, of one key; the difference wraps as Java's."""
+    """The `time_diffs` of one key; the subtraction wraps as in Java."""
     difference = store_timestamp - begin_timestamp
     if begin_timestamp <= 0 or difference <= 0:
         return 0
@@ -238,8 +238,8 @@ def _time_diff(store_timestamp: int, begin_timestamp: int) -> int:
 def time_diffs(
     store_timestamps: np.ndarray[Any, np.dtype[np.int64]], begin_timestamp: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Whole seconds since `begin_timestamp` (milliseconds), between 0 and 2^31 - 1; 0 without a begin."""
+    """Whole seconds since `begin_timestamp` (milliseconds), from 0 to 2^31 - 1; 0 where it is not above 0."""
     if begin_timestamp <= 0:
         return np.zeros(len(store_timestamps), np.int64)
-    # Java's division truncates and numpy's floors; below zero both end at 0.
+    # Java's division truncates and numpy's floors; below zero both are clipped to 0.
     return np.clip((store_timestamps - begin_timestamp) // 1000, 0, _INT_MAX)

@@ -1,1 +1,1 @@
-"""IndexFile: written, read and looked up (RocketMQ: ``store.index``)."""
+"""IndexFile: writing, reading, looking up (RocketMQ: ``store.index``)."""

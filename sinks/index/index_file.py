@@ -1,4 +1,4 @@
-"""One IndexFile being written: its slots in memory, its entries, slots and header to disk in that order."""
+"""One IndexFile that is written: slots are kept in memory; entries, slots and header go to disk in that order."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from reput.sinks.formats.index_file import (
 from reput.source.arrays import Int32s, Int64s
 from reput.source.errors import SinkError
 
-# Keys looked up together: their slots stay in the processor's nearest cache.
+# Keys that are looked up together: their slots stay in the processor's nearest cache.
 _KEYS_AT_ONCE = 128
-# Entries written together: they go to the system from the processor's cache.
+# Entries that are written together: they go to the system from the processor's cache.
 _ENTRIES_A_WRITE = 32 * 1024
 
 
 class IndexFile:
-    """The newest file of an index. Capacity is ``maxIndexNum - 1`` keys: entry 0 is never used."""
+    """The newest file of an index. It holds ``maxIndexNum - 1`` keys: entry 0 is never used."""
 
     def __init__(
         self, files: DurableFiles, name: str, max_hash_slot_num: int, max_index_num: int, header: IndexHeader
@@ -44,19 +44,19 @@ class IndexFile:
         self._entries_at = HEADER_SIZE + SLOT_SIZE * max_hash_slot_num
         self._size = index_file_size(max_hash_slot_num, max_index_num)
         self._slots: Int32s = np.zeros(max_hash_slot_num, np.int32)
-        # By page: slots that are not on disk as they are in memory.
+        # The pages with slots that differ on disk and in memory.
         self._touched = np.zeros(max_hash_slot_num // SLOTS_A_PAGE + 1, bool)
 
     def create(self) -> None:
-        """Create the file on disk with the header it inherits."""
+        """Create the file on disk with the header that it inherits."""
         self._files.create(*self._parts, size=self._size)
         self._write_header()
 
     def recover(self) -> None:
-        """Bring the file on disk to what the header in memory says.
+        """Bring the file on disk to the state of the header in memory.
 
-        Entries are what counts: the slots are made again from them, since a crash may have left slots that point
-        behind the header's count, which would hide their chains.
+        The slots are made again from the entries, since a crash may have left slots that point behind the header's
+        count, which would hide their chains.
         """
         path = self._files.root.joinpath(*self._parts)
         size = path.stat().st_size
@@ -102,14 +102,14 @@ class IndexFile:
     def put(self, keys: KeyEntries) -> None:
         """Write the entries of `keys`, at least one and at most `room`; slots and header stay in memory until `flush`.
 
-        The caller syncs; what a crash between leaves is mended by `recover`.
+        The caller syncs; `recover` mends what a crash in between leaves.
         """
         count, first = len(keys.hashes), self.header.next_entry
         assert 0 < count <= self.room
         header = self.header
         begin = header.begin_timestamp
         if first == 1:
-            # The first key is measured against the begin that the file inherited, the others against its own.
+            # The first key's time is measured from the begin that the file inherited, the others' from its own begin.
             header = replace(header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0]))
         entries = np.empty((min(count, _ENTRIES_A_WRITE), ENTRY_SIZE), np.uint8)
         ahead = np.empty(_KEYS_AT_ONCE, np.int64)
@@ -132,9 +132,9 @@ class IndexFile:
         )
 
     def flush(self, *, slots: bool = True) -> None:
-        """Write the slots that changed, unless they are to wait, and then the header; the caller syncs.
+        """Write the changed slots, unless they are to wait, and then the header; the caller syncs.
 
-        Keys hit slots all over the file: where many are put, writing these once is much less.
+        Keys hit slots all over the file: where many are put, writing the slots once at the end is much less.
         """
         if slots:
             self._write_slots()
@@ -157,7 +157,7 @@ class IndexFile:
         self._files.write(*self._parts, offset=0, data=self.header.encode())
 
     def _clear_entries(self, first: int) -> None:
-        """Zero what a crash left of entries from number `first` on."""
+        """Zero what a crash left from entry `first` on."""
         path = self._files.root.joinpath(*self._parts)
         with path.open("rb") as file:
             for begin, end in list(data_extents(file.fileno(), self._entries_at + ENTRY_SIZE * first)):

@@ -1,4 +1,4 @@
-"""The index files of an output as they are on disk: one file, or the row of them; nothing is written."""
+"""The index files of an output as they are on disk, one file or all of them in a row; nothing is written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ assert _SLOT.itemsize == SLOT_SIZE
 
 
 def index_file_names(root: Path) -> list[str]:
-    """The names of the index files below `root`, oldest first; as by the broker, other files are passed over."""
+    """The names of the index files below `root`, oldest first; other files are ignored, as the broker does."""
     directory = root / INDEX
     if not directory.is_dir():
         return []
@@ -36,14 +36,14 @@ def index_file_names(root: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class OpenIndexFile:
-    """One index file, open for reading. What a short file lacks reads as zeros. Entries are numbered from 0."""
+    """One index file, open for reading. Bytes that a short file lacks read as zeros. Entries are numbered from 0."""
 
     descriptor: int
     max_hash_slot_num: int
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The size on disk in bytes."""
         return os.fstat(self.descriptor).st_size
 
     def header(self) -> IndexHeader:
@@ -63,7 +63,7 @@ class OpenIndexFile:
         return np.frombuffer(self._read(entry_at(number, self.max_hash_slot_num), count * ENTRY_SIZE), ENTRY)
 
     def filled_behind(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """What lies behind the entries before `number` and is no hole, each part with the byte at which it begins."""
+        """The extents with data from entry `number` on, each with the byte at which it begins."""
         for begin, end in list(data_extents(self.descriptor, entry_at(number, self.max_hash_slot_num))):
             yield begin, os.pread(self.descriptor, end - begin, begin)
 
@@ -73,7 +73,7 @@ class OpenIndexFile:
 
 @contextmanager
 def open_index_file(path: Path, max_hash_slot_num: int = 0) -> Iterator[OpenIndexFile]:
-    """One index file; see ``open_for_reading`` for what is raised. The header is there without knowing the slots."""
+    """Open one index file, with the errors of ``open_for_reading``; its header needs no `max_hash_slot_num`."""
     with open_for_reading(str(path)) as descriptor:
         yield OpenIndexFile(descriptor, max_hash_slot_num)
 
@@ -85,7 +85,7 @@ def entry_at(number: int, max_hash_slot_num: int) -> int:
 
 @dataclass(frozen=True)
 class IndexReader:
-    """The index below `root`; numbers of keys count through all files from 0, numbers of entries in a file from 1.
+    """The index below `root`; keys are numbered from 0 across all files, entries from 1 in each file.
 
     `may_follow_expired` says that there may have been files before the first one.
     """
@@ -102,7 +102,7 @@ class IndexReader:
 
     @cached_property
     def headers(self) -> list[IndexHeader]:
-        """Each file's header; what a short file lacks reads as zeros."""
+        """Each file's header; bytes that a short file lacks read as zeros."""
         headers = []
         for name in self.names:
             with self.open(name) as file:
@@ -111,7 +111,7 @@ class IndexReader:
 
     @cached_property
     def starts(self) -> list[int]:
-        """The number of each file's first key, and behind the last the number of keys."""
+        """The number of each file's first key, followed by the number of keys."""
         starts = [0]
         for header in self.headers:
             starts.append(starts[-1] + min(header.next_entry, self.max_index_num) - 1)
@@ -119,15 +119,15 @@ class IndexReader:
 
     @property
     def keys(self) -> int:
-        """How many keys the headers count."""
+        """How many keys there are by the headers."""
         return self.starts[-1]
 
     def file_of(self, key: int) -> int:
-        """The file that has key `key`, by its place in the row."""
+        """The position in the row of the file that has key `key`."""
         return bisect_right(self.starts, key, 0, len(self.names)) - 1
 
     def where(self, key: int) -> tuple[str, int, int]:
-        """The file that has key `key`, by its path below the root, the byte in it, and the entry's number there."""
+        """Where key `key` is: its file's path below the root, the byte in the file, and the entry's number there."""
         file = self.file_of(key)
         number = key - self.starts[file] + 1
         return f"{INDEX}/{self.names[file]}", self.entry_at(number), number
@@ -137,12 +137,12 @@ class IndexReader:
         return entry_at(number, self.max_hash_slot_num)
 
     def path(self, name: str) -> Path:
-        """Where a file lies."""
+        """The path of a file."""
         return self.root.joinpath(*index_file(name))
 
     @contextmanager
     def open(self, name: str) -> Iterator[OpenIndexFile]:
-        """One of the files."""
+        """Open one of the files."""
         with open_index_file(self.path(name), self.max_hash_slot_num) as file:
             yield file
 
@@ -157,7 +157,7 @@ class IndexReader:
         return np.concatenate(parts) if parts else np.empty(0, ENTRY)
 
     def entries_of(self, name: str, number: int, count: int) -> Entries:
-        """`count` entries of one file from entry `number` on; what a short file lacks reads as zeros."""
+        """`count` entries of one file from entry `number` on; bytes that a short file lacks read as zeros."""
         with self.open(name) as file:
             return file.entries(number, count)
 
@@ -178,10 +178,10 @@ class IndexReader:
         return low
 
     def time_bases(self, first: int, count: int) -> Int64s:
-        """What the times of keys `[first, first + count)` are counted from, in ms, as the headers have it.
+        """The times that those of keys `[first, first + count)` count from, in ms, by the headers.
 
-        A file's first key counts from the end that the file inherited: 0 where it had no predecessor, -1 where that may
-        have expired.
+        A file's first key counts from the end that the file inherited: 0 where it had no predecessor, -1 where its
+        predecessor may have expired.
         """
         bases = np.empty(count, np.int64)
         done = 0

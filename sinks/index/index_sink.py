@@ -31,7 +31,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 def index_file_name(now: float, last: str | None) -> str:
     """A new file's name: local time `now` (seconds since 1970) as ``yyyyMMddHHmmssSSS``.
 
-    Never at or before `last`: the broker would give two files of one millisecond the same path, and a clock that
+    The name is always after `last`: the broker would give two files of one millisecond the same path, and a clock that
     went back would put the file before its predecessors.
     """
     seconds, milliseconds = divmod(int(now * 1000), 1000)
@@ -58,9 +58,9 @@ class IndexSink(KeepsProgress):
         *,
         count_of_empty: int = 0,
     ) -> None:
-        """`clock` names new files and decides nothing else; seconds since 1970.
+        """`clock` (seconds since 1970) only names new files.
 
-        `count_of_empty` is what a file's header says before its first key: 0 up to 4.9.x; 5.x writes its counters at
+        `count_of_empty` is the count in a file's header before its first key: 0 up to 4.9.x. 5.x writes its counters at
         every stop, and so 1, the number of the first entry.
         """
         self._files = files
@@ -74,11 +74,11 @@ class IndexSink(KeepsProgress):
 
     @property
     def index_msg_timestamp(self) -> int:
-        """The store checkpoint's third field: the end (ms) of the last file that has a successor, 0 without one."""
+        """The store checkpoint's third field: the end (ms) of the last file that has a successor; 0 without one."""
         return self._last_full_timestamp
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """See ``Sink.recover``: files and keys after the progress record's are dropped."""
+        """Go on at the progress record; later files and keys are dropped. See ``Sink.recover``."""
         record = self._record.load()
         names = index_file_names(self._files.root)
         if record is not None and record.state["file"] is not None and record.state["file"] not in names:
@@ -105,10 +105,10 @@ class IndexSink(KeepsProgress):
         return record
 
     def write(self, batch: LogicBatch, *, slots_later: bool = False) -> AnomalyCounts:
-        """See ``Sink.write``; no record is an anomaly to the index, whose records come in log order.
+        """Add the batch's keys; see ``Sink.write``. The index has no anomalies: its records come in log order.
 
-        With `slots_later` the slots of the last file are not written until `finish`; `recover` makes them again where
-        that was not reached.
+        With `slots_later` the slots of the last file are written by `finish`; `recover` makes them again where `finish`
+        was not reached.
         """
         rest = not_yet_written(self.name, self.end_offset, batch)
         if rest is None:
@@ -117,7 +117,7 @@ class IndexSink(KeepsProgress):
         for keys in rest.entries.keys_by_piece():
             self._put(keys)
             last_key = int(keys.offsets[-1]) if len(keys.offsets) else last_key
-        # Every message looks for a file to write to first, so one without keys behind a full file makes the next.
+        # Every message first looks for a file to write to, so one without keys behind a full file makes the next.
         last = batch.last_record.offset if batch.last_record is not None else -1
         if last >= self.end_offset and (self._file is None or (self._file.is_full and last > last_key)):
             self._roll()
@@ -143,7 +143,7 @@ class IndexSink(KeepsProgress):
             done = until
 
     def _roll(self) -> IndexFile:
-        """Create the next file; it inherits the last one's end, where that is above 0, as its begin and end."""
+        """Create the next file; its begin and end are the last file's end, where that is above 0."""
         last = self._file
         header = IndexHeader(index_count=self._count_of_empty)
         if last is not None:
@@ -165,7 +165,7 @@ class IndexSink(KeepsProgress):
         return IndexFile(self._files, name, self._max_hash_slot_num, self._max_index_num, header)
 
     def _adopt(self, names: list[str], start_offset: int) -> SinkProgress:
-        """Go on behind a broker's files, or begin at `start_offset` without any."""
+        """Go on behind a broker's files; without any, begin at `start_offset`."""
         headers = [self._header(name) for name in names]
         state = {
             "file": names[-1] if names else None,

@@ -20,10 +20,10 @@ def index_key_hash(key: str) -> int:
 
 @dataclass
 class QueryOffsetResult:
-    """Commitlog offsets of entries whose hash is that of the key, newest first; twice where the index has them twice.
+    """Commitlog offsets of entries with the key's hash, newest first; an offset that the index has twice comes twice.
 
-    A hash has 32 bits, so any of them may belong to another key. `damages` tells, one sentence each, what in the
-    files contradicts itself and was passed over.
+    A hash has 32 bits, so any of them may belong to another key. `damages` has a sentence for each contradiction in the
+    files that was passed over.
     """
 
     phy_offsets: list[int] = field(default_factory=list)
@@ -32,29 +32,29 @@ class QueryOffsetResult:
 
 @dataclass(frozen=True)
 class IndexLookup:
-    """The index files below `root`, which the settings ``maxHashSlotNum`` and ``maxIndexNum`` shape."""
+    """The index files below `root`, made with the settings ``maxHashSlotNum`` and ``maxIndexNum``."""
 
     root: Path
     max_hash_slot_num: int
     max_index_num: int
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryOffsetResult:
-        """Look for a key in the files from the newest to the oldest, as ``IndexService#queryOffset`` does.
+        """Look a key up in the files from the newest to the oldest, as ``IndexService#queryOffset`` does.
 
         Parameters
         ----------
         topic, key
-            What the producer gave; a unique key is asked for like any other.
+            As the producer gave them; a unique key is a key like any other.
         max_num
-            How many entries to take at most, those of other keys with the same hash included.
+            How many entries to take at most, including those of other keys with the same hash.
         begin, end
-            Times in milliseconds, both inclusive, compared with an entry's time, which is the store time cut to whole
-            seconds from the file's begin: give a `begin` that is 1000 ms early.
+            Times in milliseconds, both inclusive. An entry's time is the store time cut to whole seconds from the
+            file's begin, so give a `begin` that is 1000 ms early.
 
         Raises
         ------
         SinkError
-            There is no index, or a file has another size than the settings make.
+            There is no index, or a file's size is not that of the settings.
         StoreError, TransientError
             A file cannot be read; see ``read_error``.
         """
@@ -69,7 +69,7 @@ class IndexLookup:
                     if _is_time_matched(header, begin, end):
                         file = _IndexFile(opened, path, self.max_index_num)
                         file.select_phy_offset(result, key_hash, max_num, begin, end)
-            except FileNotFoundError:  # expired since it was listed, and with it all older ones
+            except FileNotFoundError:  # it has expired since it was listed, as have all older ones
                 break
             if header.begin_timestamp < begin or len(result.phy_offsets) >= max_num:
                 break
@@ -81,7 +81,7 @@ class IndexLookup:
         Raises
         ------
         SinkError
-            There is no directory of them.
+            There is no directory of index files.
         """
         directory = self.root / INDEX
         if not directory.is_dir():
@@ -111,7 +111,7 @@ def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
 
 @dataclass(frozen=True)
 class _IndexFile:
-    """One open file; its size was checked."""
+    """One open file of the right size."""
 
     file: OpenIndexFile
     path: Path
@@ -120,12 +120,12 @@ class _IndexFile:
     def select_phy_offset(self, result: QueryOffsetResult, key_hash: int, max_num: int, begin: int, end: int) -> None:
         """Add the offsets of a hash's entries (``IndexFile#selectPhyOffset``).
 
-        An entry's predecessor is older and has a smaller number, so the walk ends: the first link that does not go
-        down is where it stops. One to itself is what a crash between slot and header leaves; the broker stops there
-        too, and follows any other for ever.
+        An entry's predecessor is older and has a smaller number, so the walk ends: it stops at the first link that does
+        not lead to a smaller number. A crash between slot and header leaves an entry that links to itself; the broker
+        stops there too, but follows any other such link for ever.
         """
         slot = key_hash % self.file.max_hash_slot_num
-        # A broker that is writing sets the slot and then counts: read in that order, the count is never behind by two.
+        # A broker sets the slot, then the count. Read in the same order, the count is never two behind.
         number = self.file.slot(slot)
         header = self.file.header()
         count = header.next_entry
@@ -140,7 +140,7 @@ class _IndexFile:
                 f"{self.path}: slot {slot} points to entry {number} of {count}; its entries cannot be found"
             )
             return
-        # After a crash a slot may point to the entry behind the counted ones; there is no entry maxIndexNum.
+        # After a crash a slot may point to the entry behind the counted ones; entry maxIndexNum does not exist.
         while 0 < number < self.max_index_num and count > 1 and len(result.phy_offsets) < max_num:
             entry_hash, phy_offset, time_diff, previous = self.file.entries(number, 1)[0].item()
             if time_diff < 0:

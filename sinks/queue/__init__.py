@@ -1,1 +1,1 @@
-"""ConsumeQueue and its kin: written, read and looked up (RocketMQ: ``store.queue``)."""
+"""ConsumeQueue and its kin: writing, reading, looking up (RocketMQ: ``store.queue``)."""

@@ -1,4 +1,4 @@
-"""Records that no queue can take: their topic or queue id makes no directory, or no queue begins where they say."""
+"""Records that no queue can take: topic or queue id cannot be a directory, or no queue can begin at their offset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAD_QUEUE_OFFSET = "BAD_QUEUE_OFFSET"
 
 @dataclass(frozen=True)
 class RefusedRecord:
-    """A sound record that gets no queue entry: its place, its size in bytes, why."""
+    """A sound record that gets no queue entry: its physical offset, its size in bytes, and the cause."""
 
     physical_offset: int
     msg_size: int
@@ -36,16 +36,16 @@ class QueueAdmission:
     Attributes
     ----------
     file_size
-        Of a ConsumeQueue file, in bytes: a queue's last file must still have a name.
+        The size of a ConsumeQueue file in bytes; a queue's last file must still have a name.
     first_queue_offset_max
-        The largest queue offset (an index) at which a queue may begin; None for any that can be.
+        The largest queue offset (an index) at which a queue may begin; None for any possible one.
     """
 
     file_size: int
     first_queue_offset_max: int | None = None
 
     def can_begin(self, queue_offsets: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Whether a queue can begin with each of these queue offsets, as bool[n]."""
+        """Whether a queue can begin at each of these queue offsets, bool[n]."""
         most = (LOGIC_OFFSET_MAX - self.file_size) // CQ_STORE_UNIT_SIZE
         if self.first_queue_offset_max is not None:
             most = min(most, self.first_queue_offset_max)
@@ -56,15 +56,15 @@ class QueueAdmission:
     ) -> tuple[LogicBatch, tuple[RefusedRecord, ...]]:
         """The batch without the entries that no queue can take, and their records, in log order, each once.
 
-        `end_offset` is where the queues end, `is_begun` says whether one has entries already: then it takes any queue
-        offset.
+        `end_offset` is where the queues end. `is_begun` tells whether a queue has entries already; such a queue takes
+        any queue offset.
         """
         refused: dict[int, RefusedRecord] = {}
         counts: dict[tuple[bytes, int], int] = {}
         later = batch.after(end_offset).entries
         begins = self.can_begin(later.first_queue_offsets)
         for number, (topic, queue_id) in enumerate(later.queues):
-            # What queues have begun is not looked at: it may be long.
+            # The entries of a queue that has begun are not looked at: there may be many.
             if is_begun(topic, queue_id) or (begins[number] and not _cause_of_name(topic, queue_id)):
                 continue
             queue = later.queue_entries(number)
@@ -81,7 +81,7 @@ class QueueAdmission:
         return batch, tuple(refused[offset] for offset in sorted(refused))
 
     def _refused_count(self, queue: QueueEntries) -> tuple[int, str]:
-        """How many entries from the first a queue that has not begun does not take, and why."""
+        """How many of its first entries a queue that has not begun refuses, and why."""
         if cause := _cause_of_name(queue.topic, queue.queue_id):
             return len(queue.entries), cause
         good = self.can_begin(queue.queue_offsets)
@@ -89,7 +89,7 @@ class QueueAdmission:
 
 
 def _cause_of_name(topic: bytes, queue_id: int) -> str:
-    """Why topic and queue id make no directory; empty where they do."""
+    """Why topic and queue id cannot be a directory; empty where they can."""
     if queue_id < 0:
         return NEGATIVE_QUEUE_ID
     try:
@@ -100,7 +100,7 @@ def _cause_of_name(topic: bytes, queue_id: int) -> str:
 
 
 def _refused(queue: QueueEntries, count: int, cause: str) -> Iterator[RefusedRecord]:
-    """The records of the first `count` entries, by the two fields that every kind of queue begins with."""
+    """The records of the first `count` entries, by the two fields with which entries of every kind begin."""
     head = ENTRY["physical_offset"].itemsize + ENTRY["msg_size"].itemsize
     fields = np.dtype([(name, ENTRY[name]) for name in ("physical_offset", "msg_size")])
     for unit in np.ascontiguousarray(queue.entries[:count, :head]).view(fields)[:, 0]:

@@ -1,4 +1,4 @@
-"""The BatchConsumeQueue of 5.x: one 46-byte entry an inner batch, for topics with ``queue.type=BatchCQ``."""
+"""The BatchConsumeQueue of 5.x: a 46-byte entry for each inner batch, for topics with ``queue.type=BatchCQ``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ KIND = QueueKind(BATCH_CONSUME_QUEUE, batch_consume_queue_directory, BATCH_ENTRY
 
 @dataclass
 class BatchConsumeQueue(Queue):
-    """One queue; its first file begins at byte 0. `max_physic_offset` is the last record's begin, not its end."""
+    """One queue; its first file begins at byte 0. `max_physic_offset` is where the last record begins, not its end."""
 
     max_physic_offset: int = -1
 
     def plan_append(self, incoming: QueueEntries, file_size: int) -> Append:  # noqa: ARG002  begins are never computed
-        """See ``Queue.plan_append``: all but what was built already (``#putBatchMessagePositionInfo``)."""
+        """Append all entries that were not built already (``#putBatchMessagePositionInfo``)."""
         begin = self.end
         physical_offsets = incoming.entries.view(BATCH_ENTRY)["physical_offset"][:, 0]
         entries = incoming.entries[physical_offsets > self.max_physic_offset]
@@ -41,7 +41,7 @@ class BatchConsumeQueue(Queue):
         return Append(begin, entries, anomalies=AnomalyCounts(already_built=len(physical_offsets) - len(entries)))
 
     def adopt(self, units: Units) -> bool:
-        """See ``Queue.adopt``."""
+        """Take `max_physic_offset` from the last unit; False without one."""
         if len(units):
             self.max_physic_offset = int(units["physical_offset"][-1])
         return bool(len(units))
@@ -58,7 +58,7 @@ class BatchConsumeQueueSink(QueueSink):
         Raises
         ------
         OptionError
-            It is not a multiple of 46: a broker cannot fill such a file.
+            `mapped_file_size` is not a multiple of 46: a broker cannot fill such a file.
         """
         if mapped_file_size % BATCH_STORE_UNIT_SIZE:
             raise OptionError(f"{_SETTING}={mapped_file_size}: a multiple of {BATCH_STORE_UNIT_SIZE} bytes wanted")
@@ -68,7 +68,7 @@ class BatchConsumeQueueSink(QueueSink):
         return BatchConsumeQueue(topic, queue_id)
 
     def write(self, batch: LogicBatch) -> AnomalyCounts:
-        """See ``Sink.write``."""
+        """Append the batch's inner batches; see ``Sink.write``."""
         rest = not_yet_written(self.name, self.end_offset, batch)
         if rest is None:
             return NO_ANOMALIES

@@ -1,8 +1,8 @@
 """One queue's ConsumeQueue files, and the sink that keeps all of them.
 
 ``ConsumeQueue#putMessagePositionInfo`` and ``#recover`` of 4.9.3. The rules marked (A), (C), (D), (E) are the broker's:
-already built, a queue that begins in the middle, repeated, a gap; ``runs`` has those that take a look at each
-record.
+already built, a queue that begins in the middle, repeated, a gap. Those that look at each record are in
+``runs``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def rounded_file_size(configured: int) -> int:
 
 @dataclass(frozen=True)
 class QueueExtent:
-    """Where a queue's next entries go: `blanks` pre-blank ones (C) from byte `begin` of the queue on, then they."""
+    """Where a queue's next entries go: from byte `begin` of the queue on, behind `blanks` pre-blank entries (C)."""
 
     begin: int
     blanks: int
@@ -59,7 +59,7 @@ class QueueExtent:
 
     @property
     def end(self) -> int:
-        """Behind the blanks, in bytes of the queue."""
+        """The byte of the queue behind the blanks."""
         return self.begin + self.blanks * CQ_STORE_UNIT_SIZE
 
     def with_blanks(self, entries: Bytes) -> Bytes:
@@ -72,17 +72,17 @@ class QueueExtent:
 
 @dataclass
 class ConsumeQueue(Queue):
-    """One queue and the broker's rules for its next entry; see ``QueueAdmission`` for the bound."""
+    """One queue, with the broker's rules for its next entry; ``QueueAdmission`` explains the bound."""
 
     first_queue_offset_max: int | None = None
 
     def plan_append(self, incoming: QueueEntries, file_size: int) -> Append:
-        """See ``Queue.plan_append``.
+        """Decide by the broker's rules; see ``Queue.plan_append``.
 
         Raises
         ------
         SinkError
-            The queue is new and cannot begin where the first record says.
+            The queue is new and cannot begin at the first record's queue offset.
         """
         entries, queue_offsets = incoming.entries, incoming.queue_offsets
         run = run_of(entries, queue_offsets)
@@ -107,18 +107,18 @@ class ConsumeQueue(Queue):
         )
 
     def extend(self, run: Run, file_size: int) -> QueueExtent | None:
-        """Append entries that run on; None, with nothing moved, where the rules must look at each record.
+        """Append entries that run on; None, with nothing changed, where the rules must look at each record.
 
         Raises
         ------
         SinkError
-            The queue is new and cannot begin where the first record says.
+            The queue is new and cannot begin at the first record's queue offset.
         """
         front = self._front(run.first_queue_offset, run.first_physical_offset, file_size)
         ahead = run.first_queue_offset * CQ_STORE_UNIT_SIZE - front.end
         if ahead < 0 or run.first_end <= self.max_physic_offset:
             return None
-        if ahead:  # (E): behind one gap, every later record of the queue is out of place
+        if ahead:  # (E): behind one gap, every later record of the queue is out of order
             first = OutOfOrder(run.first_physical_offset, run.first_queue_offset, front.end // CQ_STORE_UNIT_SIZE)
             front = replace(front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first)
         self.end = front.end + run.count * CQ_STORE_UNIT_SIZE
@@ -126,7 +126,7 @@ class ConsumeQueue(Queue):
         return front
 
     def _front(self, first_queue_offset: int, first_physical_offset: int, file_size: int) -> QueueExtent:
-        """Where the next entry goes; a new queue may begin in the middle of a file."""
+        """The extent in front of the next entry; a new queue may begin in the middle of a file."""
         if self.files:
             return QueueExtent(self.end, 0)
         end = first_queue_offset * CQ_STORE_UNIT_SIZE
@@ -141,7 +141,7 @@ class ConsumeQueue(Queue):
         return QueueExtent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)
 
     def adopt(self, units: Units) -> bool:
-        """See ``Queue.adopt``."""
+        """Take `max_physic_offset` from the last unit that is not pre-blank; False without one."""
         real = np.flatnonzero(~is_pre_blank(units))
         if not len(real):
             return False
@@ -152,9 +152,9 @@ class ConsumeQueue(Queue):
 
 @dataclass(frozen=True)
 class QueueAppend:
-    """A queue whose entries go to `extent`; its files up to `last_file` (-1: none) are there.
+    """The append of a queue's entries to `extent`; the queue's files up to `last_file` (-1: none) exist.
 
-    `number` is the queue's in its ``PieceEntries``.
+    `number` is the queue's number in its ``PieceEntries``.
     """
 
     number: int
@@ -224,11 +224,11 @@ class ConsumeQueueSink(QueueSink):
         return super()._append(incoming)
 
     def write(self, batch: LogicBatch, write_appends: WriteAppends | None = None) -> AnomalyCounts:
-        """See ``Sink.write``.
+        """Append the batch's entries; see ``Sink.write``.
 
-        `write_appends` does ``write_queue_appends`` for all that run on, and returns when they are durable; without it
-        they are written here, as are the others, by the rules for each record. All are, where each entry gets a
-        ConsumeQueueExt unit.
+        `write_appends` does ``write_queue_appends`` for all queues that run on, and returns when they are durable.
+        Without it they are written here. So are queues that do not run on, by the rules for each record, and all queues
+        where each entry gets a ConsumeQueueExt unit.
         """
         rest = not_yet_written(self.name, self.end_offset, batch)
         if rest is None:
@@ -259,9 +259,9 @@ class ConsumeQueueSink(QueueSink):
         return met.close()
 
     def _put_ext_units(self, incoming: QueueEntries, units: ExtUnits, file_size: int) -> Bytes:
-        """The entries with the addresses of their units in place of the tags codes.
+        """Put the entries' units; returns the entries with the units' addresses in place of the tags codes.
 
-        A repeated record gets a unit again, which no entry points to: the broker puts it before it looks.
+        A repeated record gets another unit, to which no entry points: the broker puts the unit before it checks.
         """
         key = (incoming.topic, incoming.queue_id)
         if key not in self._exts:
@@ -292,7 +292,7 @@ class ConsumeQueueSink(QueueSink):
         self._durable.sync()
 
     def _last_address(self, topic: bytes, queue_id: int) -> int | None:
-        """The address in the queue's last entry that has one."""
+        """The last address in the queue's entries; None without one."""
         queue = self._queues.get((topic, queue_id))
         reader = self._files.reader(topic, queue_id)
         for file in reversed(queue.files if queue else []):

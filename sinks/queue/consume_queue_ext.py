@@ -1,4 +1,4 @@
-"""One queue's ConsumeQueueExt files: what a filtering consumer may ask of a message without reading it."""
+"""One queue's ConsumeQueueExt files: what a consumer's filter needs of a message, without reading the message."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _SETTING = "mappedFileSizeConsumeQueueExt"
 class ConsumeQueueExt:
     """The units of one queue, below ``consumequeue_ext/<topic>/<queueId>``; call `recover` before anything else.
 
-    What is put is durable after ``DurableFiles.sync``.
+    Units are durable after ``DurableFiles.sync``.
 
     Parameters
     ----------
     topic
-        As in the record; a name that makes no directory is refused.
+        As in the record; a name that cannot be a directory is refused.
     mapped_file_size
-        ``mappedFileSizeConsumeQueueExt`` in bytes: the size of every file, from its creation.
+        ``mappedFileSizeConsumeQueueExt`` in bytes: the size of every file from its creation on.
 
     Raises
     ------
     OptionError
-        Not even a file's end mark fits in a file.
+        A file is too small even for its end mark.
     SinkError
-        The topic or the queue id makes no directory.
+        The topic or the queue id cannot be a directory.
     """
 
     def __init__(self, files: DurableFiles, topic: bytes, queue_id: int, mapped_file_size: int) -> None:
@@ -60,31 +60,31 @@ class ConsumeQueueExt:
 
     @property
     def min_address(self) -> int:
-        """The address of the first file's first byte; that of byte 0 without files."""
+        """The address of the first file's first byte; without files, that of byte 0."""
         return decorate(self._files[0] if self._files else 0)
 
     @property
     def max_address(self) -> int:
-        """The address after the last byte written; that of byte 0 without files."""
+        """The address after the last byte written; without files, that of byte 0."""
         return decorate(self._end)
 
     def put(self, tags_codes: Int64s, store_timestamps: Int64s, bit_maps: Sequence[bytes | None]) -> Int64s:
         """Append a unit for each record, in log order (``ConsumeQueueExt#put``).
 
-        The broker does so for every record of the queue each time it is dispatched, before it knows whether the
-        record is a repeated one.
+        The broker does so whenever a record of the queue is dispatched, before it knows whether the record is a
+        repeated one.
 
         Parameters
         ----------
         tags_codes, store_timestamps
             int64[n], milliseconds.
         bit_maps
-            One a record; None for a topic that nobody filters.
+            One for each record; None for a topic that nobody filters.
 
         Returns
         -------
-        int64[n], what stands in the ConsumeQueue entries in place of the tags codes, where ``is_ext_addr`` holds.
-        Where it does not, the unit could not be put, and the entry keeps its tags code.
+        int64[n], what replaces the tags codes in the ConsumeQueue entries where ``is_ext_addr`` holds. Where it does
+        not hold, the unit could not be put and the entry keeps its tags code.
         """
         append = append_units(tags_codes, store_timestamps, bit_maps, self._end, self._file_size)
         for write in append.writes:
@@ -99,20 +99,20 @@ class ConsumeQueueExt:
     def get(self, address: int) -> CqExtUnit | None:
         """The unit at an address (``ConsumeQueueExt#get``).
 
-        None where the address is a tags code, its file is gone, nothing was written there, or a file's end mark is. An
-        address inside a unit gives what the bytes there say.
+        None where the address is a tags code, its file is gone, or no unit was written there. At an address inside a
+        unit, the bytes there are read as a unit.
 
         Raises
         ------
         SinkError
-            What is there runs over the end of what was written.
+            The unit runs over the end of what was written.
         """
         if not is_ext_addr(address):
             return None
         offset = un_decorate(address)
         file = offset - offset % self._file_size
         if file not in self._files:
-            # As the broker, which takes the first file for a lost first one.
+            # As the broker does, take the first file there is for a lost first one.
             if offset != 0 or not self._files:
                 return None
             file = self._files[0]
@@ -131,17 +131,17 @@ class ConsumeQueueExt:
             ) from None
 
     def recover(self) -> None:
-        """Find the files and where the last one's units end (``ConsumeQueueExt#load`` and ``#recover``).
+        """Find the files, and where the last file's units end (``ConsumeQueueExt#load`` and ``#recover``).
 
-        The files before it are not read: wherever their units end, the broker goes on with the next file.
+        Earlier files are not read: wherever their units end, the broker goes on with the next file.
 
         Raises
         ------
         SinkError
-            A file has another size than the setting says, or the last one's units run over its end.
+            A file's size is not that of the setting, or the last file's units run over its end.
         """
         self._files, self._end = self._list(), 0
-        # A crash may leave a file without its size: it has no unit.
+        # A crash may leave an empty file, which has no unit.
         while self._files and self._path(self._files[-1]).stat().st_size == 0:
             self._durable.remove(*self._parts(self._files.pop()))
         if self._files:
@@ -159,15 +159,15 @@ class ConsumeQueueExt:
     def truncate_by_max_address(self, max_address: int) -> None:
         """Drop every unit after the one at `max_address` (``ConsumeQueueExt#truncateByMaxAddress``).
 
-        Nothing happens where that is no address, or no unit is there. The broker leaves the bytes of what it dropped;
-        they are zeroed here, as nothing else would mark the end for the next recovery.
+        Nothing happens if that is no address, or no unit is there. The broker leaves the bytes of dropped units; here
+        they are zeroed, since nothing else would mark the end for the next recovery.
         """
         unit = self.get(max_address)
         if unit is not None:
             self.truncate_dirty_files(un_decorate(max_address) + unit.size)
 
     def truncate_dirty_files(self, offset: int) -> None:
-        """Drop everything from byte `offset` of the queue on: later files, and the rest of the file that holds it."""
+        """Drop everything from byte `offset` of the queue on: later files, and the rest of the file with that byte."""
         while self._files and self._files[-1] > offset:
             self._durable.remove(*self._parts(self._files.pop()))
         if not self._files:
@@ -188,7 +188,7 @@ class ConsumeQueueExt:
     def truncate_by_min_address(self, min_address: int) -> None:
         """Remove the files that end before `min_address` (``ConsumeQueueExt#truncateByMinAddress``).
 
-        One that ends right there stays. Nothing happens where that is no address.
+        A file that ends right there stays. Nothing happens if `min_address` is no address.
         """
         if not is_ext_addr(min_address):
             return

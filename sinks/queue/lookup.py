@@ -1,4 +1,4 @@
-"""Entries of one ConsumeQueue by offset in queue, and offsets in queue by time; files are only read."""
+"""Look-ups in one ConsumeQueue: entries by queue offset, and queue offsets by time; files are only read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LMQ_PREFIX = "%LMQ%"
 
 
 class ConsumeQueueEntry(NamedTuple):
-    """One entry; `queue_offset` is its place in the queue, counted in entries."""
+    """One entry; `queue_offset` is its number in the queue."""
 
     queue_offset: int
     physical_offset: int
@@ -31,12 +31,12 @@ class ConsumeQueueEntry(NamedTuple):
 
     @property
     def is_pre_blank(self) -> bool:
-        """Whether it only fills the front of a queue that begins in its middle (``ConsumeQueue#fillPreBlank``)."""
+        """Whether it only fills the front of a queue that begins inside a file (``ConsumeQueue#fillPreBlank``)."""
         return self[1:] == PRE_BLANK.item()
 
     @property
     def ext_address(self) -> int | None:
-        """What stands in the place of the tags code of an entry that has a ConsumeQueueExt unit."""
+        """The address of the entry's ConsumeQueueExt unit, which replaces the tags code; None without a unit."""
         return self.tags_code if is_ext_addr(self.tags_code) else None
 
 
@@ -44,8 +44,8 @@ class ConsumeQueueEntry(NamedTuple):
 class ConsumeQueueLookup:
     """The entries `[min_offset, max_offset)` of one queue, as they were when it was opened.
 
-    `min_offset` is the first entry that points into the log; when all point before it, it is `max_offset`
-    (``ConsumeQueue#correctMinOffset`` of 5.x). Pre-blank entries are never counted among them.
+    `min_offset` is the first entry that points into the log, or `max_offset` where all point before the log
+    (``ConsumeQueue#correctMinOffset`` of 5.x). Pre-blank entries are never among them.
     """
 
     topic: str
@@ -56,15 +56,15 @@ class ConsumeQueueLookup:
 
     @classmethod
     def open(cls, root: Path, topic: str, queue_id: int, min_phy_offset: int) -> ConsumeQueueLookup:
-        """Open ``consumequeue/<topic>/<queueId>`` below `root`; `min_phy_offset` is the log's first place.
+        """Open ``consumequeue/<topic>/<queueId>`` below `root`; `min_phy_offset` is where the log begins.
 
         Raises
         ------
         SinkError
-            There is no such queue, the topic is no name that a broker accepts, or a file's size is no whole number of
+            The queue does not exist, a broker does not accept the topic, or a file's size is no whole number of
             entries.
         SegmentError
-            The sizes of the files differ, or do not go with their names.
+            The sizes of the files differ, or do not fit their names.
         """
         name = topic.encode(errors="surrogateescape")
         directory = root.joinpath(*consume_queue_directory(name, queue_id))
@@ -88,7 +88,7 @@ class ConsumeQueueLookup:
 
     @property
     def name(self) -> str:
-        """The queue in words."""
+        """The queue, described in words."""
         return _name(self.topic, self.queue_id)
 
     @property
@@ -102,7 +102,7 @@ class ConsumeQueueLookup:
         Raises
         ------
         SinkError
-            No file holds it, as when one was removed from the row, or was cut meanwhile.
+            No file holds it, for example because a file was removed or cut meanwhile.
         """
         found = self.reader.read_written(queue_offset, 1)
         if not len(found):
@@ -115,13 +115,13 @@ class ConsumeQueueLookup:
         return ConsumeQueueEntry(queue_offset, *found[0].item())
 
     def offset_in_queue_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> int:
-        """The first entry stored at `timestamp` (milliseconds) or later, `max_offset` without one.
+        """The first entry stored at `timestamp` (milliseconds) or later; `max_offset` without one.
 
-        The rule of 5.x with the boundary LOWER (``ConsumeQueueStore#getOffsetInQueueByTime``). 4.9.3 picks the file by
-        its modification time, which a copy does not keep, and of two neighbours the nearer in time. As on a broker the
-        search halves the queue, so where the clock went back it finds one of several answers.
+        This is the rule of 5.x with the boundary LOWER (``ConsumeQueueStore#getOffsetInQueueByTime``). 4.9.3 picks the
+        file by its modification time, which a copy does not keep, and of two neighbours the one nearer in time. As on a
+        broker the search is binary, so where the clock went back it finds one of several answers.
 
-        `store_time` gives an entry's store time; what it raises ends the search.
+        `store_time` gives an entry's store time; an error that it raises ends the search.
         """
         if self.min_offset >= self.max_offset:
             return self.max_offset
@@ -145,7 +145,7 @@ class ConsumeQueueLookup:
         return right
 
     def _file_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> tuple[int, int]:
-        """First and last entry of the first file that ends at `timestamp` or later, of the last file without one."""
+        """First and last entry of the first file that ends at `timestamp` or later; without one, of the last file."""
         bounds = []
         for file in self.reader.files:
             first = max(file // CQ_STORE_UNIT_SIZE, self.min_offset)
@@ -163,7 +163,7 @@ def _name(topic: str, queue_id: int) -> str:
 
 
 def _max_offset(reader: QueueReader) -> int:
-    """The number behind the last valid entry, as ``ConsumeQueue#recover`` finds it."""
+    """The number behind the last valid entry, found as in ``ConsumeQueue#recover``."""
     for file in reader.files[-_FILES_RECOVERED:]:
         count = leading(is_written(reader.units(file)))
         if count * CQ_STORE_UNIT_SIZE < reader.file_size:

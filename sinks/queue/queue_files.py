@@ -1,4 +1,4 @@
-"""The files of one kind of queue: full size from creation, filled from the front, named by the byte they begin at."""
+"""The files of one kind of queue: created in full size, filled from the front, named by the byte where they begin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reput.source.segments.mapped_file_name import file_name
 
 
 class QueueFiles:
-    """All files of one kind below one output; `file_size` in bytes, whole units."""
+    """All files of one kind below one output; `file_size` is in bytes, a multiple of a unit's."""
 
     def __init__(self, files: DurableFiles, kind: QueueKind, file_size: int) -> None:
         self._files = files
@@ -18,15 +18,15 @@ class QueueFiles:
         self.file_size = file_size
 
     def queues(self) -> Iterator[tuple[bytes, int]]:
-        """The topic and queue id of every queue; see ``QueueKind.queues``."""
+        """The topic and queue id of every queue, as in ``QueueKind.queues``."""
         return self._kind.queues(self._files.root)
 
     def reader(self, topic: bytes, queue_id: int) -> QueueReader:
-        """A queue as it is on disk now."""
+        """A reader of a queue as it is on disk now."""
         return QueueReader(self._files.root, self._kind, self.file_size, topic, queue_id)
 
     def create(self, topic: bytes, queue_id: int, file: int) -> None:
-        """Make the file that begins at byte `file`, or give one that a crash left its size."""
+        """Create the file that begins at byte `file`; one that a crash left empty gets its size."""
         self._files.create(*self._parts(topic, queue_id, file), size=self.file_size)
 
     def remove(self, topic: bytes, queue_id: int, file: int) -> None:
@@ -34,7 +34,7 @@ class QueueFiles:
         self._files.remove(*self._parts(topic, queue_id, file))
 
     def write(self, topic: bytes, queue_id: int, at: int, data: memoryview, last_file: int) -> None:
-        """Write `data` from byte `at` of the queue on; files that begin behind `last_file` (-1: all) are made first."""
+        """Write `data` from byte `at` of the queue on; files behind `last_file` (-1: all) are created first."""
         for file in self.files_of(at, at + len(data)):
             if file > last_file:
                 self.create(topic, queue_id, file)
@@ -48,7 +48,7 @@ class QueueFiles:
         return range(begin - begin % self.file_size, end, self.file_size) if end > begin else range(0)
 
     def clear(self, topic: bytes, queue_id: int, file: int, first: int, stale: Units) -> None:
-        """Zero the units `stale` of a file, which begin with number `first`."""
+        """Zero the units `stale` of a file, from number `first` on."""
         if stale.tobytes().strip(b"\0"):
             at = first * self._kind.unit.itemsize
             self._files.write(*self._parts(topic, queue_id, file), offset=at, data=bytes(stale.nbytes))

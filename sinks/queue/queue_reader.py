@@ -1,4 +1,4 @@
-"""The files of one queue as they are on disk, read at any place; nothing is written, and no file need be whole."""
+"""The files of one queue as they are on disk; nothing is written, and files may be missing or cut."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _READ_UNITS = 50_000
 
 @dataclass(frozen=True)
 class QueueKind:
-    """What tells the kinds of queues apart.
+    """What distinguishes the kinds of queues.
 
     Attributes
     ----------
     top
-        The directory below the store's root.
+        The directory of the kind below the store's root.
     directory
-        The parts of one queue's directory, from a topic's bytes and a queue id; refuses hostile names.
+        Makes the path of a queue's directory from a topic's bytes and a queue id; refuses hostile names.
     unit
         The dtype of one entry; its first fields are ``physical_offset`` and ``msg_size``.
     setting
@@ -47,16 +47,16 @@ class QueueKind:
     setting: str
 
     def queues(self, root: Path) -> Iterator[tuple[bytes, int]]:
-        """The topic and queue id of every queue below `root`; see ``queue_directories``."""
+        """The topic and queue id of every queue below `root`, as in ``queue_directories``."""
         return queue_directories(root, self.top, self.directory)
 
 
 @dataclass
 class QueueReader:
-    """One queue below `root`; `file_size` in bytes, whole units. The files are listed once, when they are first needed.
+    """One queue below `root`; `file_size` is in bytes, a multiple of a unit's. Files are listed once, at the first use.
 
-    Units are numbered from the queue's beginning: number n stands at byte ``n * unit_size`` of the row of files. What
-    is missing, be it a file or a file's end, reads as zeros.
+    Units are numbered from the queue's beginning: unit n begins at byte ``n * unit_size`` of the row of files. Missing
+    files, and missing ends of files, read as zeros.
     """
 
     root: Path
@@ -71,22 +71,22 @@ class QueueReader:
 
     @property
     def unit_size(self) -> int:
-        """Bytes of one unit."""
+        """The size of a unit in bytes."""
         return self.kind.unit.itemsize
 
     @property
     def directory(self) -> Path:
-        """Where the files lie."""
+        """The directory with the files."""
         return self.root.joinpath(*self._parts)
 
     @cached_property
     def names(self) -> list[str]:
-        """Everything in the directory, in order."""
+        """All names in the directory, in order."""
         return sorted(names_in(self.directory))
 
     @cached_property
     def sizes(self) -> dict[int, int]:
-        """Where each file begins, in bytes of the queue, oldest first, with its size on disk."""
+        """The size on disk of each file, by the byte of the queue where it begins, oldest first."""
         return {int(name): (self.directory / name).lstat().st_size for name in self.names if is_file_name(name)}
 
     @property
@@ -95,23 +95,23 @@ class QueueReader:
         return list(self.sizes)
 
     def relative_path(self, file: int) -> tuple[str, str, str, str]:
-        """The parts of the path, below the root, of the file that begins at byte `file` of the queue."""
+        """The path below the root of the file that begins at byte `file` of the queue."""
         return (*self._parts, file_name(file))
 
     def path(self, file: int) -> Path:
-        """The file that begins at byte `file` of the queue."""
+        """The path of the file that begins at byte `file` of the queue."""
         return self.directory / file_name(file)
 
     def where(self, number: int) -> tuple[str, int]:
-        """The file that holds unit `number`, by its path below the root, and the byte in it."""
+        """Where unit `number` is: its file's path below the root, and the byte in the file."""
         at = number * self.unit_size
         file = at - at % self.file_size
         return "/".join(self.relative_path(file)), at - file
 
     def check_sizes(self, *, may_be_cut: bool = False) -> None:
-        """Raise SinkError for a file of another size than `file_size`, or with `may_be_cut` for one that is larger.
+        """Raise SinkError for a file whose size is not `file_size`, or with `may_be_cut` for one that is larger.
 
-        A crash may leave a file without its size: an empty one has no unit, and is no error.
+        An empty file is no error: a crash may leave one, and it has no unit.
         """
         for file, size in self.sizes.items():
             if size not in (0, self.file_size) and not (may_be_cut and size < self.file_size):
@@ -135,12 +135,12 @@ class QueueReader:
         return units
 
     def read_written(self, first: int, count: int) -> Units:
-        """Up to `count` units from number `first` on, to the first that does not count (``is_written``)."""
+        """Up to `count` units from number `first` on, ending before the first that is not written (``is_written``)."""
         units = self.read(first, count)
         return units[: leading(is_written(units))]
 
     def units(self, file: int, begin: int = 0, count: int | None = None) -> Units:
-        """The whole units of a file from byte `begin` of it on, without the hole at its end; or `count` of them."""
+        """The whole units of a file from its byte `begin` on, or `count` of them; without the hole at its end."""
         with open_for_reading(str(self.path(file))) as descriptor:
             if count is None:
                 end = max((end for _, end in data_extents(descriptor)), default=0)
@@ -149,14 +149,14 @@ class QueueReader:
         return np.frombuffer(data, self.kind.unit, len(data) // self.unit_size)
 
     def chunks(self, first: int, end: int) -> Iterator[tuple[int, Units]]:
-        """The units `[first, end)` in pieces of bounded size, each with the number of its first."""
+        """The units `[first, end)` in chunks of bounded size, each with the number of its first unit."""
         while first < end:
             count = min(_READ_UNITS, end - first)
             yield first, self.read(first, count)
             first += count
 
     def filled(self, first: int) -> Iterator[tuple[int, Units]]:
-        """Pieces from number `first` on, over all files, that are not all zero; holes of files are not read."""
+        """The chunks from unit `first` on, over all files, that are not all zero; holes of files are not read."""
         for file in self.files:
             begin = max(0, first * self.unit_size - file)
             if begin >= self.file_size:
@@ -171,7 +171,7 @@ class QueueReader:
                         yield number, units
 
     def extents(self, file: int, begin: int) -> Iterator[tuple[int, int]]:
-        """`[begin, end)` of the file's stretches from byte `begin` of it on that are not all zero."""
+        """`[begin, end)` of each extent of a file, from its byte `begin` on, that is not all zero."""
         with open_for_reading(str(self.path(file))) as descriptor:
             yield from filled_extents(descriptor, begin)
 
@@ -194,7 +194,7 @@ class QueueReader:
         return low
 
     def end_of_last(self) -> int:
-        """Where the last written unit's record ends, 0 without one (``ConsumeQueue#getMaxPhysicOffset``)."""
+        """Where the last written unit's record ends; 0 without one (``ConsumeQueue#getMaxPhysicOffset``)."""
         for file in reversed(self.files):
             units = self.units(file)
             units = units[: leading(is_written(units))]
@@ -205,10 +205,10 @@ class QueueReader:
         return 0
 
     def min_offset(self, min_physic_offset: int, max_offset: int) -> int:
-        """The number of the first entry, before `max_offset`, whose record the log has; `max_offset` without one.
+        """The number of the first entry before `max_offset` whose record the log has; `max_offset` without one.
 
-        ``ConsumeQueue#correctMinOffset`` by the rule of 5.x, over all files: 4.9.3 looks at the first file only, and
-        leaves the minimum where it was when no entry is left.
+        This is ``ConsumeQueue#correctMinOffset`` of 5.x, over all files. 4.9.3 looks at the first file only, and keeps
+        the old minimum if no entry is left.
         """
         for file in self.files:
             first = file // self.unit_size
@@ -216,7 +216,7 @@ class QueueReader:
                 break
             last = self.read_written(first + self.file_size // self.unit_size - 1, 1)
             if len(last) and last["physical_offset"][0] < min_physic_offset:
-                continue  # so are all before it
+                continue  # as are all before it
             units = self.units(file)[: max_offset - first]
             kept = np.flatnonzero((units["physical_offset"] >= min_physic_offset) & ~is_pre_blank(units))
             if len(kept):
@@ -232,7 +232,7 @@ def queue_directories(
     Raises
     ------
     SinkError
-        A directory stands for a queue, and a broker would not call it so.
+        A queue's directory has a name that a broker would not give it.
     """
     for topic in _directories(root / top):
         for queue in _directories(topic):
@@ -248,15 +248,14 @@ def queue_directories(
 
 
 def load_queues(root: Path, kind: QueueKind, file_size: int) -> list[QueueReader]:
-    """Every queue of a kind below `root`, in order of their directories; `file_size` in bytes, whole units.
+    """Every queue of a kind below `root`, in order of directories; `file_size` is in bytes, a multiple of a unit's.
 
-    A file may be shorter than `file_size` when another one of the output shows that this is the size: a copy or a crash
-    cut it.
+    A file may be shorter than `file_size` if another file of the output has that size: a copy or a crash cut it.
 
     Raises
     ------
     SinkError
-        A directory is not one that a broker makes, or a file has another size.
+        A directory has a name that a broker would not give it, or a file has another size.
     """
     queues = [QueueReader(root, kind, file_size, *queue) for queue in kind.queues(root)]
     may_be_cut = any(size == file_size for queue in queues for size in queue.sizes.values())

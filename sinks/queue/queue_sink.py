@@ -1,4 +1,4 @@
-"""What the sinks of both kinds of queues have in common: recovery, durability, progress."""
+"""What the sinks of both kinds of queues share: recovery, durability, progress."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _log = logging.getLogger(__name__)
 
 
 def no_queue(_: bytes, __: int) -> bool:
-    """Of no queue."""
+    """A predicate that holds for no queue."""
     return False
 
 
 @dataclass(frozen=True)
 class Append:
-    """What is written to a queue: `entries` (uint8[n, unit]) from byte `begin` of the queue on.
+    """An append to a queue: `entries` (uint8[n, unit]) go to byte `begin` of the queue.
 
     `empty_file` is where a file begins that gets no entry: the broker makes a full queue's next file before it finds
-    that the record is a repeated one. `anomalies` counts what was not in order, `first_out_of_order` says where.
+    that the record is a repeated one. `first_out_of_order` is the first record that `anomalies` counts as out of order.
     """
 
     begin: int
@@ -45,7 +45,7 @@ class Append:
 
 @dataclass
 class Queue(ABC):
-    """One queue's end. Offsets in bytes of the queue, but `max_physic_offset`, which is in the log."""
+    """One queue's end. Offsets are bytes of the queue, except for `max_physic_offset`, which is in the log."""
 
     topic: bytes
     queue_id: int
@@ -55,7 +55,7 @@ class Queue(ABC):
 
     @property
     def last_file(self) -> int:
-        """Where the last file begins, -1 without one."""
+        """Where the last file begins; -1 without one."""
         return self.files[-1] if self.files else -1
 
     @abstractmethod
@@ -64,11 +64,11 @@ class Queue(ABC):
 
     @abstractmethod
     def adopt(self, units: Units) -> bool:
-        """Take `max_physic_offset` from the good units of a file; False when none of them is a record's."""
+        """Take `max_physic_offset` from the good units of a file; False if none of them is a record's."""
 
 
 class QueueSink(KeepsProgress, ABC):
-    """Keeps all queues of one kind; subclasses say how a queue places its entries."""
+    """Keeps all queues of one kind; subclasses decide how a queue appends entries."""
 
     name: str
 
@@ -88,12 +88,12 @@ class QueueSink(KeepsProgress, ABC):
     def logics_msg_timestamp(self) -> int | None:
         """The store checkpoint's second field: the store timestamp (ms) of the last record with an entry.
 
-        None where that is not known: no entry was written yet, or files were taken over.
+        None if it is not known: no entry was written yet, or files were taken over.
         """
         return self._record.progress.state.get("logics_msg_timestamp")
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """See ``Sink.recover``: entries of records from the progress record's end on are dropped."""
+        """Go on at the progress record's end; entries of later records are dropped. See ``Sink.recover``."""
         record = self._record.load()
         self._load_queues(None if record is None else record.end_offset)
         entries = self._count_entries()
@@ -108,21 +108,21 @@ class QueueSink(KeepsProgress, ABC):
             _log.warning("%s is gone; deriving it from the log again", self._root)
             record = None
         if record is None:
-            # As the broker: go on after the last record any queue knows (``DefaultMessageStore#start``).
+            # As the broker does, go on after the last record that any queue has (``DefaultMessageStore#start``).
             known = max((queue.max_physic_offset for queue in self._queues.values()), default=0)
             start = max(start_offset, known)
             record = SinkProgress(start, start, None, {"queue_ends": entries})
-        # Also a record that was found: a process may have died before it made the record's name durable.
+        # A record that was found is stored, too: a process may have died before it made the record's name durable.
         self._durable.sync()
         self._record.store(record)
         return record
 
     @abstractmethod
     def write(self, batch: LogicBatch) -> AnomalyCounts:
-        """See ``Sink.write``."""
+        """Append the batch's entries; see ``Sink.write``."""
 
     def _commit(self, batch: LogicBatch) -> None:
-        """Make durable what was written, then that it is the effect of every record before the batch's end."""
+        """Make the files durable, then the progress record that they have all effects before the batch's end."""
         self._durable.sync()
         state: dict[str, Any] = {"queue_ends": self._count_entries()}
         time = batch.last_queued_timestamp
@@ -131,9 +131,9 @@ class QueueSink(KeepsProgress, ABC):
         self._record.advance(batch.end, batch.last_record, state)
 
     def count_entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:
-        """The number that a progress record has of entries, without those of some queues, which may be damaged.
+        """Count the entries as a progress record does, but leave some queues out, which may be damaged.
 
-        As `recover` does, it drops entries of records from `end_offset` on.
+        As in `recover`, entries of records from `end_offset` on are dropped.
         """
         self._load_queues(end_offset, left_out)
         return self._count_entries()
@@ -159,7 +159,7 @@ class QueueSink(KeepsProgress, ABC):
         return append
 
     def _note_files(self, queue: Queue, begin: int, end: int) -> None:
-        """The bytes `[begin, end)` of a queue were written, and the files for them made."""
+        """Note the files that writing the bytes `[begin, end)` of a queue has created."""
         queue.files += [file for file in self._files.files_of(begin, end) if file > queue.last_file]
 
     def _load_queues(self, end_offset: int | None, left_out: Callable[[bytes, int], bool] = no_queue) -> None:
@@ -176,7 +176,7 @@ class QueueSink(KeepsProgress, ABC):
         self._durable.sync()
 
     def _find_end(self, queue: Queue, reader: QueueReader, end_offset: int | None) -> None:
-        """Find the queue's end, dropping entries of records from `end_offset` on (None keeps all)."""
+        """Find the queue's end, and drop entries of records from `end_offset` on (None keeps all)."""
         key = (queue.topic, queue.queue_id)
         dropped: list[int] = []
         while queue.files:
@@ -187,7 +187,7 @@ class QueueSink(KeepsProgress, ABC):
                 self._files.clear(*key, queue.files[-1], count, units[count:])
                 break
             dropped.insert(0, queue.files.pop())
-        # A full queue may have its next file already, without an entry.
+        # A full queue may already have its next file, without an entry.
         if dropped and queue.files and dropped[0] == queue.end:
             queue.files.append(dropped.pop(0))
             self._files.create(*key, queue.files[-1])
@@ -196,7 +196,7 @@ class QueueSink(KeepsProgress, ABC):
 
 
 def good_units(units: Units, end_offset: int | None) -> int:
-    """How many units from the first are good, and of records before `end_offset` (None: of any)."""
+    """How many leading units are good and of records before `end_offset` (None: of any)."""
     good: Any = (units["physical_offset"] >= 0) & (units["msg_size"] > 0)
     if end_offset is not None:
         good &= units["physical_offset"] < end_offset

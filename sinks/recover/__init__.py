@@ -1,1 +1,1 @@
-"""What an output has and the log does not explain: found, cut back, or removed as expired."""
+"""Finding, cutting back or expiring what an output has and the log does not explain."""

@@ -1,9 +1,9 @@
-"""How far the index on disk agrees with the log, and what its progress record must say to cut off what does not.
+"""How far the index on disk agrees with the log, and the progress record that cuts off the rest.
 
-A broker that starts with an `abort` file deletes every index file newer than its checkpoint and derives again only
-what its recovery happens to pass (``IndexService#load``): keys are lost, and those of one record may be there twice.
-Here each key whose record the log still has is compared with the one that the record makes. What agrees stays; at the
-first record that does not, the index is cut back to before all of that record's keys, so that deriving goes on there.
+A broker that starts with an `abort` file deletes every index file newer than its checkpoint, and derives again only
+what its recovery happens to pass (``IndexService#load``): keys are lost, and a record's keys may be there twice. Here
+each key whose record the log still has is compared with the key that the record makes. Keys that agree stay. The index
+is cut back to before all keys of the first record that disagrees, so that deriving goes on there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from reput.source.errors import SinkError
 class _File:
     """One file on disk: its header, its entries from number 0 on, and whether the rest is as it should be.
 
-    `is_counted` speaks of the header's two counts, `is_clean` of the slots and of what lies behind the last entry.
+    `is_counted` covers the header's two counts, `is_clean` the slots and the bytes behind the last entry.
     """
 
     name: str
@@ -47,10 +47,10 @@ class _File:
 
 @dataclass(frozen=True)
 class IndexState:
-    """What the index is when everything from the record at `end` on is cut off.
+    """The index once everything from the record at `end` on is cut off.
 
-    `state` is a progress record's, `removed` names the files that go, `entries_dropped` counts entries of the newest
-    file that is kept, `is_mended` tells whether any byte of that file is another.
+    `state` is that of a progress record, `removed` names the files that go, `entries_dropped` counts entries of the
+    newest file that is kept, and `is_mended` tells whether other bytes of that file change.
     """
 
     end: int
@@ -61,10 +61,10 @@ class IndexState:
 
 
 class IndexCheck:
-    """Compares the index with batches of the log, in log order, to the first key that is missing or another."""
+    """Compares the index with batches of the log, in log order, up to the first key that is missing or different."""
 
     def __init__(self, root: Path, max_hash_slot_num: int, max_index_num: int, start: int) -> None:
-        """The index below `root`; keys of records before `start`, which the log no longer has, are trusted.
+        """Open the index below `root`; keys of records before `start`, which the log no longer has, are trusted.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class IndexCheck:
         self._start = start
         self.names = self._reader.names
         self._check_sizes()
-        # The file being compared, the number of its next entry, its begin, and the end (ms) that it inherited.
+        # The file that is compared, the number of its next entry, its begin, and the end (ms) that it inherited.
         self._at, self._file, self._next = 0, self._load(0), 1
         self._begin_timestamp = self._file.header.begin_timestamp if self._file is not None else 0
         self._previous_end = 0
@@ -86,13 +86,13 @@ class IndexCheck:
 
     @property
     def trusted_until(self) -> int:
-        """Behind the last record whose keys were not compared, since it lies before the start; 0 without any."""
+        """Behind the last record whose keys are trusted, since it lies before the start; 0 without any."""
         if self._file is None or self._next == 1:
             return 0
         return int(self._file.entries["physical_offset"][self._next - 1]) + 1
 
     def compare(self, keys: KeyEntries) -> None:
-        """Go on with the next batch's keys; sets `disagrees_at` to the first record that has another key or none."""
+        """Go on with the next batch's keys; sets `disagrees_at` to the first record whose key differs or is missing."""
         assert self.disagrees_at is None
         done = 0
         while done < len(keys.hashes):
@@ -120,10 +120,11 @@ class IndexCheck:
         store_timestamp: Callable[[int], int | None],
         known: Mapping[str, Any] | None = None,
     ) -> IndexState:
-        """The index with the agreeing keys of records before `end` only, or before an earlier place.
+        """Cut the index to the agreeing keys of records before `end`, or before an earlier offset.
 
-        `last_record` is the place of the last record in `[start, end)`, -1 without one; `store_timestamp` tells a
-        record's, None when the log has it no more; `known` is the state of the progress record there is.
+        `last_record` is the physical offset of the last record in `[start, end)`, -1 without one. `store_timestamp`
+        gives that of a record by its offset, None if the log no longer has the record. `known` is the state of the
+        present progress record.
         """
         at, file, count = self._at, self._file, self._next
         while file is not None and (at > 0 if count == 1 else int(file.entries["physical_offset"][count - 1]) >= end):
@@ -133,7 +134,7 @@ class IndexCheck:
                 at, file = at - 1, self._load(at - 1)
                 count = file.next_entry if file is not None else 1
         if file is None:
-            # Any message makes a file, with or without a key.
+            # Every message makes a file, with or without a key.
             return self._nothing_kept(end if last_record < 0 else self._start)
         if count == 1 and not (file.next_entry == 1 and file.is_counted and self._may_be_inherited(file.header)):
             return self._nothing_kept(self._start)
@@ -153,7 +154,7 @@ class IndexCheck:
         return IndexState(end, state, removed, file.next_entry - count, is_mended)
 
     def _may_be_inherited(self, header: IndexHeader) -> bool:
-        """Whether the oldest file's header, without a key, is that of a new file, maybe behind one that has expired."""
+        """Whether the oldest file's header, without a key, is that of a new file, even behind one that has expired."""
         offset, stamp = header.begin_phy_offset, header.begin_timestamp
         same = (header.end_phy_offset, header.end_timestamp) == (offset, stamp)
         return same and (offset == stamp == 0 or (0 < offset < self._start and stamp > 0))
@@ -163,7 +164,7 @@ class IndexCheck:
         return IndexState(end, state, tuple(self.names), 0, is_mended=False)
 
     def _agreeing(self, keys: KeyEntries) -> int:
-        """How many of `keys` the entries from the next one on hold; there are enough entries."""
+        """How many leading `keys` agree with the next entries, of which there are enough."""
         assert self._file is not None
         file, first = self._file, self._next
         found = file.entries[first : first + len(keys.hashes)]
@@ -184,7 +185,7 @@ class IndexCheck:
         return leading(same)
 
     def _next_file(self) -> _File | None:
-        """The file behind this one, where this one is full."""
+        """The file behind this one; None unless this one is full."""
         assert self._file is not None
         return self._load(self._at + 1) if self._file.next_entry >= self._max_index_num else None
 
@@ -220,7 +221,7 @@ class IndexCheck:
         )
 
     def _end_timestamp_before(self, at: int, known: Mapping[str, Any] | None) -> int:
-        """The end (ms) of the file before: what the store checkpoint calls ``indexMsgTimestamp``."""
+        """The end (ms) of the file before: ``indexMsgTimestamp`` of the store checkpoint."""
         if at > 0:
             return self._reader.headers[at - 1].end_timestamp
         # The file before may have expired; a sink remembers.
@@ -238,9 +239,9 @@ class IndexCheck:
             )
 
     def _load(self, at: int) -> _File | None:
-        """The file at place `at` of the row; None when there is none, or one that nothing can be made of.
+        """The file at position `at` of the row; None if there is none, or if it is unusable.
 
-        Every file but the last must be full and have its slots in order; the last one's slots are made again at the
+        Every file but the last must be full and have its slots in order; the last file's slots are made again at the
         next start anyway.
         """
         if not 0 <= at < len(self.names):
@@ -270,5 +271,5 @@ class IndexCheck:
 
 
 def _unused_count(header: IndexHeader) -> int:
-    """What stands for the count in a file without a key: 0 as 4.9.3 leaves it, 1 as a flush leaves it."""
+    """The count in a file without a key: 0 as 4.9.3 leaves it, or 1 as a flush leaves it."""
     return header.index_count if header.index_count in (0, 1) else 0

@@ -1,10 +1,10 @@
 """How far the queues on disk agree with the log, and cutting off what does not.
 
-The broker trusts queue files up to their first unwritten unit and cuts only what points behind the log's end
+The broker trusts queue files up to their first unwritten unit, and cuts only what points behind the log's end
 (``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles``). Here every entry whose record the log still has is compared
-with the one that the record makes, so stale units, lost pages, missing files and a log that was written anew are all
-found the same way. Two more differences: what is cut off is zeroed, because 4.9.3's next recovery reads stale units as
-valid again; and a file whose first unit does not count goes, where the broker keeps that unit whatever it is.
+with the entry that the record makes, so stale units, lost pages, missing files and a rewritten log are all found in the
+same way. There are two more differences. What is cut off is zeroed, because 4.9.3's next recovery would read stale
+units as valid again. And a file whose first unit is not written is removed; the broker keeps that unit, whatever it is.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LMQ_PREFIX = b"%LMQ%"
 class QueueState:
     """One queue: `end` (bytes of the queue) is where its agreeing entries end.
 
-    `begin` is where the files begin that belong together, `has_entries` tells whether any entry in them agrees, and
-    `empty_file` is where a file begins that the broker made for a repeated record (see `Append`). `trusted_until` is
-    the end of the last record whose entry was not compared.
+    `begin` is where the contiguous files begin. `has_entries` tells whether any entry in them agrees. `empty_file` is
+    where a file begins that the broker made for a repeated record (see `Append`). `trusted_until` is the end of the
+    last record whose entry is trusted without a comparison.
     """
 
     disk: QueueReader
@@ -46,9 +46,9 @@ class QueueState:
     trusted_until: int = 0
 
     def check_head(self, queue_offset: int, found: Entries, incoming: QueueEntries) -> None:
-        """Give up entries of expired records that the queue's first record which the log has does not follow.
+        """Give up the entries of expired records if the queue's first record in the log does not follow them.
 
-        Some of them were lost, and going on behind the rest would put every later entry at the wrong place.
+        Some of them were lost, and going on behind the rest would shift every later entry.
         """
         first = incoming.entries.view(ENTRY)[:1, 0]
         follows = queue_offset * CQ_STORE_UNIT_SIZE == self.end
@@ -57,7 +57,7 @@ class QueueState:
 
     @property
     def files_to_remove(self) -> list[int]:
-        """Where the files begin that hold no agreeing entry, newest first."""
+        """Where the files without an agreeing entry begin, newest first."""
         if not self.has_entries:
             return self.disk.files[::-1]
         outside = (file for file in self.disk.files[::-1] if not self.begin <= file < self.end)
@@ -65,7 +65,7 @@ class QueueState:
 
     @property
     def files_to_mend(self) -> list[int]:
-        """Where the files begin that have stale units behind the end, or are too short."""
+        """Where the files begin that have stale units behind the end or are too short."""
         kept = [file for file in self.disk.files if file not in self.files_to_remove]
         return [
             file
@@ -76,7 +76,7 @@ class QueueState:
 
     @property
     def dropped(self) -> int:
-        """How many written units lie behind the end."""
+        """The number of written units behind the end."""
         count = 0
         for file in self.disk.files:
             units = self.disk.units(file, max(0, self.end - file) if self.has_entries and file >= self.begin else 0)
@@ -86,25 +86,25 @@ class QueueState:
 
 @dataclass
 class QueueCheck:
-    """Compares queues with batches of the log, in log order, to the first record whose entry is missing or another."""
+    """Compares queues with batches of the log, in log order, up to the first record whose entry is missing or wrong."""
 
     queues: dict[tuple[bytes, int], QueueState] = field(default_factory=dict)
     disagrees_at: int | None = None
 
     @classmethod
     def load(cls, root: Path, mapped_file_size: int, start: int) -> QueueCheck:
-        """The queues below `root`; entries of records before `start`, which the log no longer has, are trusted.
+        """Load the queues below `root`; entries of records before `start`, which the log no longer has, are trusted.
 
         Raises
         ------
         SinkError
-            A directory or file is not one that a broker makes with ``mappedFileSizeConsumeQueue`` = `mapped_file_size`.
+            A broker with ``mappedFileSizeConsumeQueue`` = `mapped_file_size` would not make such a directory or file.
         """
         states = (_after_expired(disk, start) for disk in load_queues(root, KIND, rounded_file_size(mapped_file_size)))
         return cls({(state.disk.topic, state.disk.queue_id): state for state in states})
 
     def compare(self, batch: LogicBatch) -> None:
-        """Go on with the next batch; sets `disagrees_at` to the place of the first record that disagrees."""
+        """Go on with the next batch; sets `disagrees_at` to the physical offset of the first record that disagrees."""
         assert self.disagrees_at is None
         matches = [self._match(incoming) for incoming in batch.entries.all_queues()]
         unmatched = [match.unmatched for match in matches if match.unmatched is not None]
@@ -115,11 +115,11 @@ class QueueCheck:
 
     @property
     def has_open_heads(self) -> bool:
-        """Whether a queue has entries of expired records only, and none that the log has was met yet."""
+        """Whether a queue has only entries of expired records, and no record of it was met in the log yet."""
         return any(state.has_entries and not state.was_derived for state in self.queues.values())
 
     def look_at_heads(self, batch: LogicBatch) -> None:
-        """Go on with a batch behind what is compared, for the places at which queues with expired entries go on."""
+        """Go on with a batch behind what is compared, to see where queues with expired entries go on."""
         for incoming in batch.entries.all_queues():
             state = self.queues.get((incoming.topic, incoming.queue_id))
             if state is not None and not state.was_derived:
@@ -131,7 +131,7 @@ class QueueCheck:
                 )
 
     def check_queues(self) -> None:
-        """Raise SinkError when there are queues that the log's records do not ask for with the settings at hand."""
+        """Raise SinkError if there are queues that the present settings do not derive from the log."""
         for (topic, queue_id), state in self.queues.items():
             if topic.startswith(_LMQ_PREFIX) and state.disk.files and not state.was_derived:
                 raise SinkError(
@@ -143,12 +143,12 @@ class QueueCheck:
 
     @property
     def trusted_until(self) -> int:
-        """The end of the last record whose entry was not compared, since it lies before the start; 0 without any."""
+        """The end of the last record whose entry is trusted, since it lies before the start; 0 without any."""
         return max((state.trusted_until for state in self.queues.values()), default=0)
 
     @property
     def entries(self) -> int:
-        """Where the agreeing queues end, in entries, all added up: what a progress record counts."""
+        """The sum of the queues' agreeing ends, in entries: what a progress record counts."""
         return sum(state.end // CQ_STORE_UNIT_SIZE for state in self.queues.values() if state.has_entries)
 
     def _match(self, incoming: QueueEntries) -> _Match:
@@ -170,9 +170,9 @@ class QueueCheck:
 
 @dataclass(frozen=True)
 class _Match:
-    """The records of a batch whose entries follow each other in a queue, by their places, and the first that has none.
+    """How a batch's records match a queue: the offsets of `matched` records, and of the first `unmatched` one.
 
-    `repeated` are records that the broker passes over, each with where the queue ended when it came.
+    `repeated` are records that the broker passes over, each with the queue's end when it came.
     """
 
     state: QueueState | None
@@ -181,7 +181,7 @@ class _Match:
     unmatched: int | None
 
     def take(self, until: int) -> None:
-        """Count what lies before `until` as agreeing."""
+        """Count the records before `until` as agreeing."""
         state = self.state
         if state is None:
             return
@@ -210,7 +210,7 @@ def _match_one_by_one(state: QueueState, found: Entries, derived: Entries, queue
 
 
 def agree(found: Entries, derived: Entries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which entries on disk are the derived ones; one that points into ConsumeQueueExt agrees without its tags."""
+    """Which entries on disk equal the derived ones; an address into ConsumeQueueExt agrees with any tags code."""
     same_code = (found["tags_code"] == derived["tags_code"]) | (found["tags_code"] <= MAX_ADDR)
     same: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
         (found["physical_offset"] == derived["physical_offset"])
@@ -221,12 +221,12 @@ def agree(found: Entries, derived: Entries) -> np.ndarray[tuple[int], np.dtype[n
 
 
 def _after_expired(disk: QueueReader, start: int) -> QueueState:
-    """The state behind the pre-blank units and the entries of records before `start`, which must rise."""
+    """The state behind the pre-blank units and the entries of records before `start`, whose offsets must rise."""
     first = disk.files[0] if disk.files else 0
     state = QueueState(disk, first, first)
     reached = 0
     for file in disk.files:
-        if file != state.end:  # a hole, and all before it has expired
+        if file != state.end:  # behind a hole, all before it has expired
             state = QueueState(disk, file, file)
         units = disk.units(file)
         blanks = leading(is_pre_blank(units) & is_written(units)) if file == first and len(units) else 0
@@ -244,7 +244,7 @@ def _after_expired(disk: QueueReader, start: int) -> QueueState:
 
 
 def cut_queues(files: DurableFiles, check: QueueCheck) -> None:
-    """Bring the files to what `check` found, durably: later ones go, stale units are zeroed, short ones made whole."""
+    """Bring the files to what `check` found, durably: remove later files, zero stale units, extend short files."""
     for state in check.queues.values():
         disk = state.disk
         mend = state.files_to_mend

@@ -1,7 +1,7 @@
-"""Which records the queue and index files of an output name, where no progress record tells; read only.
+"""The records that an output's queue and index files name, for outputs without a progress record; read only.
 
 A trace is enough of a record to look for it in a log. Files are taken as they are: what cannot be read as an entry is
-no trace, and no error.
+neither a trace nor an error.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PRE_BLANK_SIZE = int(PRE_BLANK["msg_size"])
 
 @dataclass(frozen=True)
 class RecordTrace:
-    """What one entry says of its record; None where it says nothing of that.
+    """What one entry tells of its record; None for what it does not tell.
 
-    `offset` is the record's place in the log, `size` in bytes, `store_timestamp` in milliseconds.
+    `offset` is the record's physical offset, `size` is in bytes, `store_timestamp` in milliseconds.
     """
 
     offset: int
@@ -37,20 +37,20 @@ class RecordTrace:
 
 
 def queue_traces(root: Path, least: int) -> Iterator[tuple[str, RecordTrace]]:
-    """Of each queue below `root`, the last entry, and the first of a record at `least` or behind it.
+    """The last entry of each queue below `root`, and the first entry of a record at `least` or later.
 
-    Each with the folder that the queue is in.
+    Each comes with the folder of its queue.
     """
     for kind in (KIND, BATCH_KIND):
         for topic, queue_id in kind.queues(root):
-            # The size that files should have is the settings'; here each is taken as it is.
+            # The settings say what size files should have; here each file is taken as it is.
             reader = QueueReader(root, kind, kind.unit.itemsize, topic, queue_id)
             for offset, size in _Queue(reader).first_and_last(least):
                 yield kind.top, RecordTrace(offset, size, topic, queue_id)
 
 
 def index_traces(root: Path) -> Iterator[RecordTrace]:
-    """The first and the last record of each index file that has a key, by its header."""
+    """The first and the last record of each index file with a key, by its header."""
     for name in index_file_names(root):
         with suppress(OSError, ReputError), open_index_file(root.joinpath(*index_file(name))) as file:
             header = file.header()
@@ -66,7 +66,7 @@ class _Queue:
         self._reader = reader
 
     def first_and_last(self, least: int) -> Iterator[tuple[int, int]]:
-        """Offset and size of the records of the entries that `queue_traces` wants."""
+        """Physical offset and size of the records that `queue_traces` wants."""
         files = self._reader.files
         last = next(filter(None, map(self._last_of, reversed(files))), None)
         if last is None:
@@ -89,7 +89,7 @@ class _Queue:
         return None
 
     def _find(self, file: int, is_behind: Callable[[int, int], bool]) -> int:
-        """The number, in its file, of the first unit for which `is_behind` holds, as it does for all that follow it."""
+        """The number, in its file, of the first unit for which `is_behind` holds; it must hold for all that follow."""
         low, high = 0, self._reader.sizes[file] // self._reader.unit_size
         while low < high:
             middle = (low + high) // 2

@@ -1,7 +1,7 @@
-"""Removing queue, ext and index files of which the log has no record any more; only ever on request.
+"""Removing, only on request, queue, ext and index files of which the log no longer has any record.
 
 ``ConsumeQueue#deleteExpiredFile``, ``ConsumeQueueExt#truncateByMinAddress`` and ``IndexService#deleteExpiredFile``. The
-progress records stay true: they count a queue by where it ends, and name the index's last file, which never goes.
+progress records stay true: they count a queue by its end, and name the index's last file, which is never removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reput.source.segments.mapped_file_name import is_file_name
 
 @dataclass(frozen=True)
 class QueueRetention:
-    """What expires of one queue, and what is left: numbers of entries, `max_offset` exclusive."""
+    """What expires of one queue, and the numbers of the entries left: from `min_offset` to `max_offset` (exclusive)."""
 
     topic: str
     queue_id: int
@@ -31,7 +31,7 @@ class QueueRetention:
 
 
 def expire_queue(disk: QueueReader, min_physic_offset: int) -> QueueRetention:
-    """Decide for one queue; `min_physic_offset` is the first place that the log still has."""
+    """Decide what expires of one queue; `min_physic_offset` is the first offset that the log still has."""
     last = _last_file_with_entries(disk)
     expired = []
     for file in disk.files:
@@ -46,7 +46,7 @@ def expire_queue(disk: QueueReader, min_physic_offset: int) -> QueueRetention:
 
 
 def expired_index_files(root: Path, min_physic_offset: int) -> list[RelativePath]:
-    """The leading index files whose last key's record has expired, never the last file."""
+    """The leading index files whose last key's record has expired; never the last file."""
     expired: list[RelativePath] = []
     for name in index_file_names(root)[:-1]:
         with open_index_file(root.joinpath(*index_file(name))) as file:
@@ -57,7 +57,7 @@ def expired_index_files(root: Path, min_physic_offset: int) -> list[RelativePath
 
 
 def _last_file_with_entries(disk: QueueReader) -> int | None:
-    """The last file with an entry. The broker removes it too when an empty one follows; its entries tell the end."""
+    """The last file with an entry, which tells the end. A broker removes it, too, when an empty file follows."""
     for file in disk.files[::-1]:
         units = disk.units(file)
         if (is_written(units) & ~is_pre_blank(units)).any():
@@ -66,7 +66,7 @@ def _last_file_with_entries(disk: QueueReader) -> int | None:
 
 
 def _is_expired(disk: QueueReader, file: int, min_physic_offset: int) -> bool:
-    """Whether the file's last unit is an entry of an expired record; a file that is not full is not judged."""
+    """Whether the file is full and its last entry's record has expired."""
     last = disk.read_written((file + disk.file_size) // CQ_STORE_UNIT_SIZE - 1, 1)
     return len(last) == 1 and int(last["physical_offset"][0]) < min_physic_offset
 
@@ -78,7 +78,7 @@ def _end(disk: QueueReader, last: int | None) -> int:
 
 
 def _expired_ext_files(disk: QueueReader, min_offset: int, end: int) -> list[RelativePath]:
-    """Ext files that end before what the first entry whose record the log has points to."""
+    """The ext files that end before the unit of the first entry whose record the log still has."""
     if min_offset * CQ_STORE_UNIT_SIZE >= end:
         return []
     address = int(disk.read(min_offset, 1)["tags_code"][0])

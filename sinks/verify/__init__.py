@@ -1,1 +1,1 @@
-"""What differs between a log and what was derived from it; nothing is written."""
+"""Finding what differs between a log and what was derived from it; nothing is written."""

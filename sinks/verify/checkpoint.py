@@ -1,4 +1,4 @@
-"""The store checkpoint: never ahead of what log and index hold, or a broker's recovery begins too late."""
+"""The store checkpoint must never be ahead of log and index, or a broker's recovery begins too late."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from reput.sinks.verify.findings import Difference, Findings
 
-# Places of the log that 5.x keeps behind the three times.
+# Physical offsets that 5.x keeps behind the three times.
 _OFFSETS = ((32, "confirmPhyOffset"), (40, "logicsPhysicalOffset"))
 
 
@@ -18,7 +18,7 @@ def check_checkpoint(
 ) -> None:
     """Compare the file's bytes with the latest store time in the log (ms), the log's end and the index.
 
-    `data` None is a store without the file, which a broker reads as zeros: a note.
+    `data` is None for a store without the file, which is only a note: a broker reads zeros.
     """
     if data is None:
         findings.note("no_checkpoint")
@@ -49,6 +49,6 @@ def _check(at: int, name: str, found: int, greatest: int, what: str, findings: F
 
 
 def _last_full_end(row: IndexReader) -> int:
-    """The end time of the last file that is full, 0 without one."""
+    """The end time of the last full file; 0 without one."""
     ends = [header.end_timestamp for header in row.headers if header.index_count >= row.max_index_num]
     return ends[-1] if ends else 0

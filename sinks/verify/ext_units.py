@@ -1,7 +1,8 @@
-"""ConsumeQueueExt units as they are on disk, compared with what the entries' records make; nothing is written.
+"""ConsumeQueueExt units as they are on disk, compared with those that the records make; nothing is written.
 
-A unit's bitmap says which groups' expressions the message matched when it was dispatched, and the subscriptions of that
-moment are on no disk. So a bitmap other than that of today's subscriptions is a note; a tags code or store time is not.
+A unit's bitmap tells which groups' expressions the message matched when it was dispatched, and no disk holds the
+subscriptions of that moment. So a bitmap that differs from today's subscriptions is only a note; a different tags code
+or store time is a difference.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ExtFiles:
         self._parts = consume_queue_ext_directory(self.topic, self.queue_id)
 
     def unit(self, address: int) -> CqExtUnit | None:
-        """The unit at an address, None where none is."""
+        """The unit at an address; None without one."""
         offset = un_decorate(address)
         data = self._bytes(offset)
         try:
@@ -51,7 +52,7 @@ class ExtFiles:
             return None
 
     def check_files(self, findings: Findings) -> None:
-        """Every file has its size, and its units end where its bytes end or the file does."""
+        """Check each file's name and size, and that its last unit does not run over its end."""
         directory = self.root.joinpath(*self._parts)
         for name in sorted(names_in(directory)):
             path, shown = directory / name, "/".join((*self._parts, name))
@@ -69,7 +70,7 @@ class ExtFiles:
                 findings.differ(Difference("ext_file", text, shown, byte_offset=-1 - units_end))
 
     def _bytes(self, offset: int) -> bytes:
-        """Bytes from `offset` on, as many as a unit may have, to the end of the file."""
+        """The bytes from `offset` on: as many as a unit may have, at most to the end of the file."""
         left = self.file_size - offset % self.file_size
         wanted = min(_UNIT_BYTES_MAX, left)
         if not self._at <= offset <= offset + wanted <= self._at + len(self._data):
@@ -87,7 +88,7 @@ class ExtFiles:
 def codes_agree(
     found: Units, expected: Units, ext: ExtUnits | None, files: ExtFiles | None
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether the third field of each unit is what the record makes: its tags code, or the address of its ext unit."""
+    """Whether each unit's third field is its record's tags code, or the address of the record's ext unit."""
     same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["tags_code"] == expected["tags_code"]
     if files is None or ext is None:
         return same
@@ -99,7 +100,7 @@ def codes_agree(
 
 
 def ext_problem(unit: CqExtUnit, tags_code: int, ext: ExtUnits, row: int) -> str:
-    """What is wrong with the unit of an entry, empty if nothing is."""
+    """What is wrong with the unit of an entry; empty if nothing is."""
     store_time, maps = int(ext.store_timestamps[row]), unit.filter_bit_map or b""
     if unit.tags_code != tags_code:
         return f"tags code {tags_code} expected, {unit.tags_code} found"
@@ -111,7 +112,7 @@ def ext_problem(unit: CqExtUnit, tags_code: int, ext: ExtUnits, row: int) -> str
 
 
 def note_ext_units(found: Units, ext: ExtUnits, files: ExtFiles, findings: Findings) -> None:
-    """Count, among entries that agree, those without a unit and those with another bitmap than today's."""
+    """Count, among entries that agree, those without a unit and those whose bitmap differs from today's."""
     for row in np.flatnonzero(ext.is_put).tolist():
         address = int(found["tags_code"][row])
         unit = files.unit(address) if is_ext_addr(address) else None

@@ -1,4 +1,4 @@
-"""What a check of a store found: differences, each with its place and in words, and notes, counted by cause."""
+"""What a check of a store found: differences, each located and described, and notes, counted by cause."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# Differences that are told one by one, of each part of a store; all are counted.
+# How many differences of each section of a store are reported one by one; all are counted.
 FIRST_MAX = 20
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One place where a store contradicts its log.
+    """One contradiction between a store and its log.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Difference:
     queue_offset
         The number of the entry in its queue, or of an index entry in its file.
     physical_offset
-        The place in the log of the record it is about.
+        The physical offset of the record that it concerns.
     expected, found
         Both sides, as text.
     """
@@ -42,36 +42,36 @@ class Difference:
 
 @dataclass
 class Findings:
-    """Differences and notes of one part of a store; the first `FIRST_MAX` differences are kept, all are counted."""
+    """Differences and notes of one section of a store; only the first `FIRST_MAX` differences are kept."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first: list[Difference] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
 
     def differ(self, difference: Difference, count: int = 1) -> None:
-        """Add a difference; `count` is how many of its kind it stands for."""
+        """Add a difference, which stands for `count` differences of its kind."""
         self.counts[difference.kind] += count
         if len(self.first) < FIRST_MAX:
             self.first.append(difference)
 
     def note(self, cause: str, count: int = 1) -> None:
-        """Count what is no difference, but worth a word; nothing for a count of 0."""
+        """Count something that is no difference, but worth mentioning; a count of 0 adds nothing."""
         if count:
             self.notes[cause] += count
 
     def add(self, other: Findings) -> None:
-        """Take over what another part of the same check found."""
+        """Add what another task of the same check found."""
         self.counts += other.counts
         self.notes += other.notes
         self.first += other.first[: max(0, FIRST_MAX - len(self.first))]
 
     @property
     def differences(self) -> int:
-        """How many differences there are."""
+        """The number of differences."""
         return sum(self.counts.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Everything as plain values."""
         return {
             "counts": dict(self.counts),
             "differences": [asdict(difference) for difference in self.first],

@@ -1,8 +1,8 @@
 """One index file by itself: its header's counts, its slots and chains, and what should be empty.
 
-A key is found by walking from its slot when every entry links to the one before it in its slot, and every slot to the
-newest. Both follow from the entries' hashes, so they are made again and compared: then each key's chain reaches each of
-its entries, and no other slot's, and every link goes to a smaller number.
+A walk from a key's slot finds the key if each slot points to its newest entry, and each entry to the one before it in
+its slot. Both follow from the entries' hashes, so they are made again and compared. If they agree, each key's chain
+reaches all its entries, and none of another slot, and every link leads to a smaller number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 @dataclass
 class IndexFileCheck:
-    """Checks the file at offset `file` of the row; memory: 8 bytes a slot, and a million entries."""
+    """Checks the file at position `file` of the row; memory: 8 bytes a slot, and a million entries."""
 
     row: IndexReader
     file: int
@@ -31,16 +31,16 @@ class IndexFileCheck:
 
     @property
     def name(self) -> str:
-        """Its path below the root."""
+        """The file's path below the root."""
         return f"{INDEX}/{self.row.names[self.file]}"
 
     @property
     def header(self) -> IndexHeader:
-        """Its header."""
+        """The file's header."""
         return self.row.headers[self.file]
 
     def run(self) -> None:
-        """Check all of it."""
+        """Check the whole file."""
         size = self.row.path(self.row.names[self.file]).stat().st_size
         wanted = index_file_size(self.row.max_hash_slot_num, self.row.max_index_num)
         if size != wanted:
@@ -72,7 +72,7 @@ class IndexFileCheck:
         return True
 
     def _chunks(self) -> Iterator[tuple[int, Entries]]:
-        """The counted entries, each chunk with the number of its first."""
+        """The counted entries in chunks, each with the number of its first entry."""
         number, end = 1, self.header.next_entry
         while number < end:
             count = min(_CHUNK, end - number)
@@ -108,9 +108,9 @@ class IndexFileCheck:
         self.findings.note("entries_not_counted_yet", self._end - count)
 
     def _leads_back(self, slot: int, number: int, newest: int) -> bool:
-        """Whether entries behind the counted ones link from `number` to the slot's `newest` counted one.
+        """Whether entries behind the counted ones link from `number` to the slot's `newest` counted entry.
 
-        A put writes the entry, then the slot, then the count: it is under way, or its broker died.
+        A put writes the entry, then the slot, then the count: such a put is under way, or its broker died.
         """
         if self.file < len(self.row.names) - 1 or number >= self.row.max_index_num:
             return False
@@ -133,7 +133,7 @@ class IndexFileCheck:
         self._differ("index_header", f"hashSlotCount is {found}, {used} slots are in use", 32, used, found)
 
     def _check_physical_offsets(self) -> None:
-        """``beginPhyOffset`` and ``endPhyOffset`` are those of the first and the last entry."""
+        """Check that ``beginPhyOffset`` and ``endPhyOffset`` are those of the first and the last entry."""
         keys = self.header.next_entry - 1
         if not keys:
             self._check_inherited()
@@ -149,7 +149,7 @@ class IndexFileCheck:
                 self._differ("index_header", text, at, expected, found)
 
     def _check_inherited(self) -> None:
-        """A file without a key has the end of its predecessor for its begin and end; the first one has zeros."""
+        """Check that a file without a key begins and ends where its predecessor ended; the first one has zeros."""
         header = self.header
         pairs = [
             ("beginTimestamp", 0, header.begin_timestamp),
@@ -172,7 +172,7 @@ class IndexFileCheck:
                 self._differ("index_header", text, at, expected, found)
 
     def _check_empty(self) -> None:
-        """Entry 0 is never used, and nothing lies behind the last entry."""
+        """Check that entry 0 is unused, and that nothing lies behind the last entry."""
         name = self.row.names[self.file]
         self._check_zeros(self.row.entry_at(0), self.row.entries_of(name, 0, 1).tobytes())
         with self.row.open(name) as file:

@@ -1,6 +1,6 @@
-"""The keys of a range's records compared with the index files, and the ranges' answers put together.
+"""The keys of a range's records compared with the index files, and the results of all ranges joined.
 
-Keys are put in log order, so a range's keys lie together: where they begin is found by the place of its first record.
+Keys are put in log order, so a range's keys lie together; they are found by the range's physical offsets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reput.source.arrays import Int64s
 
 @dataclass(frozen=True)
 class ComparedKeys:
-    """What a range found: its keys are those numbered `[first, end)`, in order and in full, if it `agrees`."""
+    """What a range found: if it `agrees`, its keys are exactly those numbered `[first, end)`, in order."""
 
     first: int
     end: int
@@ -28,7 +28,7 @@ class ComparedKeys:
 
 
 def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> ComparedKeys:
-    """Compare the keys of `[start, end)` of the log with the entries that name records there."""
+    """Compare the keys of `[start, end)` of the log with the entries of records there."""
     first, behind = row.search(start), row.search(end)
     if behind - first != len(keys.hashes):
         return ComparedKeys(first, behind, len(keys.hashes), agrees=False)
@@ -38,7 +38,7 @@ def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> C
 
 
 def same_keys(found: Entries, keys: KeyEntries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which entries have the hash and the record of the key at their place (bool[n])."""
+    """Which entries have the hash and the physical offset of the key with the same number, bool[n]."""
     same: np.ndarray[tuple[int], np.dtype[np.bool_]] = (found["key_hash"] == keys.hashes) & (
         found["physical_offset"] == keys.offsets
     )
@@ -48,13 +48,13 @@ def same_keys(found: Entries, keys: KeyEntries) -> np.ndarray[tuple[int], np.dty
 def same_times(
     row: IndexReader, found: Entries, keys: KeyEntries, first: int
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which entries, from key `first` on, have the time difference that their record's store time makes (bool[n])."""
+    """Which entries, from key `first` on, have the time difference of their record's store time, bool[n]."""
     same: np.ndarray[tuple[int], np.dtype[np.bool_]] = found["time_diff"] == expected_diffs(row, found, keys, first)
     return same
 
 
 def expected_diffs(row: IndexReader, found: Entries, keys: KeyEntries, first: int) -> Int64s:
-    """The time differences, in seconds, of entries from key `first` on."""
+    """The expected time differences, in seconds, of entries from key `first` on."""
     bases = row.time_bases(first, len(found))
     diffs = np.where(bases > 0, np.clip((keys.timestamps - bases) // 1000, 0, TIME_DIFF_MAX), 0)
     unknown = bases < 0
@@ -63,7 +63,7 @@ def expected_diffs(row: IndexReader, found: Entries, keys: KeyEntries, first: in
 
 
 def _edges_agree(row: IndexReader, keys: KeyEntries, first: int) -> bool:
-    """Whether the headers' begin and end times are those of the files' first and last keys, where they are here."""
+    """Whether the headers' begin and end times are those of the files' first and last keys, if `keys` has these."""
     for file, header in enumerate(row.headers):
         begin, end = row.starts[file] - first, row.starts[file + 1] - 1 - first
         if begin > end:
@@ -76,7 +76,7 @@ def _edges_agree(row: IndexReader, keys: KeyEntries, first: int) -> bool:
 
 
 def keys_join(row: IndexReader, ranges: Iterable[ComparedKeys], findings: Findings) -> bool:
-    """Whether the ranges' keys, in log order, are all of the index but those of records outside of the ranges.
+    """Whether all ranges agree, and their keys join without gaps, in log order.
 
     Keys before the first are counted as ``expired_keys``, those behind the last as ``keys_behind_the_end``.
     """

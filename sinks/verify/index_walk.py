@@ -1,4 +1,4 @@
-"""The index walked key by key beside the log: names what a comparison of whole ranges found to differ."""
+"""A walk key by key along index and log, which names what a comparison of whole ranges found to differ."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.index_keys import same_keys
 from reput.source.arrays import leading
 
-# How far one looks for where entries and keys agree again.
+# How far to look for the next key at which entries and keys agree again.
 _LOOK_AHEAD = 256
-# So many differences, and it is another index: the rest is not compared.
+# With so many differences it is another index: the rest is not compared.
 _DIFFERENCES_MAX = 10_000
 
 
 class IndexWalk:
-    """Goes along all keys; give it those of the log's records in log order, then `close` it."""
+    """Walks along all keys; give it the keys of the log's records in log order, then `close` it."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class IndexWalk:
     ) -> None:
         """Begin at key `first`.
 
-        `hashes_at` gives the hashes of the keys of the log's record at a place, none where no record is. `may_lag`
-        makes keys that are missing at the very end a note.
+        `hashes_at` gives the hashes of the keys of the log's record at a physical offset, none without a record there.
+        `may_lag` makes keys that are missing at the very end a note.
         """
         self._row = row
         self._at = first
@@ -67,7 +67,7 @@ class IndexWalk:
         return self._findings.differences >= _DIFFERENCES_MAX
 
     def close(self, limit: int) -> None:
-        """Tell of keys that no entry was left for, and of entries that no key was left for."""
+        """Report keys for which no entry was left, and entries for which no key was left."""
         if self._gave_up:
             text = f"{_DIFFERENCES_MAX} keys differ: the rest of the index is not compared; derive it again"
             self._findings.differ(Difference("given_up", text, INDEX))
@@ -90,7 +90,7 @@ class IndexWalk:
                 self._extra(entry)
 
     def _accept(self, found: Entries, keys: KeyEntries) -> None:
-        """Entries that have the right key: their times, and the headers of files that begin or end with them."""
+        """Check the times of entries with the right key, and the headers of files that begin or end with them."""
         done = 0
         while done < len(found):
             file = self._row.file_of(self._at)
@@ -111,7 +111,7 @@ class IndexWalk:
                 self._base = None
 
     def _check_first(self, file: int, diffs: Entries, times: Entries) -> None:
-        """A file's first key: it sets the begin, but its own time still counts from what the file inherited."""
+        """Check a file's first key: it sets the begin, but its own time counts from what the file inherited."""
         self._base = int(times[0])
         self._check_time(file, "beginTimestamp", 0, self._base, self._row.headers[file].begin_timestamp)
         inherited = self._last_time if file else None if self._row.may_follow_expired else 0
@@ -134,7 +134,7 @@ class IndexWalk:
         )
 
     def _step(self, found: Entries, keys: KeyEntries) -> int:
-        """The next entry has another key than wanted: pass over it, over the key, or both; returns keys passed over."""
+        """Pass over the next entry, which has the wrong key, over the key, or both; returns how many keys it passed."""
         if _same(found, 1, keys, 1):
             self._changed(found, keys)
             return 1
@@ -175,7 +175,7 @@ class IndexWalk:
         self._pass()
 
     def _pass(self) -> None:
-        """Behind an entry whose record is not sure, which could have set the times that others count from."""
+        """Pass over an entry of an uncertain record, which may have set the times that others count from."""
         if self._at in self._row.starts:
             self._base = None
         self._last_time = None
@@ -193,13 +193,13 @@ def _part(keys: KeyEntries, begin: int, end: int) -> KeyEntries:
 
 
 def _next_like(found: Entries, key_hash: int, offset: int) -> int:
-    """How many entries before the next one with this key, 0 if none is near."""
+    """The number of entries before the next one with this key; 0 if none is near."""
     near = found[1:_LOOK_AHEAD]
     return _first(np.flatnonzero((near["key_hash"] == key_hash) & (near["physical_offset"] == offset)))
 
 
 def _next_key(keys: KeyEntries, entry: Entries) -> int:
-    """How many keys before the next one that this entry has, 0 if none is near."""
+    """The number of keys before the next one that this entry has; 0 if none is near."""
     near = keys.hashes[1:_LOOK_AHEAD] == entry["key_hash"]
     return _first(np.flatnonzero(near & (keys.offsets[1:_LOOK_AHEAD] == entry["physical_offset"])))
 

@@ -1,4 +1,4 @@
-"""The files of a store that have a meaning, their digests, and a manifest that a later state is held against."""
+"""The files of a store that matter, their digests, and a manifest against which a later state is checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class StoreFile:
-    """A file's name in the store (``commitlog/...`` wherever the log lies) and where it is."""
+    """A file's name in the store (``commitlog/...`` wherever the log lies), and its path."""
 
     name: str
     path: Path
@@ -33,10 +33,10 @@ class StoreFile:
 
 @dataclass(frozen=True)
 class FileDigest:
-    """SHA-256 of a file, and of the part that only grows at its end: `[stable_from, stable_to)` in bytes.
+    """SHA-256 of a file, and of its bytes `[stable_from, stable_to)`, which only grow at their end.
 
-    That is what was written of a segment or of a queue's file, and the entries of an index file, whose header and slots
-    change with each key.
+    These are the written bytes of a segment or of a queue's file. Of an index file, whose header and slots change with
+    each key, they are the entries.
     """
 
     name: str
@@ -60,7 +60,7 @@ class _Head:
 
 
 def store_files(output: Path, commit_log: Iterable[Path]) -> list[StoreFile]:
-    """Every file below the queues, the index and the log, and the checkpoint, in order of name."""
+    """Every file of the queues, the index and the log, and the checkpoint, ordered by name."""
     found = [
         StoreFile(str(path.relative_to(output)), path)
         for folder in _FOLDERS
@@ -75,7 +75,7 @@ def store_files(output: Path, commit_log: Iterable[Path]) -> list[StoreFile]:
 
 
 def digest_file(file: StoreFile, max_hash_slot_num: int, max_index_num: int) -> FileDigest:
-    """Read the file once; memory is one chunk, holes are hashed without being read."""
+    """Digest a file in one pass; memory is one chunk, and holes are hashed without being read."""
     size = file.path.stat().st_size
     begin, end = _stable(file, size, max_hash_slot_num, max_index_num)
     return _digest(file, size, begin, end)
@@ -108,14 +108,14 @@ def _digest(file: StoreFile, size: int, begin: int, end: int) -> FileDigest:
                 stable.update(data[low:high])
                 continue
             whole.update(data[:high])
-            if at + high == end:  # what is stable begins the file: hashed once for both
+            if at + high == end:  # the stable bytes begin the file, so they are hashed once for both
                 stable = whole.copy()
             whole.update(data[high:])
     return FileDigest(file.name, size, whole.hexdigest(), begin, end, stable.hexdigest())
 
 
 def _chunks(descriptor: int, size: int) -> Iterator[tuple[int, memoryview]]:
-    """The file in pieces; those in holes are zeros that are not read."""
+    """The file in chunks; those in holes are zeros that are not read."""
     zeros = memoryview(bytes(_READ_BYTES))
     extents = list(data_extents(descriptor))
     at = 0
@@ -135,13 +135,13 @@ def _read(descriptor: int, at: int, size: int) -> bytes:
 
 
 def manifest_text(digests: Iterable[FileDigest]) -> str:
-    """A line of JSON for the manifest's version, and one for each file."""
+    """The manifest: a line of JSON for its version, and one for each file."""
     lines = [asdict(_Head()), *(asdict(digest) for digest in digests)]
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def load_manifest(path: Path) -> list[FileDigest]:
-    """What `manifest_text` made.
+    """The digests of a manifest that `manifest_text` made.
 
     Raises
     ------
@@ -161,10 +161,10 @@ def load_manifest(path: Path) -> list[FileDigest]:
 def compare_manifest(
     known: Iterable[FileDigest], files: Iterable[StoreFile], now: Iterable[FileDigest], findings: Findings
 ) -> None:
-    """Hold the files of a store as they are `now` against a manifest.
+    """Check the files of a store as they are `now` against a manifest.
 
-    Bytes that were written and are others now, and files that are gone, are differences; a file that grew at its end, a
-    new one, one of the oldest that expired, and the checkpoint's new times are notes.
+    Changed bytes and missing files are differences. Files that grew at their end, new files, expired ones among the
+    oldest, and the checkpoint's new times are notes.
     """
     paths, current = {file.name: file.path for file in files}, {digest.name: digest for digest in now}
     for before in known:

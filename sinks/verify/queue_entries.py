@@ -1,7 +1,8 @@
-"""A range's entries compared with the queue files, and the ranges' answers put together, queue by queue.
+"""A range's entries compared with the queue files, and the results of all ranges joined queue by queue.
 
-An entry's place is its record's queue offset as long as the records of a queue run on, which only the queue's whole row
-of records tells. So a range says what it saw, and what does not run on is walked record by record (``queue_walk``).
+An entry's number is its record's queue offset as long as the records of the queue run on, and only all records of the
+queue show whether they do. So each range reports what it saw, and queues that do not run on are walked record by record
+(``queue_walk``).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class QueueSettings:
     ext_file_size: int | None = None
 
     def units(self, top: str, topic: bytes, queue_id: int) -> QueueReader:
-        """The queue's units; `top` is the directory of its kind."""
+        """A reader of the queue's units; `top` is the directory of its kind."""
         size = rounded_file_size(self.mapped_file_size) if KINDS[top] is KIND else self.batch_file_size
         return QueueReader(self.root, KINDS[top], size, topic, queue_id)
 
     def ext(self, top: str, topic: bytes, queue_id: int) -> ExtFiles | None:
-        """The queue's ext units, None where the settings say that there are none."""
+        """The queue's ext units; None where the settings exclude them."""
         if self.ext_file_size is None or KINDS[top] is not KIND:
             return None
         return ExtFiles(self.root, self.ext_file_size, topic, queue_id)
@@ -63,12 +64,12 @@ class ComparedEntries:
 
 
 def compare_queues(settings: QueueSettings, entries: PieceEntries, findings: Findings) -> list[ComparedEntries]:
-    """Compare entries with the files; what is in order is compared whole, the rest is only named."""
+    """Compare entries with the files, as a whole if they are in order; other queues only count as disagreeing."""
     return [_compare(settings, kind, incoming, findings) for kind, incoming in queues_of(entries)]
 
 
 def queues_of(entries: PieceEntries) -> Iterator[tuple[QueueKind, QueueEntries]]:
-    """Each queue's entries, and which kind of queue it is."""
+    """Each queue's entries, with the kind of the queue."""
     for kind, queues in ((KIND, entries.all_queues()), (BATCH_KIND, entries.batch_queues())):
         for incoming in queues:
             yield kind, incoming
@@ -100,7 +101,7 @@ def _compare(settings: QueueSettings, kind: QueueKind, incoming: QueueEntries, f
 def units_agree(
     found: Units, expected: Units, incoming: QueueEntries, ext: ExtFiles | None
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which units on disk are the expected ones, rows of `incoming` (bool[n])."""
+    """Which units on disk equal the expected ones, which belong to the rows of `incoming`, bool[n]."""
     names = [name for name in expected.dtype.names or () if name != "tags_code"]
     same = codes_agree(found, expected, incoming.ext, ext)
     for name in names:
@@ -110,7 +111,7 @@ def units_agree(
 
 @dataclass
 class QueueTally:
-    """One queue of the store: entries `[first, end)`, by number, agree with their records as long as `is_plain`."""
+    """One queue of the store: as long as `is_plain`, the entries numbered `[first, end)` agree with their records."""
 
     top: str
     topic: bytes
@@ -131,7 +132,7 @@ class QueueTally:
 
 @dataclass
 class QueueTallies:
-    """All queues, by directory of their kind, topic and queue id."""
+    """All queues, by their kind's directory, topic and queue id."""
 
     queues: dict[tuple[str, bytes, int], QueueTally] = field(default_factory=dict)
 
@@ -143,5 +144,5 @@ class QueueTallies:
 
     @property
     def out_of_order(self) -> list[QueueTally]:
-        """Those that must be walked."""
+        """The queues that must be walked."""
         return [tally for tally in self.queues.values() if not tally.is_plain]

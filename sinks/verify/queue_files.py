@@ -1,4 +1,4 @@
-"""What surrounds a queue's entries: its files' names and sizes, the front, and what lies behind the end."""
+"""What surrounds a queue's entries: the names and sizes of its files, its front, and what lies behind its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reput.source.segments.mapped_file_name import is_file_name
 
 @dataclass(frozen=True)
 class LogLimits:
-    """The part of the log that is compared: records of `[least, limit)`; a record has at most `size_max` bytes."""
+    """The compared stretch of the log: records of `[least, limit)`; a record has at most `size_max` bytes."""
 
     least: int
     limit: int
@@ -26,12 +26,12 @@ class LogLimits:
 def check_queue_files(
     units: QueueReader, tally: QueueTally, log: LogLimits, findings: Findings, made_early: int | None = None
 ) -> None:
-    """Check all of a queue but its entries of `[tally.first, tally.end)`, which are proved.
+    """Check all of a queue except for its entries `[tally.first, tally.end)`, which are proved already.
 
-    Before them: units that fill the front, then entries of records before `log.least` (counted as ``expired_entries``).
-    Behind them nothing, but for two things that a broker leaves: units of records at `log.limit` or later
-    (``entries_behind_the_end``: a recovery cut the log, or the record came since the check began), and an empty next
-    file (``next_file_made_early``).
+    Before them may be units that fill the front, then entries of records before `log.least` (``expired_entries``).
+    Behind them may be only what a broker leaves: units of records at `log.limit` or later (``entries_behind_the_end``:
+    a recovery cut the log, or the record came since the check began), and an empty next file
+    (``next_file_made_early``).
     """
     _check_names(units, tally, findings, made_early)
     first = tally.first
@@ -70,7 +70,7 @@ def _check_names(units: QueueReader, tally: QueueTally, findings: Findings, made
 
 
 def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings: Findings) -> int:
-    """Check the units before number `first` (None: as far as they reach); returns where they end."""
+    """Check the units before number `first` (None: as far as such units reach); returns where they end."""
     begin = number = units.files[0] // units.unit_size
     stop = first if first is not None else (units.files[-1] + units.file_size) // units.unit_size
     offset_before = -1
@@ -104,7 +104,7 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
 
 
 def _is_expired(chunk: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which units may be of records that the log no longer has."""
+    """Which units may belong to records that the log no longer has."""
     physical_offsets, sizes = chunk["physical_offset"], chunk["msg_size"]
     expired: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
         (physical_offsets >= 0) & (physical_offsets < log.least) & (sizes > 0) & (sizes <= log.size_max)

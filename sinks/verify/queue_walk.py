@@ -1,6 +1,6 @@
-"""One queue walked record by record, by the rules by which a broker places entries: what each place must hold.
+"""A walk record by record along one queue, by the rules with which a broker appends entries.
 
-For queues whose records do not simply run on, and for those in which something differs: this is what names it.
+It names what differs, also in queues whose records do not run on.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _WORDS = {
 
 
 class QueueWalk:
-    """Goes along one queue; give it the queue's entries in log order."""
+    """Walks along one queue; give it the queue's entries in log order, then `close` it."""
 
     def __init__(self, settings: QueueSettings, tally: QueueTally, least: int, findings: Findings) -> None:
-        """Entries of records before `least`, which the log no longer has, are where the walk begins."""
+        """Begin behind the entries of records before `least`, which the log no longer has."""
         self._tally = tally
         self._findings = findings
         self._units = settings.units(tally.top, tally.topic, tally.queue_id)
@@ -50,7 +50,7 @@ class QueueWalk:
 
     @property
     def end(self) -> int:
-        """The number behind the last entry that the queue must have."""
+        """The number behind the last entry that the queue should have."""
         return self._queue.end // self._units.unit_size
 
     def take(self, incoming: QueueEntries) -> None:
@@ -84,13 +84,13 @@ class QueueWalk:
         kind, begin = self._units.kind, append.begin // self._units.unit_size
         expected: Units = append.entries.view(kind.unit)[:, 0]
         if self.first is None:
-            # Blanks that the queue begins with are the front's.
+            # Blanks at the queue's beginning belong to the front.
             self.first = begin + int(np.count_nonzero(is_pre_blank(expected))) if kind is KIND else begin
         found = self._units.read(begin, len(expected))
         rows = self._rows(expected, incoming)
         aligned = replace(incoming, ext=_select(incoming.ext, rows))
         agrees = units_agree(found, expected, aligned, self._ext)
-        # Units that fill the front are looked at with what else stands before the first entry.
+        # Units that fill the front are checked elsewhere, with all that stands before the first entry.
         wrong = np.flatnonzero(~agrees & ~is_pre_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
         for row in wrong.tolist():
             if len(self._findings.first) >= FIRST_MAX:
@@ -103,7 +103,7 @@ class QueueWalk:
             note_ext_units(found, aligned.ext, self._ext, self._findings)
 
     def _rows(self, expected: Units, incoming: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The row of `incoming` that each placed entry is of; blanks have some row, which gets no ext unit."""
+        """The row of `incoming` for each appended entry; a blank gets any row."""
         physical_offsets = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
         rows = np.searchsorted(physical_offsets, expected["physical_offset"].astype(np.int64))
         return np.minimum(rows, len(physical_offsets) - 1).astype(np.int64)
@@ -139,17 +139,16 @@ class QueueWalk:
         return "; ".join(differences)
 
     def _other(self, found: Units, incoming: QueueEntries) -> str:
-        """Whose entry stands there, if it is one of the same stretch."""
+        """Whose entry was found, if it belongs to one of the `incoming` records."""
         units = incoming.entries.view(self._units.kind.unit)[:, 0]
         same = np.flatnonzero(units["physical_offset"] == found["physical_offset"][0])
         return f" (the entry of queue offset {int(incoming.queue_offsets[same[0]])})" if len(same) else ""
 
 
 def expired_front(units: QueueReader, least: int) -> tuple[int, int]:
-    """The number behind the leading units that are of no record of the log, and where the last expired record ended.
+    """The number behind the queue's front, and where the front's last record ended; both are 0 without entries there.
 
-    Leading are units that only fill the front, and then entries of records before `least`. Both 0 without such
-    entries.
+    Units that only fill the front come first, then entries of records before `least`, which the log no longer has.
     """
     if not units.files:
         return 0, 0

@@ -1,4 +1,4 @@
-"""Two stores side by side, file by file: what each has alone, and in words where a file first differs."""
+"""Two stores compared file by file: which files only one has, and a description of where a file first differs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FIELD_NAMES = {"physical_offset": "physical offset", "msg_size": "size", "tags_
 
 @dataclass(frozen=True)
 class Pair:
-    """The same file in two stores; `name` is the first one's. None where a store has none."""
+    """The same file in two stores, None where a store lacks it; `name` is the name in the first store that has it."""
 
     name: str
     here: Path | None
@@ -42,7 +42,7 @@ class Pair:
 
 
 def pair_files(here: list[StoreFile], there: list[StoreFile]) -> list[Pair]:
-    """Files of the same name, but index files, whose names are times, in order."""
+    """Pair files of the same name; index files, whose names are times, are paired in order."""
     mine = {file.name: file.path for file in here if not _is_index(file)}
     other = {file.name: file.path for file in there if not _is_index(file)}
     pairs = [Pair(name, mine.get(name), other.get(name)) for name in sorted(mine.keys() | other.keys())]
@@ -56,9 +56,9 @@ def pair_files(here: list[StoreFile], there: list[StoreFile]) -> list[Pair]:
 
 
 def compare_pair(pair: Pair, max_hash_slot_num: int, findings: Findings) -> None:
-    """Compare one file of both stores to its first differing byte.
+    """Compare one file of both stores up to its first differing byte.
 
-    A file that one store has alone is a note if it is all zero: a file begun, with nothing in it.
+    A file that only one store has is a note if it is all zero: it was created, but nothing was written.
     """
     if pair.here is None or pair.there is None:
         only = pair.here or pair.there
@@ -95,7 +95,7 @@ def _is_zero(path: Path) -> bool:
 
 
 def _first_difference(here: Path, there: Path) -> int | None:
-    """The first byte that both have and that is not the same."""
+    """The first byte that both files have and that differs; None without one."""
     with open_for_reading(str(here)) as left, open_for_reading(str(there)) as right:
         size = min(os.fstat(left).st_size, os.fstat(right).st_size)
         spans = sorted([*data_extents(left), *data_extents(right)])
@@ -153,7 +153,7 @@ def _index_words(pair: Pair, at: int, max_hash_slot_num: int) -> str:
 
 
 def _entry(pair: Pair, begin: int, inside: int, unit: np.dtype[np.void]) -> str:
-    """The field of an entry that holds byte `inside`, in both files."""
+    """Describe the field of an entry with byte `inside`, as both files have it."""
     here, there = (np.frombuffer(data, unit)[0] for data in _both(pair, begin, unit.itemsize))
     fields: Mapping[str, Any] = unit.fields or {}
     name = next(name for name, (kind, start) in fields.items() if start <= inside < start + kind.itemsize)

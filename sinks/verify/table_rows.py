@@ -1,4 +1,4 @@
-"""Records and rows of one stretch of the log, compared one by one: what is missing, there twice, or another."""
+"""Records and rows of one stretch of the log, compared one by one: rows that are missing, doubled or different."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = tuple[int, ...]
 
 
 def compare_rows(records: list[Int64s], rows: list[Int64s], findings: Findings) -> None:
-    """Tell each difference; both are the columns of ``record_digest.COMPARED``."""
+    """Report each difference; both arguments are the columns of ``record_digest.COMPARED``."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in zip(*(column.tolist() for column in rows), strict=True):
         found[row[0]].append(row)
