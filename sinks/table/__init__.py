@@ -1,1 +1,1 @@
-"""The Delta tables: their files, their commits, and what others did to them."""
+"""The Delta tables: their files, their commits, and what others do to them."""

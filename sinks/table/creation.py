@@ -1,4 +1,4 @@
-"""Where a Delta table can be created, and the statement that does it."""
+"""Where a Delta table can be created, and the statement that creates it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reput.source.errors import OutputError
 
 
 def is_vacant(path: Path) -> bool:
-    """Whether a table can be created at `path`; False for a Delta table, OutputError for anything else."""
+    """Whether a table can be created at `path`: False where one is; raises OutputError for anything else there."""
     with output_errors(f"cannot look into {path}", path):
         names = ["a file"] if path.exists() else []
         if path.is_dir():
@@ -34,7 +34,7 @@ def is_vacant(path: Path) -> bool:
 
 
 def create_sql(path: Path, schema: StructType, cluster_by: Sequence[str], properties: dict[str, str]) -> str:
-    """CREATE TABLE for `path`; OutputError when Spark would read something else than it says."""
+    """The statement CREATE TABLE for `path`; raises OutputError if Spark would replace text in it."""
     escaped = str.maketrans({"\\": r"\\", "'": r"\'"})
     statement = f"CREATE TABLE {table_name(path)} ({', '.join(map(column, schema))}) USING DELTA"
     if cluster_by:

@@ -1,4 +1,4 @@
-"""The data files of a Delta table's present version: those that are not on disk, and those that may have some rows."""
+"""The data files of a Delta table's present version: which cannot be read, and which may hold certain rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from reput.source.errors import OutputError
 
 @dataclass(frozen=True)
 class FileBounds:
-    """What statistics say of one broker's rows in a file; bounds are None where they say nothing.
+    """The statistics of a file's rows; a bound is None where the statistics lack it.
 
-    `least` and `greatest` are physical offsets of all rows in the file, whosever they are, `rows` their number.
+    `least` and `greatest` are physical offsets of the rows of all brokers, `rows` is their number.
     """
 
     rows: int | None
@@ -30,7 +30,7 @@ class FileBounds:
 
     @classmethod
     def of(cls, statistics_json: str | None) -> FileBounds:
-        """Of Delta's statistics of a file."""
+        """Read them from Delta's statistics of a file."""
         statistics = json.loads(statistics_json or "{}")
         low, high = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
         brokers = (low["broker"], high["broker"]) if low.get("broker") and high.get("broker") else None
@@ -43,11 +43,11 @@ class FileBounds:
         )
 
     def may_hold(self, broker: str) -> bool:
-        """Whether rows of the broker may be in it."""
+        """Whether the file may hold rows of the broker."""
         return self.rows != 0 and (self.brokers is None or self.brokers[0] <= broker <= self.brokers[1])
 
     def is_only(self, broker: str, start: int, end: int) -> bool:
-        """Whether every row is the broker's, of `[start, end)`."""
+        """Whether every row belongs to the broker and to `[start, end)`."""
         if self.brokers != (broker, broker) or self.least is None or self.greatest is None:
             return False
         return start <= self.least and self.greatest < end
@@ -55,7 +55,7 @@ class FileBounds:
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that the table's log names and the disk has not, or not in its size; `problem` is which."""
+    """A file of the table's log that is missing on disk or has another size; `problem` says which."""
 
     path: Path
     problem: str
@@ -63,9 +63,9 @@ class BadFile:
 
 
 def active_files(spark: SparkSession, root: Path) -> DataFrame:
-    """The present version's files: ``path``, ``size``, ``stats``, as the log names them."""
+    """The present version's files as the log has them: ``path``, ``size``, ``stats``."""
     session: Any = spark
-    # Delta's threads ask for the active session of the one that called; pyspark sets it in the thread that made it.
+    # Delta's threads use the active session of the calling thread; pyspark sets it only in the thread that made it.
     session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
     delta_log = session._jvm.org.apache.spark.sql.delta.DeltaLog  # noqa: SLF001  py4j's gateway has no public name
     snapshot = delta_log.forTableWithSnapshot(session._jsparkSession, str(root))._2()  # noqa: SLF001
@@ -73,12 +73,12 @@ def active_files(spark: SparkSession, root: Path) -> DataFrame:
 
 
 def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
-    """Files of the present version that cannot be read; their contents are not looked at.
+    """Files of the present version that are missing or have another size; their contents are not looked at.
 
     Raises
     ------
     OutputError
-        The disk cannot be asked.
+        A file's size cannot be read.
     """
     table = active_files(spark, root).orderBy(sf.col("path")).toArrow()
     for batch in table.to_batches():
@@ -98,13 +98,13 @@ def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
 
 
 def file_path(root: Path, name: str) -> Path:
-    """Where a file is that the log names: below the table's root, or anywhere by a URI; both are URL-encoded."""
+    """The path of a file that the log names: below the table's root, or anywhere by a URI; both are URL-encoded."""
     return Path(unquote(urlsplit(name).path)) if name.startswith("file:") else root / unquote(name)
 
 
 @contextmanager
 def ignoring_missing_files(spark: SparkSession) -> Iterator[None]:
-    """Pass over data files that are gone or cut short meanwhile: their rows are missing, as any others."""
+    """Have Spark pass over data files that are missing or cut short; their rows count as missing."""
     names = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
     known = {name: spark.conf.get(name) for name in names}
     try:

@@ -1,7 +1,7 @@
-"""A Delta table that tasks write Parquet files into and the driver commits, through Delta Kernel.
+"""A Delta table: tasks write its Parquet files, and the driver commits them through Delta Kernel.
 
-delta-spark makes the table, queries and compacts it; a commit of new files goes through ``io.delta.kernel``,
-whose jars delta-spark brings, because it costs no Spark job. Rows never cross into the JVM.
+delta-spark creates, queries and compacts the table. New files are committed through ``io.delta.kernel``, whose jars
+delta-spark brings, because that needs no Spark job. Rows never cross into the JVM.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from reput.source.errors import SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
 _ENGINE_INFO = f"reput/{__version__}"
-# Other writers' commits that may come before one of ours, each of which is looked at.
+# How often a commit is tried when other writers commit first; each of their commits is checked.
 _ATTEMPTS = 10
-#: Told the table's version that a commit is about to follow; raises to stop it.
+#: Called with the table's version before a commit is made on top of it; raises to stop the commit.
 Check = Callable[[int], None]
 
 
@@ -57,11 +57,11 @@ class DataFile:
     path
         Relative to the table's root, plain text (not URL-encoded), without ``.``, ``..`` or ``:``.
     size_bytes, modification_time_ms
-        Its length, which is checked, and milliseconds since 1970 UTC.
+        Its length, which is checked, and its time in milliseconds since 1970 UTC.
     statistics_json
-        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers believe them: they count
-        rows by ``numRecords`` and pass over a file whose min and max exclude a filter. Timestamps look like
-        ``2026-11-21T00:00:00.000Z``, rounded down, the maximum too: readers add 1 ms to it.
+        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers rely on them: they count rows by
+        ``numRecords`` and skip a file whose minimum and maximum exclude a filter. Timestamps look like
+        ``2026-11-21T00:00:00.000Z`` and are rounded down, maxima too, since readers add 1 ms to these.
     """
 
     path: str
@@ -79,11 +79,12 @@ class Change:
     files
         Added files.
     removed
-        Files of the table's present version that are taken away, Kernel's ``AddFile``; see ``delta_files``.
+        Removed files of the table's present version, as Kernel's ``AddFile``.
     app_id, version
         The application's transaction.
     is_next
-        Refuse a transaction version that is not above the last one. Else the commit is a repair, and is called so.
+        Whether to refuse a transaction version that is not above the last one. If False, the commit is marked as a
+        repair.
     """
 
     files: Sequence[DataFile]
@@ -96,9 +97,9 @@ class Change:
 class DeltaTable:
     """One Delta table on a local file system; made by `open_or_create`.
 
-    One thread of the process at a time. Other writers may commit meanwhile: a commit never takes the place of another's
-    and is made again on top of it, after `check` was asked. Delta's own writers look whether a version is there and
-    then rename, so one of them can, within microseconds, put its commit over one of ours; see ``TableWatch``.
+    Only one thread may use it at a time. Other writers may commit meanwhile: a commit never replaces theirs, but is
+    made again on top of them, after `check` was called. Delta's own writers look whether a version exists and then
+    rename, so one of them can, within microseconds, overwrite one of our commits; see ``TableWatch``.
     """
 
     def __init__(self, spark: SparkSession, path: Path, schema: StructType) -> None:
@@ -126,22 +127,22 @@ class DeltaTable:
         cluster_by: tuple[str, ...],
         properties: dict[str, str],
     ) -> DeltaTable:
-        """Open the Delta table at `path`, or create it where nothing is.
+        """Open the Delta table at `path`, or create it if nothing is there.
 
         Parameters
         ----------
         spark, path
             A session with Delta's jars, extension and catalog; the table's root on a local file system.
         schema
-            The wanted columns. An existing table must have these, in any order; others only if they may be null.
+            The wanted columns. An existing table must have these, in any order; others must be nullable.
         cluster_by, properties
-            Names of at most four columns to cluster by, and table properties; used for a new table only.
+            Names of at most four columns to cluster by, and table properties; used only for a new table.
 
         Raises
         ------
         OutputError
-            `path` holds something else (nothing was created there), a table with other columns, or one that
-            Kernel cannot write; or Spark refuses to create the table.
+            `path` holds something else (then nothing was created), a table with other columns, or one that Kernel
+            cannot write; or Spark refuses to create the table.
         """
         path = path.resolve()
         if is_vacant(path):
@@ -159,7 +160,7 @@ class DeltaTable:
         Raises
         ------
         OutputError
-            The log cannot be read, or the table is not one that can be written any more.
+            The log cannot be read, or the table can no longer be written.
         """
         with output_errors(f"{self.path}: cannot read the Delta log", self.path):
             version = self._load().getLatestTransactionVersion(self._engine, app_id).orElse(None)
@@ -167,18 +168,18 @@ class DeltaTable:
 
     @property
     def version(self) -> int:
-        """The version on disk now; see `last_transaction_version` for errors."""
+        """The version on disk now; raises what `last_transaction_version` raises."""
         return int(self._latest().getVersion())
 
     @property
     def schema(self) -> StructType:
-        """The present version's columns, those that others added among them."""
+        """The present version's columns, including those that others added."""
         return StructType.fromJson(json.loads(self._latest().getSchema().toJson()))
 
     def append(self, files: Sequence[DataFile], *, app_id: str, version: int, check: Check | None = None) -> int:
         """Commit `files`, none or more, with transaction `version` of `app_id`; return the new table version.
 
-        It is one commit, durable on return. The table must not hold the files or that version yet.
+        It is a single commit, durable on return. The table must not hold the files or that version yet.
 
         Raises
         ------
@@ -187,15 +188,15 @@ class DeltaTable:
         SinkError
             A file is not as described, or Delta cannot read its statistics; nothing was written.
         OutputError
-            A file is not durable; or the commit failed or is not durable: `last_transaction_version` tells whether it
-            took effect.
+            A file could not be made durable, or the commit failed or is not durable; `last_transaction_version` tells
+            whether it took effect.
         TransientError
-            Others committed again and again in the moment of ours; nothing was written.
+            Other writers committed first again and again; nothing was written.
         """
         return self.commit(lambda _: Change(files, (), app_id, version, is_next=True), check)
 
     def commit(self, make: Callable[[Any], Change], check: Check | None = None) -> int:
-        """Commit what `make` says of the present snapshot, again when another writer was first; see `append`."""
+        """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`."""
         for _ in range(_ATTEMPTS):
             snapshot = self._latest()
             if check is not None:
@@ -218,7 +219,7 @@ class DeltaTable:
         )
 
     def files_between(self, snapshot: Any, start: int, end: int) -> Iterator[Any]:
-        """Kernel's ``AddFile`` of each file that may have a row whose `physical_offset` is in `[start, end)`."""
+        """Kernel's ``AddFile`` for each file that may have a row with `physical_offset` in `[start, end)`."""
         expressions = self._kernel.expressions
         offset, both = expressions.Column("physical_offset"), self._jvm.java.util.ArrayList()
         for name, bound in ((">=", start), ("<", end)):
@@ -235,13 +236,13 @@ class DeltaTable:
             rows.close()
 
     def _commit(self, snapshot: Any, change: Change) -> Any:
-        """Kernel's result; None where another writer was first."""
+        """Commit once; returns Kernel's result, or None if another writer was first."""
         committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.log)
         try:
             try:
                 result = self._transaction(snapshot, change)
             except JAVA_ERRORS:
-                committer.take_outcome()  # raises the cause, of which Java saw only that no file is there
+                committer.take_outcome()  # raises the cause; Java only saw that the file is missing
                 raise
             return result if committer.take_outcome() else None
         except (*JAVA_ERRORS, OSError) as error:
@@ -298,8 +299,8 @@ class DeltaTable:
             kind = str(hook.getType())
             try:
                 if kind == "CHECKPOINT":
-                    # Kernel's hook writes the same checkpoint, but from a snapshot asked for by version, and
-                    # then keeps the files older than delta.logRetentionDuration: the log would grow for ever.
+                    # Kernel's hook writes the same checkpoint, but from a snapshot by version. Then it keeps the
+                    # files older than delta.logRetentionDuration, and the log would grow for ever.
                     self._keep(None)
                     self._table.getLatestSnapshot(self._engine).writeCheckpoint(self._engine)
                 else:
@@ -311,7 +312,7 @@ class DeltaTable:
 
     def _latest(self) -> Any:
         # Listing the log costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
-        # A table removed and made again must not be continued at the version of the old one.
+        # A table that was removed and created again must not go on at the old one's version.
         known, version = self._snapshot_commit, self._snapshot.getVersion() if self._snapshot else -1
         if known and known == self._identity(version) and not self._identity(version + 1):
             return self._snapshot
@@ -348,7 +349,7 @@ class DeltaTable:
         return ()
 
     def _sync_log(self, *names: str) -> None:
-        # Neither Kernel nor Hadoop syncs; a log file torn by a power failure makes the table unreadable.
+        # Neither Kernel nor Hadoop syncs, and a log file torn by a power failure makes the table unreadable.
         _sync(*(self.log / part for name in names for part in (name, f".{name}.crc")), self.log)
 
 

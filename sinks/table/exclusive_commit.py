@@ -1,8 +1,8 @@
-"""Kernel's engine for a commit whose file is put in place only where no file is, durably.
+"""An engine for Kernel that never overwrites another writer's commit, and makes commits durable.
 
-On a local disk Delta looks whether a version's file exists and then renames over it, so that two writers can overwrite
-each other's commit. Here the file is written whole under another name, synced, and given its own by ``link(2)``, which
-fails where another writer was first.
+On a local disk Delta looks whether a version's file exists and then renames over it, so two writers can overwrite each
+other's commit. Here the whole file is written under another name and synced. ``link(2)`` then gives it its own name,
+and fails if another writer was first.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
-# What a process that died left of its commits goes with the next start; a living one needs a moment for its own.
+# The next start removes what a dead process left of its commits; a living process finishes its own within this time.
 _LEFT_OVER_SECONDS = 3600
 _MARK = "reput-"
 
 
 class _JsonHandler:
-    """Writes commits as the module says, and leaves the rest to `default`."""
+    """Writes commits as the module's docstring says, and leaves the rest to `default`."""
 
     def __init__(self, default: Any, log: Path) -> None:
         self._default = default
@@ -60,20 +60,20 @@ class _JsonHandler:
             os.link(temporary, path)
         except FileExistsError:
             return False
-        # Hadoop compares a file with the sums beside it, which may be of a file that was removed.
+        # Hadoop compares a file with the checksums beside it, which may be those of a file that was removed.
         with suppress(FileNotFoundError):
             os.unlink(path.with_name(f".{path.name}.crc"))
         _sync(path.parent)
         return True
 
     class Java:
-        """What py4j asks for."""
+        """The Java interfaces that py4j is to implement."""
 
         implements = ("io.delta.kernel.engine.JsonHandler",)
 
 
 class ExclusiveCommit:
-    """An engine for ``Transaction.commit``: one commit at a time, whose outcome is told by `take_outcome`."""
+    """An engine for ``Transaction.commit``: it makes one commit at a time; `take_outcome` returns its outcome."""
 
     def __init__(self, engine: Any, jvm: Any, log: Path) -> None:
         """`log` is the table's directory ``_delta_log``."""
@@ -88,12 +88,12 @@ class ExclusiveCommit:
         _remove_left_over(log)
 
     def take_outcome(self) -> bool:
-        """Whether the commit just made is in the log; False where another writer's has its version.
+        """Whether the last commit is in the log; False if another writer's commit has its version.
 
         Raises
         ------
         BaseException
-            Whatever writing it raised.
+            What writing the commit raised.
         """
         error, is_first = self._json.error, self._json.is_first
         self._json.error, self._json.is_first = None, False
@@ -102,27 +102,27 @@ class ExclusiveCommit:
         return is_first
 
     def getExpressionHandler(self) -> Any:  # noqa: N802
-        """Kernel's own."""
+        """The wrapped engine's."""
         return self._engine.getExpressionHandler()
 
     def getJsonHandler(self) -> Any:  # noqa: N802
-        """See the module."""
+        """The handler that writes commits without overwriting others."""
         return self._json
 
     def getFileSystemClient(self) -> Any:  # noqa: N802
-        """Kernel's own."""
+        """The wrapped engine's."""
         return self._engine.getFileSystemClient()
 
     def getParquetHandler(self) -> Any:  # noqa: N802
-        """Kernel's own."""
+        """The wrapped engine's."""
         return self._engine.getParquetHandler()
 
     def getMetricsReporters(self) -> Any:  # noqa: N802
-        """None."""
+        """No reporters."""
         return self._jvm.java.util.ArrayList()
 
     class Java:
-        """What py4j asks for."""
+        """The Java interfaces that py4j is to implement."""
 
         implements = ("io.delta.kernel.engine.Engine",)
 

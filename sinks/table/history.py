@@ -1,4 +1,4 @@
-"""What the commits of a Delta table's log did to one broker's rows; read from the log's JSON files alone."""
+"""What the commits of a Delta table did to one broker's rows, by the JSON files of the table's log alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from reput.source.printable import printable
 
-# Operations by which people change rows on purpose. Whatever else takes rows away takes them from behind our back.
+# The operations by which people change rows on purpose. Rows that anything else takes away are lost.
 _WANTED = frozenset({"DELETE", "UPDATE", "MERGE"})
 _CHANGES = frozenset({"UPDATE", "MERGE"})
 _DESCRIPTION_LENGTH_MAX = 200
-#: What the engine's name of a commit ends with that makes rows again.
+#: The end of the engine's name in a commit that makes rows again.
 REPAIR = " repair"
 
 
@@ -27,23 +27,23 @@ class TableCommit:
     Attributes
     ----------
     version
-        Of the table.
+        The version of the table.
     description
-        What it is, for people: version, operation, predicate, engine, time.
+        The commit in words: version, operation, predicate, engine, time.
     end_offset
-        The version of the broker's transaction in it; None in a commit of somebody else.
+        The version of the broker's transaction in it; None in another writer's commit.
     rows
-        How many rows its added files have, by their statistics.
+        The number of rows in its added files, by their statistics.
     removes
-        It takes files away whose rows may be the broker's.
+        Whether it removes files that may hold the broker's rows.
     touches
-        It adds, changes or removes rows that may be the broker's.
+        Whether it adds, changes or removes rows that may be the broker's.
     is_wanted
-        Its operation is one by which people change rows on purpose.
+        Whether its operation is one by which people change rows on purpose.
     changes
-        It may have changed rows, of which there are as many as before.
+        Whether it may have changed rows without changing their number.
     is_repair
-        reput made rows again in it.
+        Whether reput made rows again in it.
     """
 
     version: int
@@ -58,12 +58,12 @@ class TableCommit:
 
     @classmethod
     def parse(cls, version: int, text: str, app_id: str, broker: str) -> TableCommit:
-        """Read a commit's file, seen by the `broker` whose transactions are of `app_id`.
+        """Read a commit's file as seen by `broker`, whose transactions have the id `app_id`.
 
         Raises
         ------
         ValueError
-            It is no commit of a Delta log.
+            The text is no commit of a Delta log.
         """
         actions = [json.loads(line) for line in text.splitlines() if line]
         if not all(isinstance(action, dict) for action in actions):
@@ -86,9 +86,9 @@ class TableCommit:
 
 
 def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:
-    """The commits of versions `[first, last]` in the directory `log`; of one that is not there, its version alone.
+    """The commits of versions `[first, last]` in the directory `log`; for one that cannot be read, only its version.
 
-    Delta removes the files of old commits once a checkpoint holds what they did.
+    Delta removes the files of old commits once a checkpoint holds their effects.
     """
     for version in range(first, last + 1):
         try:
@@ -99,12 +99,12 @@ def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Itera
 
 
 def commit_file(log: Path, version: int) -> Path:
-    """Where a commit is in the directory `log`."""
+    """The file of a commit in the directory `log`."""
     return log / f"{version:020d}.json"
 
 
 def commit_digest(log: Path, version: int) -> str | None:
-    """What tells a commit from every other one of its version; None where its file is not there."""
+    """A digest that distinguishes a commit from others of its version; None if its file cannot be read."""
     try:
         return hashlib.sha256(commit_file(log, version).read_bytes()).hexdigest()
     except OSError:
@@ -117,7 +117,7 @@ def _statistics(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def _may_hold(file: dict[str, Any], broker: str) -> bool:
-    """Whether a file may have rows of the broker. Bounds may be cut short, which widens them."""
+    """Whether a file may have rows of the broker. Bounds may be truncated, which widens them."""
     statistics = _statistics(file)
     if statistics.get("numRecords") == 0:
         return False

@@ -1,4 +1,4 @@
-"""One Parquet file of the message table: its columns, its name, its statistics. Written by tasks."""
+"""One Parquet file of the message table, written by a task: its columns, its name, its statistics."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from reput.source.rows.message_schema import MESSAGE_SCHEMA
 from reput.source.segments.mapped_file_name import file_name
 from reput.source.segments.range_reader import DecodeOptions, Window, read_windows
 
-# The table's columns: the broker's name, then a message's. All may be null in Delta: a constraint on a column would
-# cost a check a row in every writer.
+# The table's columns: the broker's name, then those of a message. All are nullable in Delta: a constraint on a column
+# would cost every writer a check for each row.
 TABLE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [pa.field("broker", pa.string()), *MESSAGE_SCHEMA]]
 )
 
-# Delta keeps minima and maxima of these only: statistics on every column cost more than the data.
+# Delta keeps minima and maxima only of these columns: statistics on all columns cost more than the data.
 STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
 
-# The same columns as the file's writer takes them: dictionaries go into the file as they are.
+# The same columns as the Parquet writer takes them: dictionaries go into the file as they are.
 _FILE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [ENCODED_SCHEMA.field("topic").with_name("broker"), *ENCODED_SCHEMA]]
 )
@@ -43,11 +43,11 @@ _DICTIONARY_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TE
     "properties.key_value.key",
     "tags_code",
 ]
-# Numbers that differ from row to row, by little.
+# Numbers that differ little from row to row.
 _DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
-# No reader passes over a row group for what elements of its lists and maps are.
+# No reader skips a row group because of elements of its lists and maps.
 _BOUNDED_COLUMNS = [field.name for field in _FILE_SCHEMA if not pa.types.is_nested(field.type)]
-# Every column is a pass over the window's records: they stay in the processor's second cache.
+# Each column takes a pass over the window's records, which stay in the processor's second cache.
 WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
 # Arrow counts the bytes of a group's texts in 32 bits.
@@ -55,7 +55,7 @@ _TEXT_A_GROUP = 64 * 1024 * 1024
 # Rows whose file is finished: the next file of this process reuses their memory, which has a row group's size by then.
 # Growing to that size, with each page cleared by the system, took a twentieth of the time.
 _spare_rows: list[MessageRows] = []
-# Values that a column's encoder is given at once: with Arrow's 1024 the statistics of dictionaries cost more than they.
+# The values that a column's encoder gets at once: with Arrow's 1024, dictionaries' statistics cost more than the data.
 _ROWS_A_WRITE = 16 * 1024
 
 TABLE_FILE_SCHEMA = pa.schema(
@@ -81,7 +81,7 @@ class TableFileWriter:
     broker
         The value of the column `broker`.
     trim_from
-        Records before this place are in the table already.
+        Records before this physical offset are in the table already.
     decode
         How records are decoded.
     """
@@ -104,10 +104,10 @@ class TableFileWriter:
 
 
 class TableFile:
-    """A range's file while its records are read; they are those from `start` on, which the table has not yet.
+    """The file of a range while it is written, with the records from `start` on, which the table does not have yet.
 
-    Memory: the rows of a row group, at most `_ROWS_A_GROUP` and a window's, about 350 bytes each where properties are
-    few, at most `_TEXT_A_GROUP` and a window's of texts; and the file, which is compressed.
+    Memory: a row group of at most `_ROWS_A_GROUP` rows and `_TEXT_A_GROUP` of texts, each plus one window's, where a
+    row with few properties takes about 350 bytes; and the file, which is compressed.
     """
 
     def __init__(self, writer: TableFileWriter, span: OffsetRange) -> None:
@@ -152,7 +152,7 @@ class TableFile:
         row["last_record"] = self._last_record
         if not self._statistics.rows:
             return row
-        # Never a name that was given before: other brokers share the table, and a committed file is for ever.
+        # A name is never used again: other brokers share the table, and a committed file stays for ever.
         name = f"part-{file_name(self.start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
         files, data = DurableFiles(self._table), self._buffer.getvalue()
         files.put_unsynced(name, data=data)
@@ -169,7 +169,7 @@ class TableFile:
 def _take_rows() -> MessageRows:
     try:
         return _spare_rows.pop()
-    except IndexError:  # one look: other threads take from it, too
+    except IndexError:  # not looked at before `pop`: other threads take from it, too
         return MessageRows()
 
 
@@ -183,7 +183,7 @@ def _writer(buffer: pa.BufferOutputStream) -> pq.ParquetWriter:
         column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
         write_statistics=_BOUNDED_COLUMNS,
         write_batch_size=_ROWS_A_WRITE,
-        store_schema=False,  # readers shall see texts, not Arrow's dictionaries
+        store_schema=False,  # readers must see texts, not Arrow's dictionaries
     )
 
 
@@ -197,11 +197,11 @@ class FileStatistics:
         self._nulls = dict.fromkeys(STATISTICS_COLUMNS, 0)
 
     def add(self, table: pa.Table) -> None:
-        """Take a row group in, with the columns of `STATISTICS_COLUMNS`."""
+        """Add a row group, which has the columns of `STATISTICS_COLUMNS`."""
         self.rows += table.num_rows
         for name in STATISTICS_COLUMNS:
             self._nulls[name] += table[name].null_count
-            # A row group's dictionary has what its rows have.
+            # A row group's dictionary has exactly the values of its rows.
             values = table[name].chunk(0).dictionary if table[name].type == _TEXT else table[name]
             bounds = pc.min_max(values).as_py()
             if bounds["min"] is not None:
@@ -209,7 +209,7 @@ class FileStatistics:
                 self._greatest[name] = max(self._greatest.get(name, bounds["max"]), bounds["max"])
 
     def to_json(self) -> str:
-        """As Delta keeps them."""
+        """The statistics as Delta keeps them."""
         return json.dumps(
             {
                 "numRecords": self.rows,

@@ -1,8 +1,8 @@
 """The Delta table of message metadata: opened or created, and kept in step with the log.
 
-Tasks write its files (``message_file``), the driver commits them. The transaction's version is the end offset in the
-log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row. That rows which
-were committed are still there is looked at whenever somebody else has committed (``watch``).
+Tasks write its files (``message_file``), and the driver commits them. The transaction's version is the end offset in
+the log, so a replayed batch, a lost checkpoint or other batch boundaries can neither lose nor double a row. Whenever
+somebody else has committed, ``watch`` checks that the committed rows are still there.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from reput.source.rows.message_schema import spark_schema
 _CLUSTER_BY = ("topic", "store_time")
 _PROPERTIES = {
     "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
-    # A commit every ten seconds: fewer checkpoints than by default, which are whole copies of the file list.
+    # With a commit every ten seconds, fewer checkpoints than by default: each is a whole copy of the file list.
     "delta.checkpointInterval": "50",
 }
-# The last record before an offset begins at most so far before it: a record, and the blank behind it.
+# How far before an offset the last record may begin: the size of a record and of the blank behind it.
 _LOOK_BACK_BYTES = 64 * 1024 * 1024
 
 
@@ -48,7 +48,7 @@ class TableBatch:
 
     @classmethod
     def merge(cls, rows: pa.Table) -> TableBatch:
-        """Put the tasks' rows (``message_file.TABLE_FILE_SCHEMA``) together; SinkError when one is missing."""
+        """Merge the tasks' rows (``message_file.TABLE_FILE_SCHEMA``); raises SinkError if one is missing."""
         rows = in_log_order(rows)
         files = [
             DataFile(row["path"], row["size_bytes"], row["modification_time_ms"], row["statistics_json"])
@@ -79,9 +79,9 @@ class MessageTable(KeepsProgress):
         log_begin: int = 0,
         accepts_loss: bool = False,
     ) -> None:
-        """Open the table at `path` or create it; see ``DeltaTable.open_or_create`` for errors.
+        """Open the table at `path` or create it, with the errors of ``DeltaTable.open_or_create``.
 
-        `log_begin` is where the log begins; `accepts_loss`: go on without rows that were lost and lie before it.
+        `log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before `log_begin`.
         """
         self._spark = spark
         self._delta = DeltaTable.open_or_create(
@@ -98,7 +98,7 @@ class MessageTable(KeepsProgress):
 
     @staticmethod
     def app_id(broker: str) -> str:
-        """What the transactions of one broker's messages are called; their versions are end offsets in the log."""
+        """The id of the transactions of one broker's messages; their versions are end offsets in the log."""
         return f"reput/{broker}/messages"
 
     @property
@@ -107,14 +107,14 @@ class MessageTable(KeepsProgress):
         return self._delta
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """Find out how far the table is: its own transactions say so, a first start begins at `start_offset`.
+        """Find out from the table's own transactions how far it is; a first start begins at `start_offset`.
 
         A start whose first batch was never committed keeps its beginning, whatever has become of the log since.
 
         Raises
         ------
         RowsLostError
-            Rows that were committed are not there any more, and nobody removed them on purpose.
+            Committed rows are gone, and nobody removed them on purpose.
         """
         record = self._record.load()
         committed = self._delta.last_transaction_version(self._app_id)
@@ -135,26 +135,26 @@ class MessageTable(KeepsProgress):
         return self._delta.last_transaction_version(self._app_id)
 
     def record_of_last_row(self) -> RecordFingerprint | None:
-        """The broker's last record that has a row."""
+        """The broker's last record with a row."""
         return None if self.committed is None else self._last_row(self.committed)
 
     def count(self) -> int:
-        """The broker's rows in the table."""
+        """The number of the broker's rows in the table."""
         return self._watch.count_at([2**63 - 1]).rows
 
     def bad_files(self) -> list[BadFile]:
-        """Files that may have the broker's rows and cannot be read."""
+        """The files that may have the broker's rows and cannot be read."""
         return self._watch.bad_files()
 
     def removed_on_purpose(self) -> list[str]:
-        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log tells."""
+        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log goes."""
         return self._watch.removed_on_purpose()
 
     def accept_as_is(self, offsets: Sequence[int], start_offset: int) -> None:
-        """Note what the table has now as what it must have, counted at `offsets`, and how far it is; see `recover`.
+        """Record the rows that the table has now as those it must have, counted at `offsets`, and how far it is.
 
-        Its rows from `start_offset` on are those of the log. What it should have had, and no log can bring again, is
-        told. The broker must have a transaction.
+        Its rows from `start_offset` on are those of the log. Rows that it should have had, and that no log can bring
+        again, are reported. The broker must have a transaction.
         """
         record = self._record.load()
         end = self.committed
@@ -171,11 +171,11 @@ class MessageTable(KeepsProgress):
 
     @staticmethod
     def _is_first_start(record: SinkProgress | None) -> bool:
-        """Whether it tells where a table begins that has no row yet; else the table is another, or was removed."""
+        """Whether the record is of a table without a row; if it is not, the table was removed or replaced."""
         return record is not None and record.start_offset == record.end_offset and record.last_record is None
 
     def commit(self, batch: TableBatch) -> None:
-        """Commit a batch's files in one transaction, durably; one that is in the table already is passed over.
+        """Commit a batch's files in one transaction, durably; a batch that the table already has is passed over.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class MessageTable(KeepsProgress):
         self._record.advance(batch.end, batch.last_record, self._ledger.to_state())
 
     def pass_over(self, end_offset: int) -> None:
-        """Go on at `end_offset`: what lay before it has left the log unread."""
+        """Go on at `end_offset`: the records before it expired unread."""
         self._append((), end_offset, 0)
         self._record.pass_over(end_offset, self._ledger.to_state())
 

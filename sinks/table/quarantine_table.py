@@ -42,7 +42,7 @@ _STATISTICS_COLUMNS = ("broker", "physical_offset", "cause")
 
 
 def quarantine_table_path(table: Path) -> Path:
-    """Where the table beside the message table `table` is: its path with ``-quarantine`` behind it."""
+    """The path of the quarantine's table: that of the message table `table` with ``-quarantine`` behind it."""
     return table.with_name(f"{table.name}-quarantine")
 
 
@@ -50,7 +50,7 @@ class QuarantineTable:
     """One broker's rows of the table; several brokers may share one."""
 
     def __init__(self, spark: SparkSession, table: Path, broker: str) -> None:
-        """Open or create the table beside the message table `table`; see ``DeltaTable.open_or_create`` for errors."""
+        """Open or create the table beside the message table `table`; errors as in ``DeltaTable.open_or_create``."""
         self._delta = DeltaTable.open_or_create(
             spark,
             quarantine_table_path(table),
@@ -63,9 +63,9 @@ class QuarantineTable:
         self._app_id = f"reput/{broker}/quarantine"
 
     def repair(self, lines: Sequence[QuarantinedRange]) -> None:
-        """Bring rows again that were committed and are gone, in one commit; those that a DELETE took stay away.
+        """Add committed rows that are gone again, in one commit; rows that a DELETE removed stay away.
 
-        `lines` are all that the output knows.
+        `lines` are all lines of the output.
         """
         known = self._delta.last_transaction_version(self._app_id)
         if known is None:
@@ -101,7 +101,7 @@ class QuarantineTable:
         _log.warning("%s: %d ranges were gone (%s); they are there again", path, len(missing), why)
 
     def write(self, end: int, lines: Sequence[QuarantinedRange]) -> None:
-        """Add those of `lines` that the table has not yet, in one transaction whose version is `end`, a log offset."""
+        """Add the `lines` that the table lacks, in one transaction; its version is `end`, a physical offset."""
         known = self._delta.last_transaction_version(self._app_id)
         new = [line for line in lines if known is None or line.physical_offset >= known]
         if len(new) < len(lines):

@@ -1,7 +1,8 @@
-"""Sums over stretches of the log by which a message table is compared with it, without bringing rows together.
+"""Sums over stretches of the log, with which a message table is compared without bringing rows together.
 
-A record's digest is 64 bits of its place, size, store time, queue offset and body CRC. A stretch's is their sum, so
-rows may come in any order from any file; a stretch that differs goes unseen with a chance of 2^-64.
+A record's digest has 64 bits of its physical offset, size, store time, queue offset and body CRC. A stretch's digest is
+the sum of its records', so rows may come in any order and from any file. A different stretch goes unnoticed with a
+chance of 2^-64.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from reput.source.arrays import Int64s
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.segments.range_reader import Window
 
-# Bytes of the log that one sum stands for: few enough rows to be looked at one by one where it differs.
+# The bytes of the log that one sum covers: few enough rows to be compared one by one where the sum differs.
 STRETCH_BYTES = 1 << 20
 SUM_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("stretch", "rows", "digest")])
 SUM_DDL = "stretch bigint, rows bigint, digest bigint"
@@ -29,7 +30,7 @@ _MIX = [np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0
 
 
 def record_digests(fields: Iterable[Int64s]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """uint64[n] of the columns of `COMPARED`, int64[n] each, times in milliseconds."""
+    """The digests, uint64[n], of records given as the columns of `COMPARED`, int64[n] each, times in milliseconds."""
     total: np.ndarray[tuple[int], np.dtype[np.uint64]] | None = None
     with np.errstate(over="ignore"):
         for values in fields:
@@ -51,13 +52,13 @@ def compared_fields(columns: RecordColumns) -> list[Int64s]:
 
 
 def table_fields(batch: pa.RecordBatch) -> list[Int64s]:
-    """The columns of `COMPARED` of rows that have them as int64, the store time in ms or null."""
+    """The columns of `COMPARED` of rows that have them as int64, with the store time in ms or null."""
     return [batch.column(name).fill_null(NO_TIME).to_numpy(zero_copy_only=False).astype(np.int64) for name in COMPARED]
 
 
 @dataclass
 class StretchSums:
-    """Rows and the sum of their digests (mod 2^64), by stretch."""
+    """The number of rows and the sum of their digests (mod 2^64), by stretch."""
 
     sums: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -79,17 +80,17 @@ class StretchSums:
             yield window
 
     def add(self, stretch: int, count: int, digest: int) -> None:
-        """Add what another part has of a stretch."""
+        """Add the rows and digest of a stretch."""
         known = self.sums.get(stretch, (0, 0))
         self.sums[stretch] = (known[0] + count, (known[1] + digest) % 2**64)
 
     def add_all(self, other: StretchSums) -> None:
-        """Add what another part has of all its stretches."""
+        """Add all stretches of `other`."""
         for stretch, known in other.sums.items():
             self.add(stretch, *known)
 
     def to_batch(self) -> pa.RecordBatch:
-        """The same as rows of `SUM_SCHEMA`."""
+        """The sums as rows of `SUM_SCHEMA`."""
         stretches = sorted(self.sums)
         counts, digests = ([self.sums[stretch][which] for stretch in stretches] for which in (0, 1))
         signed = [digest - 2**64 if digest >= 2**63 else digest for digest in digests]
@@ -98,13 +99,13 @@ class StretchSums:
 
     @classmethod
     def of_rows(cls, rows: Iterable[dict[str, int]]) -> StretchSums:
-        """What rows of `SUM_SCHEMA` say."""
+        """The sums in rows of `SUM_SCHEMA`."""
         sums = cls()
         for row in rows:
             sums.add(row["stretch"], row["rows"], row["digest"] % 2**64)
         return sums
 
     def differing(self, other: StretchSums) -> list[int]:
-        """The stretches in which the two are not the same."""
+        """The stretches in which the two differ."""
         stretches = sorted(self.sums.keys() | other.sums.keys())
         return [stretch for stretch in stretches if self.sums.get(stretch) != other.sums.get(stretch)]

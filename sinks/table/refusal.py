@@ -1,4 +1,4 @@
-"""What others may have changed in a table so that reput cannot write it: said in words, with what undoes it."""
+"""Changes by others that keep reput from writing a table, explained in words, with what undoes them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:
 
 
 def table_name(path: Path) -> str:
-    """The table as SQL names it."""
+    """The table's name in SQL."""
     return "delta." + quoted(str(path))
 
 
 def quoted(identifier: str) -> str:
-    """An identifier as SQL quotes it."""
+    """An identifier, quoted for SQL."""
     return "`" + identifier.replace("`", "``") + "`"
 
 
 def column(field: StructField) -> str:
-    """A column as CREATE TABLE declares it."""
+    """A column's declaration in CREATE TABLE."""
     return f"{quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
 
 
 def added_columns(wanted: StructType, found: StructType) -> list[str]:
-    """Columns that others added and that reput leaves null."""
+    """The columns that others added and that reput leaves null."""
     return [column(field) for field in found if field.name not in wanted.fieldNames() and field.nullable]
 
 
@@ -50,10 +50,10 @@ def refusal(
     partitions: Sequence[str],
     properties: Mapping[str, str],
 ) -> OutputError | None:
-    """The error for a table that cannot be written at `version`, with what undoes it; None where it can.
+    """The error for a table that cannot be written at `version`, with what undoes it; None if it can be written.
 
-    `wanted` are the columns that reput writes, `found` the table's. A column that others added may stay if it may be
-    null.
+    `wanted` are the columns that reput writes, `found` the table's. A column that others added may stay if it is
+    nullable.
     """
     name, alter = table_name(path), f"ALTER TABLE {table_name(path)}"
     columns = {column(field) for field in found}
@@ -81,7 +81,7 @@ def refusal(
         undo = "; ".join(f"{alter} ALTER COLUMN {quoted(each)} DROP NOT NULL" for each in required)
         cause = f"{path}: columns were added that must not be null, not wanted {others}"
         return OutputError(cause, advice=f"undo it: {undo}", file=path)
-    if mapping != "none":  # files written by column name would read as null
+    if mapping != "none":  # files with the columns' own names would be read as null
         undo = f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
         cause = f"{path}: columns mapped by {mapping}, which reput does not write"
         return OutputError(cause, advice=f"undo it: {undo}", file=path)
@@ -94,7 +94,7 @@ def refusal(
 
 
 def explain_refusal(path: Path, said: str) -> tuple[str, str | None]:
-    """What Kernel's refusal `said` means, and what to do about it where that is known."""
+    """What Kernel's refusal `said` means, and what to do about it, if that is known."""
     alter = f"ALTER TABLE {table_name(path)}"
     if "ppend-only" in said or "appendOnly" in said:
         undo = f"{alter} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
@@ -115,7 +115,7 @@ def explain_refusal(path: Path, said: str) -> tuple[str, str | None]:
 
 @contextmanager
 def output_errors(what: str, file: Path, kind: type[ReputError] | None = None) -> Iterator[None]:
-    """Errors of Java and of the system about `file` as one of `kind`, None for ``kind_of``, that begins with `what`."""
+    """Raise errors of Java and of the system about `file` as `kind` (None: ``kind_of``), with `what` in front."""
     try:
         yield
     except (*JAVA_ERRORS, OSError) as error:
@@ -123,13 +123,13 @@ def output_errors(what: str, file: Path, kind: type[ReputError] | None = None) -
 
 
 def kind_of(error: BaseException) -> type[OutputError]:
-    """OutputFullError where the system had no room, also if Java's file system says so in the system's words."""
+    """OutputFullError if the system had no room, even where Java's file system only repeats the system's words."""
     number = error.errno if isinstance(error, OSError) else None
     is_full = number in NO_ROOM or any(os.strerror(each) in str(error) for each in NO_ROOM)
     return OutputFullError if is_full else OutputError
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error's text."""
     said = getattr(error, "java_exception", None) or getattr(error, "strerror", None) or error
     return str(said).strip().partition("\n")[0]

@@ -1,7 +1,7 @@
-"""One broker's rows of some ranges of the log replaced by others, in one commit of the table.
+"""Replacing one broker's rows of some ranges of the log, in one commit of the table.
 
-Files that hold nothing else are taken away. Of a file that holds other rows, too (OPTIMIZE brings brokers and ranges
-together), these are written to a new one.
+Files that hold only such rows are removed. If a file also holds other rows (OPTIMIZE brings brokers and ranges
+together), these are written to a new file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class LogRanges:
-    """Ranges `[start, end)` of the log that do not touch."""
+    """Separate ranges `[start, end)` of the log."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
         self.ranges = sorted(ranges)
@@ -43,22 +43,22 @@ class LogRanges:
 
     @property
     def hull(self) -> tuple[int, int]:
-        """The first one's start and the last one's end."""
+        """The first range's start and the last range's end."""
         return self.ranges[0][0], self.ranges[-1][1]
 
     def around(self, physical_offset: int) -> tuple[int, int] | None:
-        """The range that holds a physical_offset."""
+        """The range with a physical offset; None if there is none."""
         number = bisect_right(self._starts, physical_offset) - 1
         return self.ranges[number] if number >= 0 and physical_offset < self.ranges[number][1] else None
 
     def overlap(self, least: int | None, greatest: int | None) -> bool:
-        """Whether a physical_offset from `least` to `greatest`, both included, may be in a range."""
+        """Whether an offset from `least` to `greatest`, both included, may be in a range."""
         if least is None or greatest is None:
             return True
         return any(start <= greatest and least < end for start, end in self.ranges)
 
     def mask(self, physical_offsets: npt.NDArray[np.int64]) -> Mask:
-        """Which of the physical_offsets are in a range."""
+        """Which of the physical offsets are in a range."""
         starts = np.array(self._starts, np.int64)
         ends = np.array([end for _, end in self.ranges], np.int64)
         number = np.searchsorted(starts, physical_offsets, "right") - 1
@@ -66,7 +66,7 @@ class LogRanges:
 
 
 class RowReplacement:
-    """Replaces one broker's rows of `ranges` by those in `files`, which tasks have written below the table's root."""
+    """Replaces one broker's rows of `ranges` by those in `files`, which tasks wrote below the table's root."""
 
     def __init__(
         self,
@@ -77,20 +77,20 @@ class RowReplacement:
         files: Sequence[DataFile],
         bad: Sequence[BadFile] = (),
     ) -> None:
-        """`bad` are files that are taken away wherever their rows are, since nobody can read them."""
+        """`bad` are files that are removed whatever rows they hold, since nobody can read them."""
         self._spark = spark
         self._table = table
         self._broker = broker
         self._ranges = ranges
         self._files = files
         self._bad = {file.path for file in bad}
-        # What was written of a file is as good when another writer was first and the commit is made again.
+        # A rest that was written is still good when another writer was first and the commit is made again.
         self._rest: dict[str, tuple[bool, DataFile | None]] = {}
 
     def commit(self, app_id: str, end_offset: int) -> int:
-        """Make the commit, with `end_offset` as transaction of `app_id`, be it above the last one or not.
+        """Make the commit, with transaction `end_offset` of `app_id`, whether or not it is above the last one.
 
-        Returns the table's new version; the commit is durable. See ``DeltaTable.append`` for errors.
+        Returns the table's new version; the commit is durable. Raises what ``DeltaTable.append`` raises.
         """
         return self._table.commit(lambda snapshot: self._change(snapshot, app_id, end_offset))
 
@@ -119,7 +119,7 @@ class RowReplacement:
         return self._ranges.hull if self._ranges.ranges else (0, 0)
 
     def _rest_of(self, snapshot: Any, file: Any, bounds: FileBounds) -> tuple[bool, DataFile | None]:
-        """Whether the file has rows to replace, and the file of its others, None without any."""
+        """Whether the file has rows to replace, and a new file with its other rows, None without any."""
         key = str(file.toString())
         if key not in self._rest:
             path = file_path(self._table.path, str(file.getPath()))
@@ -132,7 +132,7 @@ class RowReplacement:
         return self._rest[key]
 
     def _live(self, snapshot: Any, file: Any, bounds: FileBounds) -> npt.NDArray[np.int64] | None:
-        """The numbers of the rows that no deletion vector takes away; None for all."""
+        """The numbers of the rows that no deletion vector removes; None for all."""
         if not file.getDeletionVector().isPresent():
             return None
         version, name = int(snapshot.getVersion()), str(file.getPath())
@@ -173,7 +173,7 @@ class RowReplacement:
         return True, DataFile(name, status.st_size, status.st_mtime_ns // 1_000_000, statistics.to_json())
 
     def _batches(self, path: Path, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Mask]]:
-        """The rows of a file that are there, and which of them are to be replaced."""
+        """The live rows of a file in batches, and which of them are to be replaced."""
         times = [field.name for field in self._table.schema if isinstance(field.dataType, TimestampType)]
         begin = 0
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
@@ -191,7 +191,7 @@ class RowReplacement:
 
 
 def _with_utc(batch: pa.RecordBatch, times: Sequence[str]) -> pa.RecordBatch:
-    """Spark may write a time as INT96, which says nothing of its zone; it is UTC."""
+    """Mark the times as UTC: Spark may write them as INT96, which has no time zone."""
     columns = []
     for field, values in zip(batch.schema, batch.columns, strict=True):
         is_time = field.name in times and field.type != pa.timestamp("us", "UTC")

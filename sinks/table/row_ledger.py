@@ -1,4 +1,4 @@
-"""How many rows of one broker a table must have, by place in the log, and up to which of its versions that was seen."""
+"""How many rows of one broker a table must have, by physical offset, and the table's version where that was seen."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from reput.source.errors import SinkError
 
-# Enough to name a range that lost rows to about a thirtieth of the log; few enough for a record written every batch.
+# Enough to name the range of lost rows to about a thirtieth of the log; few enough for a record with every batch.
 MARKS_MAX = 64
 
 
 @dataclass(frozen=True)
 class RowGap:
-    """Rows of `[start, end)` of the log that are missing in a table; `missing` is negative where there are too many."""
+    """How many rows of `[start, end)` of the log are missing in a table; negative if there are too many."""
 
     start: int
     end: int
@@ -31,9 +31,9 @@ class RowLedger:
     version
         The table's version.
     commit
-        ``history.commit_digest`` of it: another table, or a copy that went on, has another one.
+        The version's ``history.commit_digest``: another table, or a copy that went on, has a different one.
     marks
-        Places of the log where records begin, ascending, each with the number of rows before it.
+        Physical offsets where records begin, ascending, each with the number of rows before it.
     """
 
     version: int
@@ -42,7 +42,7 @@ class RowLedger:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], file: Path | None = None) -> RowLedger | None:
-        """What a progress record's state has; None in a record made before there was a ledger. `file` is the record's.
+        """The ledger in a progress record's state; None in a record older than ledgers. `file` is the record's.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class RowLedger:
 
     @property
     def rows(self) -> int:
-        """Rows before the last mark."""
+        """The number of rows before the last mark."""
         return self.marks[-1][1] if self.marks else 0
 
     @property
@@ -78,7 +78,7 @@ class RowLedger:
         return [offset for offset, _ in self.marks]
 
     def with_batch(self, end: int, rows: int) -> RowLedger:
-        """The same with `rows` more up to `end`; every other of the older marks goes when they are many."""
+        """The same with `rows` more up to `end`; if there are many marks, every other of the older half goes."""
         marks = [mark for mark in self.marks if mark[0] < end]
         marks.append((end, self.rows + rows))
         if len(marks) > MARKS_MAX:
@@ -87,19 +87,19 @@ class RowLedger:
         return replace(self, marks=tuple(marks))
 
     def seen_at(self, version: int, commit: str | None) -> RowLedger:
-        """The same, seen in another version of the table."""
+        """The same, seen at another version of the table."""
         return replace(self, version=version, commit=commit)
 
     def until(self, end: int) -> RowLedger:
-        """What it has up to `end`: a table that is an older copy has no more."""
+        """The ledger up to `end`: an older copy of the table has no more."""
         return replace(self, marks=tuple(mark for mark in self.marks if mark[0] <= end))
 
     def with_counts(self, counts: Sequence[int]) -> RowLedger:
-        """The same offsets with the numbers of rows that were found before them."""
+        """The same offsets with `counts`, the numbers of rows found before each."""
         return replace(self, marks=tuple(zip(self.offsets, counts, strict=True)))
 
     def gaps(self, counts: Sequence[int]) -> list[RowGap]:
-        """Where `counts`, the numbers of rows found before each mark, are not as expected."""
+        """The ranges where `counts`, the numbers of rows found before each mark, are not as expected."""
         gaps: list[RowGap] = []
         start = known = found = 0
         for (offset, rows), count in zip(self.marks, counts, strict=True):

@@ -1,8 +1,8 @@
-"""Whether a table still has the rows that one broker's transactions brought, whatever others did to it meanwhile.
+"""Whether a table still has the rows of one broker's transactions, whatever others did to it meanwhile.
 
-A transaction's version proves that its rows were there, not that they are: RESTORE takes rows away and leaves the
-transactions, and so does an older copy of the table, or a hand that removes files. The table's own log tells who
-committed what. Only where it tells of something that may concern the broker's rows are they counted.
+A transaction's version proves that its rows were there, not that they still are: RESTORE removes rows and leaves the
+transactions, as does an older copy of the table, or a person who removes files. The table's own log tells who committed
+what. The broker's rows are counted only if the log has something that may concern them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reput.source.errors import OutputError, RowsLostError, TransientError
 _log = logging.getLogger("reput")
 
 _REPAIR = "'reput rebuild --only table{range}' with the same --store, --output and --table"
-# Commits that are looked through for a table of which no ledger was kept: a month of one every ten minutes.
+# The commits that are checked for a table without a ledger: a month of one every ten minutes.
 _FIRST_LOOK = 5000
 _LISTED_MAX = 3
 
@@ -34,7 +34,7 @@ class TableWatch:
     def __init__(
         self, spark: SparkSession, table: DeltaTable, app_id: str, broker: str, *, log_begin: int, accepts_loss: bool
     ) -> None:
-        """`log_begin` is where the log begins; `accepts_loss`: go on without lost rows that lie before it."""
+        """`log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before that."""
         self._spark = spark
         self._table = table
         self._app_id = app_id
@@ -43,14 +43,14 @@ class TableWatch:
         self._accepts_loss = accepts_loss
 
     def check_at_start(self, ledger: RowLedger | None, committed: int | None) -> RowLedger:
-        """Look at the table before anything is written; `committed` is the broker's last transaction version.
+        """Check the table before anything is written; `committed` is the broker's last transaction version.
 
         Raises
         ------
         RowsLostError
-            Rows are gone that nobody removed on purpose.
+            Rows are gone, and nobody removed them on purpose.
         OutputError
-            The table has rows of the broker and no transaction of it.
+            The table has rows of the broker, but no transaction.
         """
         version = self._table.version
         if bad := self.bad_files():
@@ -63,16 +63,16 @@ class TableWatch:
         return self._follow(ledger.until(committed), version)
 
     def bad_files(self) -> list[BadFile]:
-        """Files of the table's present version that may have the broker's rows and cannot be read."""
+        """The files of the table's present version that may have the broker's rows and cannot be read."""
         return [file for file in bad_files(self._spark, self._table.path) if file.bounds.may_hold(self._broker)]
 
     def check_before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
-        """Look at what others committed since `ledger` was seen, up to `version`; see `check_at_start` for errors.
+        """Check what others committed since `ledger` was seen, up to `version`; raises what `check_at_start` raises.
 
         Raises
         ------
         TransientError
-            Another writer put its commit over one of ours: the next start brings the rows again.
+            Another writer overwrote one of our commits: the next start brings the rows again.
         """
         if commit_digest(self._table.log, ledger.version) != ledger.commit:
             raise TransientError(
@@ -84,14 +84,14 @@ class TableWatch:
         return ledger if version == ledger.version else self._follow(ledger, version)
 
     def count_at(self, offsets: Sequence[int]) -> RowLedger:
-        """The table as it is: nothing is expected of it."""
+        """The ledger of the table as it is now, counted at `offsets`."""
         version = self._table.version
         counts = self._counts(version, offsets)
         marks = tuple(zip(offsets, counts, strict=True))
         return RowLedger(version, commit_digest(self._table.log, version), marks)
 
     def report_lost_rows(self, ledger: RowLedger) -> None:
-        """Tell how many of the rows that `ledger` expects are missing, when all that can be made again was."""
+        """Report the rows of `ledger` that are missing for good, after all others were made again."""
         gaps = ledger.gaps(self._counts(self._table.version, ledger.offsets))
         if lost := [gap for gap in gaps if gap.missing > 0 and gap.start < self._log_begin]:
             rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
@@ -100,13 +100,13 @@ class TableWatch:
             _log.warning(text, self._table.path, rows, self._broker, start, end, self._log_begin)
 
     def removed_on_purpose(self) -> list[str]:
-        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log tells."""
+        """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log goes."""
         version = self._table.version
         seen = self._commits(max(0, version - _FIRST_LOOK), version)
         return [each.description for each in seen if isinstance(each, TableCommit) and each.is_wanted and each.removes]
 
     def _without_transaction(self, ledger: RowLedger | None, version: int) -> RowLedger:
-        """A new table, or one of which no row is known to be ours."""
+        """The ledger of a table without a transaction of ours, which must not have rows of the broker."""
         path = self._table.path
         rows = self._counts(version, [2**63 - 1])[0]
         if rows:
@@ -122,7 +122,7 @@ class TableWatch:
         return RowLedger(version, commit_digest(self._table.log, version), ())
 
     def _check_history(self, version: int) -> None:
-        """No ledger was kept: rows taken away by others are told, since it is not known whether they came back."""
+        """Without a ledger, report rows that others removed, since nobody knows whether they came back."""
         taken: list[TableCommit] | None = None  # since the first of our commits, or the last repair
         for each in self._commits(max(0, version - _FIRST_LOOK), version):
             if not isinstance(each, TableCommit):
@@ -141,7 +141,7 @@ class TableWatch:
         )
 
     def _follow(self, ledger: RowLedger, version: int) -> RowLedger:
-        """`ledger` brought to `version`, by what the table's log tells and, where needed, by counting."""
+        """Bring `ledger` to `version` by the table's log and, where needed, by counting."""
         log = self._table.log
         digest = commit_digest(log, version)
         foreign: list[TableCommit] = []
@@ -171,7 +171,7 @@ class TableWatch:
         lost = [gap for gap in gaps if gap.missing > 0]
         more = -sum(gap.missing for gap in gaps if gap.missing < 0)
         by_whom = "; ".join(filter(None, [unknown, _describe(foreign)]))
-        # Another reput's repair keeps our rows, but for those in a file that nobody could read.
+        # Another reput's repair keeps our rows, except for those in a file that nobody could read.
         removing = [each for each in foreign if each.removes and not each.is_repair]
         taken = unknown or not removing or any(not each.is_wanted for each in removing)
         if lost and taken:
@@ -216,7 +216,7 @@ class TableWatch:
         return list(commits(self._table.log, first, last, self._app_id, self._broker))
 
     def _counts(self, version: int, offsets: Sequence[int]) -> list[int]:
-        """Rows of the broker before each offset."""
+        """The number of the broker's rows before each offset."""
         frame = rows_of(self._spark, self._table.path, self._broker, version)
         counted = (sf.count_if(sf.col("physical_offset") < offset).alias(f"c{n}") for n, offset in enumerate(offsets))
         row = frame.agg(*counted).first() if offsets else None
@@ -224,7 +224,7 @@ class TableWatch:
 
 
 def rows_of(spark: SparkSession, path: Path, broker: str, version: int | None = None) -> DataFrame:
-    """The broker's rows in the table, as it is or at one of its versions."""
+    """The broker's rows in the present version of the table, or in `version`."""
     reader = spark.read.format("delta")
     if version is not None:
         reader = reader.option("versionAsOf", version)
