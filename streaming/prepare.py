@@ -1,4 +1,4 @@
-"""`reput prepare`: Spark is started twice, to find Delta's jars, then to have its JVM keep the classes it needs."""
+"""`reput prepare`: starts Spark once to find Delta's jars, and once to have its JVM archive the classes it needs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _log = logging.getLogger("reput")
 
 
 def prepare() -> SparkClasses:
-    """Make what lets Spark start sooner, anew; see ``class_archive``.
+    """Make anew what lets Spark start sooner; see ``class_archive``.
 
     Raises
     ------
     EnvironmentSetupError
-        Java is missing or too old, Spark does not start, Delta's jars cannot be had, or the JVM makes no archive.
+        Java is missing or too old, Spark does not start, Delta's jars cannot be got, or the JVM makes no archive.
     """
     classes = SparkClasses.of(check_java())
     if refusal := classes.refusal():
@@ -89,7 +89,7 @@ def _resolved_jars(spark: SparkSession) -> list[Path]:
 
 
 def _rehearse(spark: SparkSession, directory: Path) -> None:
-    """What commands do, once, with a log of one message: the classes that takes are those that are kept."""
+    """Do what commands do once, with a log of one message: the classes that this loads are archived."""
     commit_log = directory / "store" / "commitlog"
     commit_log.mkdir(parents=True)
     (commit_log / f"{0:020d}").write_bytes(small_record().ljust(_SEGMENT_BYTES, b"\0"))
@@ -103,5 +103,5 @@ def _rehearse(spark: SparkSession, directory: Path) -> None:
 
 
 def _end(spark: SparkSession) -> None:
-    """Stop Spark and let its JVM end by itself: that is when it writes the archive."""
+    """Stop Spark and let its JVM end by itself, since it writes the archive then."""
     end_session(spark, jvm_within_s=_JVM_ENDS_WITHIN_S)

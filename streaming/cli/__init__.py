@@ -1,1 +1,1 @@
-"""The commands' words: options, help, what is printed."""
+"""The command line: options, help, and what is printed."""

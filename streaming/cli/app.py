@@ -1,4 +1,4 @@
-"""What the commands of `reput` share: the application, its exit codes, common options."""
+"""What the commands of `reput` share: the application, exit codes, common options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Command(TyperCommand):
     """A command that does not depend on the current directory once its paths are known."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; see ``working_directory`` and ``run_or_fail``."""
+        """Run the command with absolute paths (``working_directory``) and its errors in one line (``run_or_fail``)."""
         ctx.params = {name: made_absolute(value) for name, value in ctx.params.items()}
         _is_read_by_program.set(ctx.params.get("as_json", False) or ctx.params.get("output_format") == _JSON_FORMAT)
         result: list[Any] = []
@@ -38,10 +38,10 @@ class _Command(TyperCommand):
 
 
 class Application(typer.Typer):
-    """A Typer whose commands tell errors in one line and take no code from the current directory."""
+    """A Typer whose commands print errors in one line and load no code from the current directory."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
-        """See ``Typer.command``."""
+        """Register a command of class `_Command`, as ``Typer.command`` does."""
         return super().command(name, **{"cls": _Command, **options})
 
 
@@ -55,7 +55,7 @@ app = Application(
 )
 _STANDARD_OUTPUT = 1
 _JSON_FORMAT = "json"
-# The command that runs was asked for JSON: so is its error.
+# Whether the command was asked for JSON: then its error is JSON, too.
 _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
 
 errors = Console(stderr=True)
@@ -69,22 +69,22 @@ Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
 def report_error(words: str) -> None:
-    """One line to standard error; one that nobody reads any more is lost."""
+    """Print one line of reput's to standard error; it is lost if nobody reads that any more."""
     write_error(f"reput: {words}")
 
 
 def write_error(line: str) -> None:
-    """A line to standard error as it is; one that nobody reads any more is lost."""
+    """Print a line to standard error as it is; it is lost if nobody reads that any more."""
     with suppress(OSError):
         errors.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def run_or_fail(action: Callable[[], None]) -> None:
-    """Run a command; whatever it raises becomes one line and the error's exit code, see ``source.errors``.
+    """Run a command; an error becomes one line and the error's exit code, see ``source.errors``.
 
-    Where JSON was asked for, the line is the error's ``to_json``.
+    If JSON was asked for, the line is the error's ``to_json``.
 
-    Whoever reads standard output may have enough before the end, as ``head`` has: that is no failure.
+    The reader of standard output may close it before the end, as ``head`` does: that is no failure.
     """
     try:
         action()
@@ -92,7 +92,7 @@ def run_or_fail(action: Callable[[], None]) -> None:
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except Exception as error:
-        if is_interrupted():  # what tidies up may have failed, for want of a JVM for example
+        if is_interrupted():  # cleaning up may have failed, for example without a JVM
             raise InterruptedBySignal from error
         if _is_unread(error):
             return
@@ -107,7 +107,7 @@ def run_or_fail(action: Callable[[], None]) -> None:
 
 
 def _is_unread(error: BaseException) -> bool:
-    """Whether `error` came from writing to a standard output that was closed at its other end."""
+    """Whether `error` came from writing to a standard output that its reader has closed."""
     if not isinstance(error, BrokenPipeError):
         return False
     with suppress(OSError, ValueError):
@@ -115,22 +115,22 @@ def _is_unread(error: BaseException) -> bool:
         poll.register(_STANDARD_OUTPUT, select.POLLOUT)
         is_closed = any(events & select.POLLERR for _, events in poll.poll(0))
         if is_closed:
-            # What is still buffered would fail again when Python ends.
+            # Python would fail again at its end, with what is still buffered.
             os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_OUTPUT)
         return is_closed
     return False
 
 
 class _OneLine(logging.Formatter):
-    """A message is one line without control characters, whoever chose the names in it."""
+    """Formats a message as one line without control characters, whatever names are in it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See ``logging.Formatter.format``."""
+        """The message in one printable line."""
         return printable(super().format(record))
 
 
 def set_up_logging() -> None:
-    """Messages of reput, with their time, to standard error."""
+    """Log reput's messages, with their time, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("reput")
@@ -157,5 +157,5 @@ def main_options(
     ] = False,
 ) -> None:
     """RocketMQ's ReputMessageService outside the broker, on Spark."""
-    # Before modules are loaded that need memory and descriptors themselves.
+    # Checked before modules are loaded that need memory and descriptors themselves.
     run_or_fail(lambda: check_limits(_NEEDS.get(context.invoked_subcommand or "", READING)))

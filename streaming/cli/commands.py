@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Each registers its commands when it is loaded.
+# Each module registers its commands when it is loaded.
 from reput.streaming.cli import (  # noqa: F401  isort: skip
     tail,
     rebuild,

@@ -1,8 +1,8 @@
 """The `reput` command: 0 done or stopped as asked, 1 a person must look, 2 wrong usage, 75 start it again.
 
-70 is a defect of reput. A command that a signal interrupted before its result ends with 128 and the signal's number,
-as a shell tells it; `reput tail` has no result but what it keeps, and ends with 0. What must be so before the first
-module is loaded is done here, so this module loads none of them.
+70 is a defect of reput. A command that a signal interrupts before its result ends with 128 plus the signal's number, as
+shells report it; `reput tail` has no result but what it keeps, and ends with 0. This module does what must be done
+before the first module is loaded, so it loads none of them itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reput.streaming.process import interruption
 from reput.streaming.process.working_directory import leave
 
 # Modules and kernels are half a million objects, none of them garbage. With Python's threshold of 700 the collector
-# goes through them again and again while they are loaded: a quarter of a command's start-up.
+# scans them again and again while they are loaded, which takes a quarter of a command's start-up.
 _GARBAGE_LOOKED_FOR_AFTER = 100_000
 _SERVICE = "tail"
 
@@ -30,7 +30,7 @@ def main() -> None:
         load_without_threads()
         leave()
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # a terminal may not know a letter
+            if isinstance(stream, io.TextIOWrapper):  # a terminal may lack a character
                 stream.reconfigure(errors="backslashreplace")
         _application()()
     except interruption.InterruptedBySignal:
@@ -48,7 +48,7 @@ def _application() -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """`app`, for those who call it from Python."""
+    """Give `app` to callers from Python."""
     if name == "app":
         return _application()
     raise AttributeError(name)

@@ -11,7 +11,7 @@ import typer
 from reput.streaming.cli.app import Json, Store, Verbose, Yes, app, run_or_fail, set_up_logging
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
-# Where reput's own processes read the log, Spark only commits what they wrote to the table.
+# If reput's own processes read the log, Spark only commits what they wrote to the table.
 _COMMITTER = "local[1]"
 
 

@@ -1,4 +1,4 @@
-"""The options by which every command is told its settings, and what is made of them."""
+"""The options that give every command its settings, and the configuration made of them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def settings_of(
     makes_all: bool = False,
     only_reads: bool = False,
 ) -> PipelineConfig:
-    """What a command works with; the arguments are its options of these names.
+    """A command's configuration; the arguments are its options of these names.
 
-    See ``load_config`` for the last three, and for errors.
+    The last three, and the errors, are those of ``load_config``.
     """
     from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
 

@@ -76,13 +76,13 @@ def sql(
 
 @contextmanager
 def _output_failures_as_errors() -> Iterator[None]:
-    """Say that it was the result that could not be written; a reader that has enough is ``run_or_fail``'s matter."""
+    """Raise OutputError if the result cannot be written; ``run_or_fail`` handles a reader that has enough."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        # What is still in Python's buffer goes nowhere, without a word at exit.
+        # What is still in Python's buffer is dropped silently at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise OutputError(
             f"cannot write the result to standard output: {error.strerror}", file="/dev/stdout"
@@ -90,13 +90,13 @@ def _output_failures_as_errors() -> Iterator[None]:
 
 
 def _write_times_in_utc() -> None:
-    """Spark hands times to Python in the time zone of the process."""
+    """Set the time zone of the process to UTC: Spark hands times to Python in that zone."""
     os.environ["TZ"] = "UTC"
     time.tzset()
 
 
 def _standard_output() -> TextIO:
-    """In UTF-8 unless it is a terminal, which gets what it can show."""
+    """Standard output, in UTF-8 unless it is a terminal, which gets what it can show."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         if sys.stdout.isatty():
             sys.stdout.reconfigure(errors="backslashreplace")

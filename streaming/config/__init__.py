@@ -1,1 +1,1 @@
-"""Settings: reput's own, a broker's, and which machines work."""
+"""Settings: reput's own, a broker's, and the machines that work."""

@@ -13,10 +13,10 @@ from reput.source.errors import OptionError
 from reput.streaming.config.settings import VERSION, Settings
 
 Version = tuple[int, int, int]
-# What tells them apart where nobody says: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
+# How a store shows its version where nobody states it: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
 _SHOWN_BY: tuple[tuple[str, Version], ...] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
 _OLDEST: Version = (4, 9, 3)
-# Since when a broker does what is marked by it.
+# The first versions of brokers that do these things.
 _FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
 _LMQ_TOPICS_ONLY: Version = (5, 3, 2)
 _SQL_CONTAINS: Version = (5, 1, 3)
@@ -30,7 +30,7 @@ _QUEUE_TYPE, _BATCH_CQ = "queue.type", "BatchCQ"
 
 
 def broker_version(text: str, store: Path) -> Version:
-    """The version that the option `text` says, or that the store shows."""
+    """The version that the option `text` states, or that the store shows."""
     match = VERSION.fullmatch(text)
     if match:
         return int(match[1]), int(match[2]), int(match[3])
@@ -38,22 +38,22 @@ def broker_version(text: str, store: Path) -> Version:
 
 
 def version_text(version: Version) -> str:
-    """A version as the option says it."""
+    """A version as the option's text."""
     return ".".join(map(str, version))
 
 
 def release_of(version: Version) -> int:
-    """The same number for all versions that make the same of every record; higher for later ones."""
+    """A number that is the same for all versions that treat every record alike, and higher for later ones."""
     return sum(version >= change for change in _CHANGES)
 
 
 def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
-    """Which effects the broker that wrote `store` gives to each record.
+    """What the broker that wrote `store` makes of each record.
 
     Raises
     ------
     OptionError, StoreError
-        A file of the store's ``config/`` that matters cannot be read.
+        A file of the store's ``config/`` that matters here cannot be read.
     """
     broker = settings.broker
     version = broker_version(broker.version, store)
@@ -77,12 +77,12 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
 
 
 def count_of_empty_index(settings: Settings, store: Path) -> int:
-    """The count in the header of an index file without keys, after a clean stop of the broker."""
+    """The count in an index file's header without keys, after a clean stop of the broker."""
     return int(broker_version(settings.broker.version, store) >= _FLUSHES_INDEX_AT_STOP)
 
 
 def batch_topics(store: Path) -> frozenset[bytes]:
-    """The topics with a BatchConsumeQueue: those whose attribute ``queue.type`` is ``BatchCQ`` (5.x).
+    """The topics with a BatchConsumeQueue: their attribute ``queue.type`` is ``BatchCQ`` (5.x).
 
     Raises
     ------

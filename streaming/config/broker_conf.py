@@ -1,7 +1,8 @@
-"""A broker's ``broker.conf``, each setting with the value that the broker's own release makes of its text.
+"""A broker's ``broker.conf``: each setting has the value that the broker's own release reads from its text.
 
-``BrokerStartup`` gives the file's properties to setters by name (``MixAll#properties2Object``): names have case, a
-number that ``Integer#parseInt`` refuses leaves the setting at its default, and whatever is not ``true`` is false.
+``BrokerStartup`` passes the file's properties to setters by name (``MixAll#properties2Object``): names are
+case-sensitive, a number that ``Integer#parseInt`` refuses leaves the setting at its default, and any text but ``true``
+is false.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from reput.source.record.java_string import parse_int
 from reput.streaming.config.broker import Version
 from reput.streaming.config.config_file import read_config_file
 
-# Each setting of a type that reput follows, with the broker's own default where its text may be no such value.
+# The settings that reput follows, by type; numbers come with the broker's own default for text that is no number.
 NUMBERS: Final[Mapping[str, int]] = {
     "mappedFileSizeCommitLog": 1024 * 1024 * 1024,
     "mappedFileSizeConsumeQueue": 300_000 * 20,
@@ -41,9 +42,9 @@ SWITCHES: Final = (
 PATHS: Final = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "dLegerSelfId")
 TEXTS: Final = ("brokerName", "messageDelayLevel", "storeType", *PATHS)
 
-# Since when a setter of text gets it without the white space around it.
+# The first version in which setters get text without the white space around it.
 _TRIMS_TEXT: Version = (5, 2, 0)
-# `String#trim` takes these away, and none of Unicode's other blanks.
+# `String#trim` removes these, and none of Unicode's other blanks.
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 _UP_TO_CONFIRMED = "the broker dispatches no further than the offset that its replicas have confirmed"
@@ -62,7 +63,7 @@ def _is_given(text: str) -> bool:
     return bool(text.strip(_JAVA_BLANKS))
 
 
-# What reput does not follow: the setting, the values that matter, and what they change.
+# Settings that reput does not follow: the name, the values that matter, and what they change.
 _NOT_FOLLOWED: Final[tuple[tuple[str, Callable[[str], bool], str], ...]] = (
     ("duplicationEnable", _is_true, _UP_TO_CONFIRMED),
     ("enableControllerMode", _is_true, _UP_TO_CONFIRMED),
@@ -82,9 +83,9 @@ _NOT_FOLLOWED: Final[tuple[tuple[str, Callable[[str], bool], str], ...]] = (
 
 @dataclass
 class BrokerConf:
-    """What a release reads in a ``broker.conf``; without a `path`, a broker that runs on its defaults.
+    """A ``broker.conf`` as a release reads it; without a `path`, a broker with default settings.
 
-    `notes` gets a line for each setting read whose text the broker takes for something else than it looks like.
+    `notes` gets a line for each setting whose text means something else to the broker than it looks like.
     """
 
     path: Path | None = None
@@ -99,7 +100,7 @@ class BrokerConf:
         Raises
         ------
         OptionError
-            The file cannot be read, or a broker does not start with it.
+            The file cannot be read, or a broker would not start with it.
         """
         data = read_config_file(path, "the broker's configuration")
         try:
@@ -112,11 +113,11 @@ class BrokerConf:
         return name in self.properties
 
     def where(self, name: str) -> str:
-        """File and line of a setting that the file has."""
+        """The file and line of a setting."""
         return f"{self.path}, line {self.properties[name].line}"
 
     def number(self, name: str) -> int:
-        """One of `NUMBERS`; the broker's default where its text is none that Java reads."""
+        """One of `NUMBERS`; the broker's default if Java cannot read its text."""
         text = self.properties[name].value
         value = parse_int(text)
         if value is None:
@@ -125,19 +126,19 @@ class BrokerConf:
         return value
 
     def switch(self, name: str) -> bool:
-        """One of `SWITCHES`: true for ``true`` in any case, false for all else."""
+        """One of `SWITCHES`: true for ``true`` in any case, false for any other text."""
         text = self.properties[name].value
         if not _is_true(text) and text.strip().lower() != "false":
             self._note(name, f"false to a broker{_blanks_of(text)}, which takes nothing but true for true")
         return _is_true(text)
 
     def text(self, name: str) -> str:
-        """One of `TEXTS`, ``""`` without it; releases before 5.2.0 keep the white space around it.
+        """One of `TEXTS`, ``""`` if it is missing; releases before 5.2.0 keep the white space around it.
 
         Raises
         ------
         OptionError
-            It holds what no name and no path can: U+0000, or half a surrogate pair.
+            It holds U+0000 or half a surrogate pair, which no name or path can have.
         """
         if name not in self.properties:
             return ""
@@ -153,11 +154,11 @@ class BrokerConf:
         return text
 
     def texts(self, *names: str) -> dict[str, str]:
-        """Those of `names` that the file has; see `text`."""
+        """The texts of those `names` that the file has; see `text`."""
         return {name: self.text(name) for name in names if name in self}
 
     def note_ignored(self) -> None:
-        """Note the settings that change what a broker writes and that reput, or the broker itself, does not follow."""
+        """Note the settings that reput does not follow though they change what a broker writes, and misspelled ones."""
         found = [
             f"{name}={shown(entry.value)} (line {entry.line}): {effect}"
             for name, matters, effect in _NOT_FOLLOWED

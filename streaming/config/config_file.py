@@ -13,17 +13,17 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Real ones have some kilobytes.
+# Real files have some kilobytes.
 _BYTES_MAX = 1024 * 1024
 
 
 def read_config_file(path: Path, what: str) -> bytes:
-    """The bytes of a file, or of a pipe, that a person wrote.
+    """The bytes of a configuration file, or of a pipe.
 
     Raises
     ------
     OptionError
-        It cannot be read, or is too large to be one.
+        The file cannot be read, or is too large for a configuration.
     """
     try:
         with path.open("rb") as file:
@@ -44,7 +44,7 @@ def read_toml(path: Path) -> dict[str, str]:
     Raises
     ------
     OptionError
-        It cannot be read, is not TOML in UTF-8, has an option twice, or one that is neither text, number nor switch.
+        The file cannot be read, is not TOML in UTF-8, or has an option twice or one that is no text, number or switch.
     """
     data = read_config_file(path, "the configuration")
     try:

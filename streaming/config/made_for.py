@@ -1,8 +1,8 @@
-"""What an output was made for: the release and the sizes that shape its files, recorded in it and held to.
+"""What an output was made for: the release and the sizes that shape its files, recorded in it and kept to.
 
-The files themselves do not say it. A command that took another release or other sizes would take sound files for
-damaged ones, and `reput recover` would remove them. Where the output is the store itself nothing is recorded: its
-broker is configured, and upgraded, by others.
+The files themselves do not tell. A command with another release or other sizes would take sound files for damaged ones,
+and `reput recover` would remove them. Nothing is recorded if the output is the store itself: others configure and
+upgrade its broker.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _OF_QUEUES: Final = (
 )
 _OF_INDEX: Final = ("maxHashSlotNum", "maxIndexNum")
 
-# By option name.
+# Values by option name.
 Recorded = Mapping[str, Any]
 
 
 def recorded_in(output: Path, store: Path) -> Recorded:
-    """What `output` was made for; nothing where no record is, as in an older output or in a copy of a store.
+    """What `output` was made for; empty without a record, as in an older output or in a copy of a store.
 
-    Of a rebuild that is being put in place it is what the output will be: the next command finishes that.
+    While a rebuild is being put in place this is what the output will be: the next command finishes that.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def recorded_in(output: Path, store: Path) -> Recorded:
 
 
 def made_for(settings: Settings, store: Path, *, queues: bool, index: bool) -> Recorded:
-    """What a run with these settings makes queues, or an index, for; its release as it is resolved."""
+    """The record of a run with these settings that makes `queues` or an `index`, with its release resolved."""
     if not (queues or index):
         return {}
     names = (*_OF_BOTH, *(_OF_QUEUES if queues else ()), *(_OF_INDEX if index else ()))
@@ -87,12 +87,12 @@ def write_record(files: DurableFiles, recorded: Recorded) -> None:
 
 
 def record_in(files: DurableFiles, settings: Settings, store: Path) -> None:
-    """Record what an output is kept for from now on, which `check_made_for` has let pass."""
+    """Record what an output is kept for from now on; `check_made_for` must have passed."""
     if is_store(files.root, store):
         return
     known = recorded_in(files.root, store)
     made = made_for(settings, store, **_sinks_of(settings))
-    # What is known of a sink that is off stays.
+    # The record of a sink that is switched off stays.
     recorded = {**made, **known}
     if made:
         recorded[_DLEDGER] = made[_DLEDGER]
@@ -101,15 +101,15 @@ def record_in(files: DurableFiles, settings: Settings, store: Path) -> None:
 
 
 def check_made_for(settings: Settings, store: Path, output: Path) -> None:
-    """Raise OptionError unless what these settings make is what `output` was made for; see `check_stated`."""
+    """Raise OptionError unless `output` was made for these settings; see `check_stated`."""
     made = made_for(settings, store, **_sinks_of(settings))
     check_stated(output, recorded_in(output, store), made, lambda _: "this command")
 
 
 def check_stated(output: Path, recorded: Recorded, stated: Mapping[str, Any], where: Callable[[str], str]) -> None:
-    """Raise OptionError where a setting is stated that `output` was not made for; `where` tells the place by its name.
+    """Raise OptionError for a stated setting that `output` was not made for; `where` tells by name where it is stated.
 
-    Releases that make the same of every record are one. A plain log may have become DLedger's: what was made of it
+    Releases that treat every record alike count as one. A plain log may have become DLedger's: what was made of it
     stays as it is.
     """
     for name, value in recorded.items():
@@ -125,14 +125,14 @@ def check_stated(output: Path, recorded: Recorded, stated: Mapping[str, Any], wh
 
 
 def makes_all_of(settings: Settings, recorded: Recorded) -> bool:
-    """Whether a rebuild of all that `settings` ask for leaves nothing of what is recorded."""
+    """Whether a rebuild of all that `settings` ask for replaces everything that is recorded."""
     sinks = _sinks_of(settings)
     left = (*(() if sinks["queues"] else _OF_QUEUES), *(() if sinks["index"] else _OF_INDEX))
     return not recorded.keys() & set(left)
 
 
 def warn_of_newer(output: Path, recorded: Recorded, store: Path) -> None:
-    """Tell where the store shows a newer release than the one that goes on to be taken."""
+    """Warn if the store shows a newer release than the recorded one, which still counts."""
     if _VERSION not in recorded:
         return
     shown, version = broker_version(AUTO, store), broker_version(recorded[_VERSION], store)
@@ -155,7 +155,7 @@ def _decoded(record: Any) -> Recorded:
         raise ValueError(f"its version is not {_FORMAT}")
     settings = record.get("settings")
     if not isinstance(settings, dict):
-        raise ValueError("it has no settings")  # noqa: TRY004  as any other content that is none
+        raise ValueError("it has no settings")  # noqa: TRY004  as for any other bad content
     values = parse_given(PIPELINE_OPTIONS, {name: _text(value) for name, value in settings.items()})
     if values.get(_VERSION) == AUTO:
         raise ValueError(f"{_VERSION}={AUTO} is no release")
@@ -164,7 +164,7 @@ def _decoded(record: Any) -> Recorded:
 
 def _is_same(name: str, recorded: Any, stated: Any) -> bool:
     if name == _VERSION:
-        nowhere = Path()  # neither of the two is to be found out
+        nowhere = Path()  # no store is looked at: both versions are stated
         return release_of(broker_version(recorded, nowhere)) == release_of(broker_version(stated, nowhere))
     if name == _QUEUE_FILE_SIZE:
         return rounded_file_size(recorded) == rounded_file_size(stated)
@@ -174,7 +174,7 @@ def _is_same(name: str, recorded: Any, stated: Any) -> bool:
 
 
 def is_store(output: Path, store: Path) -> bool:
-    """Whether the output is the store itself, of which nothing is recorded."""
+    """Whether the output is the store itself, for which nothing is recorded."""
     return output.resolve() == store.resolve()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from reput.source.errors import OptionError
 from reput.source.options import INT_MAX
 
-# Each is a process, or a thread of Spark with a Python process.
+# Each is a process, or a Spark thread with a Python process.
 _PROCESSES_MAX = 1024
 MASTER_ALLOWED = f"local, local[N] (N from 1 to {_PROCESSES_MAX}, or *), spark://HOST:PORT, yarn, k8s://URL"
 
@@ -24,7 +24,7 @@ _CLUSTER_MASTERS = (
 
 
 def master_url(text: str) -> str:
-    """A parser of Spark's master URLs, which refuses those that Spark, or this machine, cannot start."""
+    """Parse a Spark master URL; raises ValueError for one that Spark, or this machine, cannot start."""
     master = text.strip()
     local = _LOCAL_MASTER.fullmatch(master)
     if local is not None:
@@ -39,7 +39,7 @@ def master_url(text: str) -> str:
 
 
 def processes_of(master: str) -> int | None:
-    """How many processes ``local``, ``local[N]`` or ``local[*]`` means; None for a master that is elsewhere."""
+    """How many processes ``local``, ``local[N]`` or ``local[*]`` means; None for a master elsewhere."""
     found = _LOCAL_MASTER.fullmatch(master)
     if found is None:
         return None
@@ -49,7 +49,7 @@ def processes_of(master: str) -> int | None:
 
 
 def check_paths_on(master: str, **paths: Path | None) -> None:
-    """Raise OptionError for a relative path where `master` is elsewhere: its tasks have directories of their own."""
+    """Raise OptionError for a relative path if `master` is elsewhere: its tasks work in other directories."""
     for name, path in paths.items():
         if path is not None and not path.is_absolute() and processes_of(master) is None:
             msg = f"--{name} {path}: the tasks of {master} work in other directories, an absolute path is wanted"

@@ -1,8 +1,6 @@
 """The pipeline's configuration: defaults, then ``reput.toml``, then ``broker.conf``, then the command line.
 
-What an output was made for stands between the defaults and all that is stated.
-
-The options themselves are in ``settings``.
+What an output was made for beats the defaults, but nothing that is stated. The options themselves are in ``settings``.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 _FILE_STORE, _ROCKSDB_STORE = "default", "defaultrocksdb"
 
-# Of a wave: each is a piece of work of its own.
+# The ranges of a wave: each is a task of its own.
 _RANGES_MAX = 10_000
 
-# Whoever reads a log says these itself.
+# Each reader of a log sets these itself.
 _SET_BY_READER = {"startingOffset", "startingTimestamp", "maxMessagesPerTrigger"}
 
 
@@ -49,7 +47,7 @@ _SET_BY_READER = {"startingOffset", "startingTimestamp", "maxMessagesPerTrigger"
 class PipelineConfig(Settings):
     """One run's configuration; see ``settings`` for units, limits and reasons.
 
-    `commit_log` are the directories to read, `log_directories` those where nothing may ever be written.
+    `commit_log` are the directories to read, `log_directories` those where nothing must ever be written.
     """
 
     store: Path = field(kw_only=True)
@@ -57,7 +55,7 @@ class PipelineConfig(Settings):
     log_directories: tuple[Path, ...] = field(kw_only=True)
 
     def source_options(self, **more: object) -> dict[str, str]:
-        """Options of the Spark source, as text; `more` adds to them."""
+        """The options of the Spark source, as text, with those of `more`."""
         options: dict[str, str] = {"path": ",".join(str(path) for path in self.commit_log)}
         for name, value in values_of(self.source).items():
             if value is not None and name not in _SET_BY_READER:
@@ -77,20 +75,20 @@ def load_config(
     makes_all: bool = False,
     only_reads: bool = False,
 ) -> PipelineConfig:
-    """Put the configuration together; `overrides` are ``name=value`` texts of the command line.
+    """Load the configuration; `overrides` are ``name=value`` texts of the command line.
 
-    What `output` was made for (``made_for``) is taken where nobody states another value; a rebuild that `makes_all` of
-    it may have others. With `only_reads`, a store with queues of a kind that reput does not write is no error.
+    What `output` was made for (``made_for``) counts where no other value is stated; a rebuild that `makes_all` of it
+    may have others. With `only_reads`, a store with queues of a kind that reput does not write is no error.
 
-    Settings that the broker reads as something else than they look like, and those that change what a broker writes
-    and that reput does not follow, are told in one warning each.
+    A warning each is logged for settings that mean something else to the broker than they look like, and for settings
+    that reput does not follow though they change what a broker writes.
 
     Raises
     ------
     OptionError
         A file cannot be read, an option is unknown or its value not allowed, the broker's settings ask for something
-        that reput does not write, the output was made with another setting than the one that is stated, or the
-        store's log is DLedger's and enableDLegerCommitLog is off.
+        that reput does not write, the output was made with another setting than the stated one, or the store's log is
+        DLedger's and enableDLegerCommitLog is off.
     StoreError
         `store` is no directory, or enableDLegerCommitLog is on and it has no DLedger commitlog.
     """
@@ -98,7 +96,7 @@ def load_config(
     recorded = {} if output is None else recorded_in(output, store)
     on_command_line = _on_command_line(overrides)
     stated = _in_file(config_file) | on_command_line
-    if stated.get("brokerVersion") == AUTO:  # says nothing
+    if stated.get("brokerVersion") == AUTO:  # states nothing
         del stated["brokerVersion"]
     broker = BrokerConf()
     if broker_conf is not None:
@@ -128,12 +126,12 @@ def load_config(
 
 
 def load_spark_options(config_file: Path | None, overrides: Sequence[str]) -> SparkOptions:
-    """Those of a command that reads no store; see `load_config` for errors."""
+    """Load Spark's options for a command that reads no store; errors as in `load_config`."""
     return filled(SparkOptions, _in_file(config_file) | _on_command_line(overrides))
 
 
 def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int) -> None:
-    """Raise OptionError where the option `name` cuts what is read at once into more ranges than can be looked after."""
+    """Raise OptionError if the option `name` cuts what is read at once into too many ranges."""
     if bytes_at_once > bytes_a_range * _RANGES_MAX:
         least = -(-bytes_at_once // _RANGES_MAX)
         msg = f"{name}={bytes_a_range}: too small for {bytes_at_once} bytes of the log at once; at least {least} wanted"
@@ -160,7 +158,7 @@ def _on_command_line(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _followed(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any]:
-    """What `broker` says of the options that are its settings, but for those that are `beaten_by` others."""
+    """The options that `broker` sets, except for those that are `beaten_by` others."""
     specs = {spec.name: spec for spec in PIPELINE_OPTIONS}
     found: dict[str, Any] = {}
     wanted = {*broker.properties} - {*beaten_by}
@@ -183,7 +181,7 @@ def _followed(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_log(store: Path, broker: BrokerConf, settings: Settings, *, is_stated: bool) -> PipelineConfig:
-    """The configuration with the directories of the log; `is_stated` as in ``check_no_dledger``."""
+    """Add the directories of the log to the configuration; `is_stated` as in ``check_no_dledger``."""
     texts = broker.texts(*PATHS)
     commit_log = commit_log_paths(store, texts, broker.path.parent if broker.path else store)
     log_directories = commit_log
@@ -208,7 +206,7 @@ def _check_index_size(index: IndexOptions) -> None:
 
 
 def _refuse_rocksdb(broker: BrokerConf, store: Path) -> None:
-    """Refuse queues of a store that keeps them in RocksDB; what broker.conf says beats what the store looks like."""
+    """Refuse queues of a store that keeps them in RocksDB; broker.conf beats what the store looks like."""
     store_type = broker.text("storeType")
     if store_type.lower() == _ROCKSDB_STORE:
         where = f"{broker.path} has storeType={store_type}"

@@ -1,4 +1,4 @@
-"""All options of the commands, by what they are about: each is one field, with its parser, limits, default and reason.
+"""All options of the commands, by subject: each is one field, with its parser, limits, default and reason.
 
 ``conf/reput.toml`` is made of these fields, and a test compares the two.
 """
@@ -32,7 +32,7 @@ from reput.source.options import (
 from reput.streaming.config.master import MASTER_ALLOWED, master_url
 
 DEFAULT_BROKER: Final = "DEFAULT_BROKER"
-# The release of a broker is what the store shows.
+# The broker's release is the one that the store shows.
 AUTO: Final = "auto"
 VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 
@@ -42,17 +42,17 @@ _WAIT_MS = f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}"
 _BROKERS_SWITCH = "the broker's own switch and default"
 _BROKERS_DEFAULT = "the broker's default"
 
-# A broker keeps a file's size in an int: a queue file of whole entries, and an index file of slots and keys.
+# A broker keeps the size of a queue file, of whole entries, and of an index file, of slots and keys, in an int.
 _QUEUE_FILE_MAX = INT_MAX - INT_MAX % CQ_STORE_UNIT_SIZE
 _SLOTS_MIN, _KEYS_MIN = 1, 2
 _SLOTS_MAX = (INT_MAX - index_file_size(0, _KEYS_MIN)) // SLOT_SIZE
 _KEYS_MAX = (INT_MAX - index_file_size(_SLOTS_MIN, 0)) // ENTRY_SIZE
-# A file has at least one unit of its least size, and the mark behind the last one.
+# A file holds at least one unit of the least size, and the mark behind the last unit.
 _EXT_FILE_MIN = MIN_EXT_UNIT_SIZE + END_BLANK_DATA_LENGTH
-# A million makes a bitmap of a megabyte a message, far more than a unit holds.
+# With a million, each message has a bitmap of a megabyte, far more than a unit holds.
 _CONSUMERS_MAX = 1_000_000
 
-# Spark needs 450 MiB; the JVM takes these as -Xmx.
+# Spark needs 450 MiB; the JVM gets the value as -Xmx.
 _HEAP = re.compile(r"([0-9]+)([kmgt])", re.IGNORECASE)
 _HEAP_MIN, _HEAP_MAX = 512 * 1024 * 1024, 1024 * 1024 * 1024 * 1024
 
@@ -78,7 +78,7 @@ def _version(text: str) -> str:
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """Which broker it is, and what its release and its switches make of a record."""
+    """The broker's name, its release, and its switches for what it makes of a record."""
 
     name: str = option(
         "broker",
@@ -123,7 +123,7 @@ class BrokerOptions:
 
 @dataclass(frozen=True)
 class LogicOptions:
-    """The `logic` query of `reput tail`, which keeps queues and index; ``maxBytesPerPartition`` is for verify, too."""
+    """The `logic` query of `reput tail`, which keeps queues and index; verify uses ``maxBytesPerPartition``, too."""
 
     max_bytes_per_trigger: int = option(
         "maxBytesPerTrigger",
@@ -188,7 +188,7 @@ class QueueOptions:
 
     @property
     def ext_file_size(self) -> int | None:
-        """The size of a ConsumeQueueExt file in bytes; None where the broker keeps none."""
+        """The size of a ConsumeQueueExt file in bytes; None if the broker keeps none."""
         return self.mapped_file_size_consume_queue_ext if self.enable_consume_queue_ext else None
 
 
@@ -215,7 +215,7 @@ class IndexOptions:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The `table` query of `reput tail`; the size of a range is that of `reput rebuild` with a table, too."""
+    """The `table` query of `reput tail`; the size of a range is also that of `reput rebuild` with a table."""
 
     max_bytes_per_trigger: int = option(
         "tableMaxBytesPerTrigger",
@@ -297,7 +297,7 @@ class Settings:
 
     @property
     def values(self) -> dict[str, object]:
-        """Every option's value by its name, to be written down or compared."""
+        """Every option's value by name, to be recorded or compared."""
         groups: list[Any] = [getattr(self, name) for name in GROUPS]
         return {name: value for group in groups for name, value in values_of(group).items()}
 

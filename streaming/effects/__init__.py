@@ -1,1 +1,1 @@
-"""One way from ranges of the log to what they do to queues, index and table."""
+"""The one way from ranges of the log to their effects on queues, index and table."""

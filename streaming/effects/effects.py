@@ -14,12 +14,12 @@ from reput.streaming.output.quarantine_step import Lines, QuarantineStep
 
 @dataclass(frozen=True)
 class Effects:
-    """What `[start, end)` of the log does.
+    """The effects of `[start, end)` of the log.
 
     Attributes
     ----------
     batch
-        Its records, entries and keys; None when neither queues nor index are made.
+        Its records, entries and keys; None if neither queues nor index are made.
     table_files
         The table's files (``TABLE_FILE_SCHEMA``), None without a table.
     damaged
@@ -34,12 +34,12 @@ class Effects:
 
     @classmethod
     def of(cls, read: RangeEffects) -> Effects:
-        """What was read."""
+        """The effects of what was read."""
         table_files = read.table_file_rows() if read.table_files else None
         return cls(read.start, read.end, read.batch(), table_files, tuple(read.damaged))
 
     def sifted(self, quarantine: QuarantineStep | None) -> tuple[Effects, Lines]:
-        """The effects without what queues cannot take, and what was written down; asked before any sink writes."""
+        """The effects without what queues cannot take, and the quarantine's new lines; called before sinks write."""
         if quarantine is None:
             return self, ()
         if self.batch is None:
@@ -49,7 +49,7 @@ class Effects:
 
     @property
     def messages(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return (
             self.batch.messages
             if self.batch
@@ -58,5 +58,5 @@ class Effects:
 
     @property
     def keys(self) -> int:
-        """How many keys there are for the index."""
+        """The number of keys for the index."""
         return self.batch.entries.key_count if self.batch else 0

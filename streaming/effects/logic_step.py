@@ -1,4 +1,4 @@
-"""One step of queues, index and the store's checkpoint: what was read of the log is left out, written, and noted.
+"""One step of queues, index and the store's checkpoint: leave records out, write the others, note how far it came.
 
 `reput tail` takes a step for each micro-batch. Nothing here knows Spark.
 """
@@ -24,7 +24,7 @@ from reput.streaming.output.quarantine_step import Lines, QuarantineStep
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step did: the records, what was met in them, and what is in the quarantine since."""
+    """What a step did: its records, their anomalies, and the quarantine's new lines."""
 
     batch: LogicBatch
     anomalies: AnomalyCounts
@@ -32,7 +32,7 @@ class StepReport:
 
 
 class LogicStep:
-    """The sinks of one output, recovered; `task` is what reads a range of the log for them, anywhere."""
+    """The recovered sinks of one output; `task` reads a range of the log for them, in any process."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LogicStep:
         arrivals: bool = False,
         quarantine: QuarantineStep | None = None,
     ) -> None:
-        """`arrivals` asks for ``LogicBatch.arrivals``; `quarantine` is None where damage ends the run."""
+        """`arrivals` asks for ``LogicBatch.arrivals``; `quarantine` is None if damage ends the run."""
         self.sinks = logic.sinks
         self.quarantine = quarantine
         self._index = logic.index
@@ -53,7 +53,7 @@ class LogicStep:
         self._scratch.clear()
         needs = replace(logic.needs, arrivals=arrivals)
         self.task = RangeTask(decode, needs, scratch=self._scratch.directory)
-        # The step before in this run: only then is the record before a step known.
+        # The previous step of this run; without it, the record before a step is not known.
         self._last_end = -1
         self._last_record: RecordFingerprint | None = None
 
@@ -64,7 +64,7 @@ class LogicStep:
         return min(ends if self.quarantine is None else [*ends, self.quarantine.end_offset])
 
     def write(self, read: RangeEffects) -> StepReport:
-        """Write what `task` made of ranges that follow each other, durably and once: the quarantine, then each sink."""
+        """Write the effects of consecutive ranges, durably and once: first the quarantine, then each sink."""
         effects, quarantined = Effects.of(read).sifted(self.quarantine)
         batch = effects.batch
         assert batch is not None

@@ -25,13 +25,13 @@ from reput.source.segments.damage import STOP, DamagedRange
 from reput.source.segments.range_reader import DecodeOptions, Window, read_scans, read_windows
 from reput.source.segments.segment_scan import Scan
 
-# A window's records are walked, then taken: they stay in the processor's second cache meanwhile.
+# A window's records are walked, then used: meanwhile they stay in the processor's second cache.
 _WINDOW_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True)
 class RangeEffects:
-    """A range as it was read: its ends, whether its records lead from one to the other, and what they make.
+    """A range as it was read: its ends, whether its records lead from one to the other, and their effects.
 
     `table_files` are rows of ``TABLE_FILE_SCHEMA``, `sums` those of all records; `damaged` are ranges without a record.
     """
@@ -46,12 +46,12 @@ class RangeEffects:
 
     @classmethod
     def join(cls, ranges: Sequence[RangeEffects]) -> RangeEffects:
-        """Ranges that were read to their ends as one, given in log order.
+        """Join ranges that were read to their ends, given in log order.
 
         Raises
         ------
         SinkError
-            They do not follow each other.
+            The ranges do not follow each other.
         """
         for one, after in zip(ranges, ranges[1:], strict=False):
             if one.end != after.start:
@@ -76,28 +76,28 @@ class RangeEffects:
         return _scratch_files(self.pieces)
 
     def batch(self) -> LogicBatch | None:
-        """What is done to queues and index; None where neither was asked for."""
+        """The effects on queues and index; None if neither was asked for."""
         return LogicBatch.merge(self.pieces) if self.pieces else None
 
     def table_file_rows(self) -> pa.Table:
-        """The table's files."""
+        """The table's files, as rows of ``TABLE_FILE_SCHEMA``."""
         return pa.Table.from_pylist(self.table_files, TABLE_FILE_SCHEMA)
 
 
 @dataclass(frozen=True)
 class RangeTask:
-    """What a task does with a range; made by the driver.
+    """Reads a range and makes its effects; made by the driver, called by tasks.
 
     Attributes
     ----------
     decode
         How records are decoded, and what is done with damage.
     needs
-        What queues and index need of it; None for neither.
+        What queues and index need of the range; None for neither.
     wanted
         Which queues are made.
     scratch
-        Where the arrays of pieces are left; None for in memory.
+        The directory for the arrays of pieces; None keeps them in memory.
     file_writer
         Writes the range's file of the table; None for no table.
     with_sums
@@ -112,7 +112,7 @@ class RangeTask:
     with_sums: bool = False
 
     def __call__(self, cut: RangeCut) -> RangeEffects:
-        """Read a range; a failure at an end that is not proven is told, since it may be the end that is wrong."""
+        """Read a range; if that fails and an end is not proven, the result is not whole: the end may be wrong."""
         span = cut.settle(self.decode.on_damage)
         if cut.is_start_proven and cut.is_end_proven:
             return self.read(span)
@@ -122,7 +122,7 @@ class RangeTask:
             return RangeEffects(span.start, span.end, is_whole=False)
 
     def read(self, span: OffsetRange) -> RangeEffects:
-        """Read a range with proven ends: as if nothing were damaged, and where that fails once more by ``onDamage``."""
+        """Read a range with proven ends as if nothing were damaged; if that fails, read it again by ``onDamage``."""
         try:
             return self._read(span, passes_over=False)
         except CorruptRecordError:

@@ -1,4 +1,4 @@
-"""Who writes effects: each takes them on its own, so that queues, index and table can be written side by side."""
+"""The writers of effects: each works on its own, so that queues, index and table can be written side by side."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from reput.streaming.output.logic_sinks import LogicSinks
 
 
 def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
-    """Writers for sinks that share their files, to be asked one after the other; each batch is complete on disk."""
+    """Writers for sinks that share their files, to be called one after the other; each batch is complete on disk."""
     queues = [sink for sink in logic.sinks if sink is not logic.index]
     index = [] if logic.index is None else [IndexWriter(logic.index)]
     return [*([QueueWriter(queues)] if queues else []), *index]
 
 
 class EffectsWriter(Protocol):
-    """One kind of files."""
+    """Writes one kind of files."""
 
     @property
     def sinks(self) -> Sequence[Any]:
-        """What is recovered before the first effects (``startup.Recoverable``)."""
+        """The sinks to recover before the first effects (``startup.Recoverable``)."""
 
     def write(self, effects: Effects) -> AnomalyCounts:
         """Add effects, durably, once; see ``Sink.write``."""
@@ -36,7 +36,7 @@ class EffectsWriter(Protocol):
 
 
 class QueueWriter:
-    """ConsumeQueue and what belongs to it."""
+    """Writes ConsumeQueue and its kin."""
 
     def __init__(self, sinks: Sequence[Sink], write_appends: WriteAppends | None = None) -> None:
         """`write_appends` as in ``ConsumeQueueSink.write``."""
@@ -44,7 +44,7 @@ class QueueWriter:
         self._write_appends = write_appends
 
     def write(self, effects: Effects) -> AnomalyCounts:
-        """See `EffectsWriter`."""
+        """Write the effects to each queue sink."""
         assert effects.batch is not None
         anomalies = NO_ANOMALIES
         for sink in self.sinks:
@@ -55,42 +55,42 @@ class QueueWriter:
         return anomalies
 
     def finish(self) -> None:
-        """See `EffectsWriter`."""
+        """Nothing is left for the end."""
 
 
 class IndexWriter:
-    """IndexFile."""
+    """Writes IndexFile."""
 
     def __init__(self, sink: IndexSink, *, slots_later: bool = False) -> None:
-        """`slots_later` leaves the last file's slots for `finish`."""
+        """`slots_later` leaves the last file's slots to `finish`."""
         self.sinks = (sink,)
         self._slots_later = slots_later
 
     def write(self, effects: Effects) -> AnomalyCounts:
-        """See `EffectsWriter`."""
+        """Write the keys to the index."""
         assert effects.batch is not None
         for sink in self.sinks:
             sink.write(effects.batch, slots_later=self._slots_later)
         return NO_ANOMALIES
 
     def finish(self) -> None:
-        """See `EffectsWriter`."""
+        """Write the slots that were left for the end."""
         for sink in self.sinks:
             sink.finish()
 
 
 class TableWriter:
-    """The message table: its files are written by the tasks that read the log."""
+    """Commits the message table's files, which the tasks that read the log have written."""
 
     def __init__(self, table: MessageTable) -> None:
         self.table = table
         self.sinks = (table,)
 
     def write(self, effects: Effects) -> AnomalyCounts:
-        """See `EffectsWriter`."""
+        """Commit the files of the effects."""
         if effects.table_files is not None:
             self.table.commit(TableBatch.merge(effects.table_files))
         return NO_ANOMALIES
 
     def finish(self) -> None:
-        """See `EffectsWriter`."""
+        """Nothing is left for the end."""

@@ -1,9 +1,9 @@
-"""The hand-over of an output between reput and a broker: what `reput tail` takes over, and when `abort` goes.
+"""The hand-over of an output between reput and a broker: what `reput tail` takes over, and when `abort` is removed.
 
-A broker without `abort` believes queues and index as they are and goes on behind them; a 5.x broker even passes over
-the first record behind its queues. With `abort` it removes the newest index file and dispatches again. So `abort`
-stands from before reput changes a file of an output until queues and index have every record of a log that is whole:
-the broker's own rule (``DefaultMessageStore#shutdown`` keeps it while ``dispatchBehindBytes`` is above 0).
+Without `abort` a broker trusts queues and index as they are and goes on behind them; a 5.x broker even passes over the
+first record behind its queues. With `abort` it removes the newest index file and dispatches again. So reput creates
+`abort` before it changes a file of an output, and removes it once queues and index have every record of a whole log.
+This is the broker's own rule (``DefaultMessageStore#shutdown`` keeps it while ``dispatchBehindBytes`` is above 0).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from reput.streaming.output.startup import aligned, check_fingerprint, check_not
 
 _log = logging.getLogger("reput")
 
-# ``CommitLog#recoverNormally`` looks at the last three segments, ``StoreCheckpoint#getMinTimestamp`` keeps 3 s away.
+# ``CommitLog#recoverNormally`` reads the last three segments, ``StoreCheckpoint#getMinTimestamp`` subtracts 3 s.
 _NORMAL_RECOVERY_FILES = 3
 _CHECKPOINT_MARGIN_MS = 3000
 
 
 class Ending(Protocol):
-    """The part of a sink that says where it ends."""
+    """A sink, as far as it says where it ends."""
 
     name: str
 
@@ -49,13 +49,13 @@ class Ending(Protocol):
 
 @dataclass(frozen=True)
 class HandOver:
-    """What became, or would become, of an output's `abort`; `reason` says why it stays, and what to do."""
+    """What becomes, or would become, of an output's `abort`; `reason` says why it stays, and what to do."""
 
     is_cleared: bool
     reason: str | None = None
 
     def text(self, *, dry_run: bool = False) -> str:
-        """One line."""
+        """The hand-over in one line."""
         if self.is_cleared:
             verb = "would be removed" if dry_run else "is removed"
             return f"{ABORT} {verb}: a broker may start here as after a clean stop"
@@ -71,15 +71,15 @@ def check_taken_over(output: Path, sinks: Sequence[str], log: LogReader, *, fail
     Raises
     ------
     OutputError
-        A sink would take over files of a broker that stopped uncleanly, or of a reput that was killed and whose
-        progress records are lost. Their last pages may be missing, and their index headers behind
-        (``DefaultMessageStore#load`` does not trust them either).
+        A sink would take over files of a broker that stopped uncleanly, or of a killed reput whose progress records are
+        lost. Their last pages may be missing, and their index headers outdated (``DefaultMessageStore#load`` does not
+        trust them either).
     UnexplainedError
         The log does not explain the files that a sink would take over.
     CommitLogRewoundError
         The last record that a sink has is no longer where it was.
     DataLossError
-        Records after a sink's end have expired unread, and `fail_on_data_loss` is set.
+        Records behind a sink's end have expired unread, and `fail_on_data_loss` is set.
     """
     taken_over = False
     for sink in sinks:
@@ -116,7 +116,7 @@ def _check_trusted(output: Path, folder: Path) -> None:
 def abort_while_written(files: DurableFiles, sinks: Sequence[Ending], log: LogReader) -> Iterator[None]:
     """Keep `abort` in the output while `sinks` write there, and after a failure.
 
-    A clean stop removes it when the sinks are at the end of the log. A broker's `abort` that is there before stays.
+    A clean stop removes it if the sinks are at the end of the log. A broker's `abort` from before stays.
     """
     if not sinks:
         yield
@@ -129,7 +129,7 @@ def abort_while_written(files: DurableFiles, sinks: Sequence[Ending], log: LogRe
         return
     try:
         behind = why_behind(log, [(sink.name, sink.end_offset) for sink in sinks])
-    except (ReputError, OSError) as error:  # a store that went away does not spoil a stop
+    except (ReputError, OSError) as error:  # a store that is gone does not spoil a clean stop
         behind = str(error)
     if behind is None:
         clear_abort(files)
@@ -139,7 +139,7 @@ def abort_while_written(files: DurableFiles, sinks: Sequence[Ending], log: LogRe
 
 @contextmanager
 def abort_while_changed(files: DurableFiles) -> Iterator[None]:
-    """Keep `abort` in the output during a change that leaves it as fit for a broker as it was before."""
+    """Keep `abort` in the output during a change after which the output is as fit for a broker as before."""
     before = abort_left_by(files.root)
     if before is LeftBy.NOBODY:
         mark_abort(files)
@@ -149,10 +149,10 @@ def abort_while_changed(files: DurableFiles) -> Iterator[None]:
 
 
 def why_behind(log: LogReader, ends: Sequence[tuple[str, int]]) -> str | None:
-    """Why queues and index, which end at `ends`, are not at the end of the log, and what to do; None when they are."""
+    """Why queues and index, which end at `ends`, are not at the log's end, and what to do; None if they are there."""
     name, end = min(ends, key=lambda each: each[1])
     begin = max(log.queue().min_offset, aligned(log, end))
-    # A live log goes on all the time; only one that seems to have ended is waited for.
+    # A live log always goes on; waiting pays only for one that seems to have ended.
     log_end = log.end(begin)
     if log_end <= end:
         log_end = log.settled_end(begin)
@@ -172,10 +172,10 @@ def hand_over(
     *,
     dry_run: bool = False,
 ) -> HandOver | None:
-    """Remove the output's `abort` where queues and index agree with a log that is whole; None without one.
+    """Remove the output's `abort` if queues and index agree with a whole log; returns None without an `abort`.
 
-    `ends` is where each of them ends, once it is brought into agreement; `doubt` is what `doubt_of_log` said before. A
-    broker's `abort` becomes reput's own where only the end of the log is still to be reached.
+    `ends` is where each of them ends once it agrees; `doubt` is the earlier result of `doubt_of_log`. A broker's
+    `abort` becomes reput's own if queues and index only have yet to reach the end of the log.
     """
     left_by = abort_left_by(files.root)
     if left_by is LeftBy.NOBODY:

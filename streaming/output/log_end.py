@@ -1,4 +1,4 @@
-"""Where the log ends now, as the driver sees it: what the queries are measured against."""
+"""Where the log ends now, as the driver sees it; the queries' lag is measured from there."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class LogEnd:
     Attributes
     ----------
     offset
-        Exclusive. A last record that is still held back (``tailGuardMs``) lies behind it.
+        The end, exclusive. A last record that is still held back (``tailGuardMs``) lies behind it.
     store_timestamp
-        Of the last record before `offset`, in milliseconds; None where it is not known.
+        That of the last record before `offset`, in milliseconds; None if it is not known.
     at_end
-        What stands at the end, where that is nothing a growing log has there.
+        The anomaly at the end, if what stands there is not what every growing log has.
     """
 
     offset: int
@@ -31,22 +31,22 @@ class LogEnd:
 
 
 class LogEndWatch:
-    """Looks at the end of the log whenever it is asked, from any thread; a log that did not grow costs no reading."""
+    """Looks for the end of the log on request, from any thread; a log that did not grow is not read again."""
 
     def __init__(self, log: LogReader) -> None:
-        """`log` is used by nobody else."""
+        """`log` must not be used by anything else."""
         self._log = log
         self._lock = threading.Lock()
         self._last: LogEnd | None = None
 
     def look_ahead(self, start: int) -> None:
-        """Look once in a thread of its own, while nobody waits: of a segment of 1 GiB the first look takes a while."""
+        """Look once in a separate thread, before anyone waits: in a segment of 1 GiB the first look takes a while."""
         threading.Thread(target=self.look, args=(start,), name="reput-log-end", daemon=True).start()
 
     def look(self, start: int) -> LogEnd | None:
-        """The end now, looking on from `start`, where a record begins; None where the log cannot be read just now.
+        """The end now, searched from `start`, where a record begins; None if the log cannot be read just now.
 
-        The queries read the same log, and tell what is wrong with it.
+        The queries read the same log and report what is wrong with it.
         """
         with self._lock:
             try:
@@ -67,7 +67,7 @@ class LogEndWatch:
         return self._last
 
     def _store_timestamp_before(self, end: int) -> int | None:
-        """None where no record is before it, or the blank at the end of a segment."""
+        """The last record's store timestamp before `end`; None if there is no record, or a segment's blank."""
         file = self._log.queue().find(end - 1) if end else None
         if file is None:
             return None

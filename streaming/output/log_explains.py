@@ -1,8 +1,8 @@
-"""Does the log still explain what stands in an output? Every command that replaces or removes asks this first.
+"""Whether the log still explains what an output has; every command that replaces or removes files checks this first.
 
-What an output has was made from records. Each sink's progress record names the last of them; the files of a broker, or
-of an output whose progress records are lost, name theirs in queue entries and index headers. A log explains an output
-when it has the newest of these records, or when these have expired from it and it begins no later than the output ends.
+An output was made from records. Each sink's progress record names the last of them. Files of a broker, or of an output
+without progress records, name theirs in queue entries and index headers. A log explains an output if it has the newest
+of these records, or if they have expired from it and it begins no later than the output ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOLDERS: Final = {
     IndexSink.name: INDEX,
 }
 RECOVER: Final = "'reput recover' with the same --store and --output brings it back to what this log says"
-# A log that has none of so many records, the oldest and the newest of an output, is another one.
+# A log is another one if it has none of so many of an output's oldest and newest records.
 _TRACES_LOOKED_FOR = 32
 
 
@@ -47,7 +47,7 @@ class Gap(Enum):
 
 @dataclass(frozen=True)
 class Unexplained:
-    """What the log does not explain; `text` says it in a sentence without its end."""
+    """What the log does not explain; `text` is the beginning of a sentence about it."""
 
     gap: Gap
     text: str
@@ -61,9 +61,9 @@ def check_explained(
     way_out: str = GIVE_YES,
     made: Path | None = None,
 ) -> None:
-    """Raise UnexplainedError when the log fails to explain the output in one of the ways `gaps`.
+    """Raise UnexplainedError if the log fails to explain the output in one of the ways `gaps`.
 
-    `way_out` says what the user can do. `made` is where a rebuild that was stopped left what it had made.
+    `way_out` says what the user can do. `made` is where a stopped rebuild left its files.
     """
     found = find_unexplained(log, output, made=made)
     if found is not None and found.gap in gaps:
@@ -71,7 +71,7 @@ def check_explained(
 
 
 def find_unexplained(log: LogReader, output: Path, *, made: Path | None = None) -> Unexplained | None:
-    """What of the output the log does not explain, None where it explains all; see `check_explained`."""
+    """What the log does not explain of the output; None if it explains all. See `check_explained`."""
     segments = log.queue()
     least = segments.min_offset
     if not any(has_files(root / folder) for root in (output, made) if root for folder in FOLDERS.values()):
@@ -106,19 +106,19 @@ def find_unexplained(log: LogReader, output: Path, *, made: Path | None = None) 
 
 @dataclass(frozen=True)
 class _Known:
-    """What an output itself says of the log that it was made from."""
+    """What an output itself tells of the log that it was made from."""
 
     records: dict[str, SinkProgress]
     traces: tuple[RecordTrace, ...]
 
     @classmethod
     def load(cls, output: Path, least: int) -> _Known:
-        """Progress records, and what the files of sinks without one say of records from `least` on."""
+        """Load progress records, and for sinks without one the traces of records from `least` on in their files."""
         records = {}
         unrecorded = []
         for sink, folder in FOLDERS.items():
             if not has_files(output / folder):
-                continue  # a record without files is of files that are lost: nothing stands there
+                continue  # the files of such a record are lost: there is nothing to explain
             record = _record(output, sink)
             if record is None:
                 unrecorded.append(folder)
@@ -128,17 +128,17 @@ class _Known:
 
     @property
     def reach(self) -> int:
-        """Behind the newest record that the output was made from, -1 where it was made from none."""
+        """The end of the newest record that the output was made from; -1 without one."""
         ends = [record.end_offset for record in self.records.values()]
         return max([*ends, *(trace.offset + (trace.size or 0) for trace in self.traces)], default=-1)
 
     def missing_in(self, log: LogReader, least: int, end: int) -> int | None:
-        """The place of a record that the log should have and has not, None where it has all that were looked for."""
+        """The physical offset of a record that the log lacks but should have; None if none was found missing."""
         for sink, record in self.records.items():
             last = record.last_record
             if last is not None and not _has_last(log, sink, last, record.start_offset):
                 return last.offset
-        for of_queues in (True, False):  # an index knows the times of records, queues know sizes and topics
+        for of_queues in (True, False):  # an index has the times of records, queues have sizes and topics
             traces = [trace for trace in self.traces if (trace.topic is not None) == of_queues]
             newest = max(traces, key=lambda trace: trace.offset, default=None)
             if newest is not None and newest.offset >= least and not _has(log, newest, end):
@@ -146,7 +146,7 @@ class _Known:
         return None
 
     def has_any_in(self, log: LogReader, output: Path, least: int, end: int) -> bool:
-        """Whether the log has at least one of the records; the oldest and the newest are looked for."""
+        """Whether the log has at least one of the records; only the oldest and the newest are looked for."""
         for sink, record in self.records.items():
             last = record.last_record
             if last is not None and last.offset >= least and _has_last(log, sink, last, record.start_offset):
@@ -161,7 +161,7 @@ def _record(output: Path, sink: str) -> SinkProgress | None:
     try:
         return ProgressFile(DurableFiles(output), sink).load()
     except SinkError:
-        return None  # what cannot be read says nothing; the files do
+        return None  # an unreadable record tells nothing, but the files do
 
 
 def _traces(output: Path, folders: Iterable[str], least: int) -> Iterator[RecordTrace]:

@@ -1,4 +1,4 @@
-"""The sinks of the `logic` query, as the configuration asks for them, and what tasks must compute for them."""
+"""The sinks of the `logic` query that the configuration asks for, and what tasks must compute for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 
 @dataclass(frozen=True)
 class LogicSinks:
-    """`sinks` in the order they are written; `index` is the one among them that the store's checkpoint asks."""
+    """`sinks` are in the order in which they are written; `index` is the one that the store's checkpoint needs."""
 
     sinks: tuple[Sink, ...]
     index: IndexSink | None
@@ -24,7 +24,7 @@ class LogicSinks:
 
     @classmethod
     def open(cls, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
-        """Make the sinks that are switched on, none of them recovered yet.
+        """Make the sinks that are switched on; none is recovered yet.
 
         Raises
         ------

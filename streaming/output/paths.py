@@ -28,9 +28,9 @@ class OutputPaths:
 
 
 def _check_writable(path: Path) -> None:
-    """Raise OutputError where the directory `path` is or would be on a disk that is read-only, or may not be written.
+    """Raise OutputError if the directory `path` cannot be created or written, or is on a read-only disk.
 
-    Spark's and Delta's words for it do not say what was refused.
+    Errors of Spark and Delta do not say what was refused.
     """
     there = next(each for each in (path, *path.resolve().parents) if each.exists())
     if not os.access(there, os.W_OK):
@@ -40,7 +40,7 @@ def _check_writable(path: Path) -> None:
 
 
 def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
-    """Raise OutputError when something would be written below a commitlog, or Spark could not write where it shall."""
+    """Raise OutputError if a path is inside a commitlog directory, or if Spark cannot write to it."""
     written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
     if paths.table is not None:
         written["--table's quarantine"] = quarantine_table_path(paths.table)

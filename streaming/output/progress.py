@@ -1,4 +1,4 @@
-"""What the user sees of a run: batches, rates, how far behind."""
+"""What the user sees of a run: batches, rates, lag."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 @dataclass(frozen=True)
 class BatchReport:
-    """One micro-batch of one query: `[start, end)` of the log, its messages, seconds from begin to durable.
+    """One micro-batch of one query: `[start, end)` of the log, its messages, the seconds until it was durable.
 
-    `anomalies` is what the sinks met in it, `quarantined` how many ranges each cause left out, `store_timestamp` that
-    of its last record in milliseconds, None when it has no record.
+    `anomalies` are those of its records, `quarantined` counts the ranges left out by cause, and `store_timestamp` is
+    that of its last record in milliseconds, None without a record.
     """
 
     query: str
@@ -44,9 +44,9 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a query is behind the log's end: bytes, and seconds of store time between the two last records.
+    """How far a query is behind the log's end: in bytes, and in seconds of store time between the two last records.
 
-    None where it is not known. A query that has all of the log is behind by nothing in both.
+    A value is None if it is not known. Both are 0 for a query that has the whole log.
     """
 
     size_bytes: int | None = None
@@ -54,7 +54,7 @@ class Lag:
 
     @classmethod
     def between(cls, log: LogEnd | None, end: int, store_timestamp: int | None) -> Lag:
-        """The lag of a query that ends at `end`, with a record stored at `store_timestamp` as its last."""
+        """The lag of a query that ends at `end`, and whose last record was stored at `store_timestamp`."""
         if log is None:
             return cls()
         if log.offset <= end:
@@ -86,7 +86,7 @@ class _Total:
 
 
 def findings(anomalies: AnomalyCounts, quarantined: Counter[str]) -> str:
-    """What is added to a line about a batch or a query; empty where all was in order."""
+    """What a line about a batch or a query ends with; empty if all was in order."""
     causes = ", ".join(f"{count} {cause}" for cause, count in sorted(quarantined.items()) if cause != EXPIRED)
     found = [f", anomalies: {anomalies}"] if anomalies else []
     found += [f", quarantined: {causes}"] if causes else []
@@ -106,19 +106,19 @@ class ProgressReporter:
         self._shown_at = 0.0
 
     def start(self, look_at_log: Callable[[int], LogEnd | None]) -> None:
-        """Begin to show; `look_at_log` tells where the log ends now, looking on from a place where a record begins."""
+        """Begin to show progress; `look_at_log` finds the log's end from an offset on at which a record begins."""
         self._look_at_log = look_at_log
         if self._live is not None:
             self._live.start()
 
     def stop(self) -> None:
-        """Look at the log for the last time, and leave the terminal as it was."""
+        """Look for the log's end a last time, and leave the terminal as it was."""
         self._look()
         if self._live is not None:
             self._live.stop()
 
     def on_batch(self, report: BatchReport) -> None:
-        """Count a batch that is durable now."""
+        """Count a durable batch."""
         with self._lock:
             total = self._totals.setdefault(report.query, _Total())
             total.batches += 1
@@ -148,7 +148,7 @@ class ProgressReporter:
         )
 
     def refresh(self) -> None:
-        """Show how far behind the queries are by now, where that is shown all the time; to be called now and then."""
+        """Update the live table's lag; to be called now and then."""
         now = time.monotonic()
         if self._live is not None and self._totals and now - self._shown_at >= _SHOWN_EVERY_S:
             self._shown_at = now
@@ -156,12 +156,12 @@ class ProgressReporter:
             self._live.update(self._table(), refresh=True)
 
     def messages(self, query: str) -> int:
-        """Messages that the query has processed in this run."""
+        """The number of messages that the query has processed in this run."""
         with self._lock:
             return self._totals.get(query, _Total()).messages
 
     def summary(self) -> list[str]:
-        """One line a query about the whole run."""
+        """A line for each query about the whole run."""
         with self._lock:
             at_end = NO_ANOMALIES if self._log_end is None else self._log_end.at_end
             return [
@@ -175,7 +175,7 @@ class ProgressReporter:
             ]
 
     def _look(self) -> LogEnd | None:
-        """Where the log ends now; where that cannot be seen, what was seen before is not taken for it."""
+        """Where the log ends now; None, rather than an earlier end, if that cannot be seen."""
         with self._lock:
             furthest = max((total.end for total in self._totals.values()), default=None)
         log_end = None if furthest is None else self._look_at_log(furthest)

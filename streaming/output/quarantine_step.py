@@ -1,4 +1,4 @@
-"""What is done before the sinks of queues and index get a part of the log: write down what they will not get."""
+"""Before the sinks of queues and index get a stretch of the log, write down what they will not get of it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _log = logging.getLogger("reput")
 def open_quarantine_table(
     spark: SparkSession, table: Path, broker: str, quarantine: Quarantine, output: Path
 ) -> QuarantineTable:
-    """The quarantine's table beside the message table `table`, with what a run that died had only written down.
+    """Open the quarantine's table beside the message table `table`, and add the lines that it lacks.
 
-    `output` is where the lines of `quarantine` are.
+    A run that died may have written lines only to `output`, which has the lines of `quarantine`.
     """
     found = QuarantineTable(spark, table, broker)
     lines = load_quarantine(output)
@@ -37,10 +37,10 @@ def open_quarantine_table(
 
 @dataclass(frozen=True)
 class QuarantineStep:
-    """Writes down what a part of the log is left without; each call gives what is in the quarantine now that was not.
+    """Writes down what is left out of a stretch of the log; each call returns the new lines.
 
-    `queues` say which records they cannot take, None where no queues are kept; `table` gets the same rows, once they
-    are in the output.
+    `queues` tells which records no queue can take; it is None if no queues are kept. `table` gets the same rows once
+    they are in the output.
     """
 
     quarantine: Quarantine
@@ -50,25 +50,25 @@ class QuarantineStep:
 
     @property
     def end_offset(self) -> int:
-        """What was left out before this place is on disk."""
+        """What was left out before this physical offset is on disk."""
         return self.quarantine.end_offset
 
     def __call__(self, batch: LogicBatch, damaged: tuple[DamagedRange, ...]) -> tuple[LogicBatch, Lines]:
-        """The batch without what the queues cannot take."""
+        """The batch without what the queues cannot take, and the new lines."""
         refused: tuple[RefusedRecord, ...] = ()
         if self.queues is not None:
             batch, refused = self.queues.admission.sift(batch, self.queues.end_offset, self.queues.is_begun)
         return batch, self.write(batch.end, damaged, refused)
 
     def write(self, end: int, damaged: tuple[DamagedRange, ...], refused: Iterable[RefusedRecord] = ()) -> Lines:
-        """Write down what a part of the log that ends at `end` is left without."""
+        """Write down what is left out of a stretch of the log that ends at `end`."""
         for record in refused:
             if record.physical_offset >= self.end_offset:
                 begin, stop = record.physical_offset, record.physical_offset + record.msg_size
                 damaged += (DamagedRange(begin, stop, record.cause, *self.log.look_at(begin, HEAD_BYTES)),)
         lines = self.quarantine.write(end, damaged)
         for line in lines:
-            if line.cause == EXPIRED:  # said by whoever passes over it
+            if line.cause == EXPIRED:  # logged where it is passed over
                 continue
             _log.warning(
                 "left out of the log at %d: %d bytes, %s, in %s",

@@ -1,4 +1,4 @@
-"""What a query's Spark checkpoint says."""
+"""Reading a query's Spark checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.source.data_source import last_record_of_offset
 from reput.source.log.log_reader import LogReader
 
-# The names of the two queries, which are those of their checkpoints' directories too.
+# The names of the two queries and of their checkpoints' directories.
 LOGIC = "logic"
 TABLE = "table"
 SPARK_CHECKPOINT_OF_LOGIC = (REPUT, SPARK_CHECKPOINT, LOGIC)
@@ -20,7 +20,7 @@ _log = logging.getLogger("reput")
 
 
 def spark_offset(checkpoint: Path) -> int | None:
-    """The physical offset up to which a query's Spark checkpoint says that all is done; None without one."""
+    """The physical offset up to which all is done by a query's Spark checkpoint; None without one."""
     commits = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
     if not commits:
         return None
@@ -29,9 +29,9 @@ def spark_offset(checkpoint: Path) -> int | None:
 
 
 def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
-    """Remove a query's Spark checkpoint when its next batch was planned for a log that has been cut since.
+    """Remove a query's Spark checkpoint if its next batch was planned for a log that has been cut since.
 
-    Spark would ask for that very batch again and again. The sinks know where they end, and Spark begins there anew.
+    Spark would ask for that same batch again and again. The sinks know where they end, and Spark begins there anew.
     """
     planned = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdecimal()]
     if not planned or (checkpoint / "commits" / str(max(planned))).exists():

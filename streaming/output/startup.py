@@ -1,7 +1,7 @@
-"""What to do at start: compare Spark's offset, each sink's, and what the log still has; heal, or refuse with a reason.
+"""At start, compare Spark's offset, each sink's, and what the log still has; heal, or refuse with a reason.
 
-Each sink knows where it is. A sink behind Spark's checkpoint is brought up from the log before the stream goes on; one
-ahead of it passes over what it has; a checkpoint that is gone begins where the sinks end.
+Each sink knows where it ends. A sink behind Spark's checkpoint is brought up from the log before the stream goes on. A
+sink ahead of it passes over what it already has. Without a checkpoint, Spark begins where the sinks end.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _WAYS_OUT = {ConsumeQueueSink.name: _RECOVER, IndexSink.name: _RECOVER, MessageT
 
 
 class Recoverable(Protocol):
-    """The part of a sink that recovery needs; see ``Sink``."""
+    """A sink, as far as recovery needs it; see ``Sink``."""
 
     name: str
 
     def recover(self, start_offset: int) -> SinkProgress:
-        """Bring the sink to what its progress record says."""
+        """Bring the sink to the state of its progress record."""
 
     def pass_over(self, end_offset: int) -> None:
         """Go on at `end_offset`."""
@@ -50,9 +50,9 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
     Raises
     ------
     CommitLogRewoundError
-        The last record a sink has is no longer where it was.
+        A sink's last record is no longer where it was.
     DataLossError
-        Records after a sink's end have expired unread, and `fail_on_data_loss` is set.
+        Records behind a sink's end have expired unread, and `fail_on_data_loss` is set.
     TransientError
         The log has no segment at all, and a sink has records of it.
     """
@@ -71,9 +71,9 @@ def recover_sinks(sinks: Sequence[Recoverable], log: LogReader, *, fail_on_data_
 
 
 def check_not_expired(log: LogReader, sink: str, end: int, *, fail_on_data_loss: bool) -> str | None:
-    """What a sink that ends at `end` has lost, as part of a sentence; None where no record behind it expired unread.
+    """What a sink that ends at `end` has lost, as part of a sentence; None if no record behind it expired unread.
 
-    A hole between two segments is no expiry where `fail_on_data_loss` is set: it is told by the names of its files.
+    If `fail_on_data_loss` is set, a hole between two segments is no expiry: it is reported elsewhere, with file names.
 
     Raises
     ------
@@ -92,16 +92,16 @@ def check_not_expired(log: LogReader, sink: str, end: int, *, fail_on_data_loss:
 
 
 def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start_offset: int = 0) -> None:
-    """Raise CommitLogRewoundError when the log has another record, or none, at the place of `known`.
+    """Raise CommitLogRewoundError if the log has another record, or none, at the physical offset of `known`.
 
-    After an unclean stop a broker sets its write position back and writes other records over those that a reader
-    already had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: `known` may still stand whole at its place,
-    behind the log's new end. So the records before it must lead to it, from its segment's begin or, where an output was
-    begun behind a damaged record, from `start_offset`.
+    After an unclean stop a broker moves its write position back and writes other records over those that a reader
+    already had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: `known` may still stand there whole, behind
+    the log's new end. So the records before it must lead to it, from its segment's begin or, if an output was begun
+    behind a damaged record, from `start_offset`.
     """
     file = log.queue().find(known.offset)
     if file is None and known.offset < log.queue().end_of_files:
-        return  # it expired, or is missing in the middle, which is told as that
+        return  # it expired, or is missing in the middle, which is reported elsewhere
     found: RecordFingerprint | None = None
     if file is not None and known.offset + known.size <= file.end and log.is_led_to(known, start_offset):
         found = fingerprint_at(log, known)
@@ -116,7 +116,7 @@ def check_fingerprint(log: LogReader, sink: str, known: RecordFingerprint, start
 
 
 def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprint | None:
-    """The record that the log has where `known` was, None when no good one of its size is there."""
+    """The record that the log has where `known` was; None if no good record of its size is there."""
     found = log.message_at(known.offset, known.size)
     if found is None:
         return None
@@ -124,5 +124,5 @@ def fingerprint_at(log: LogReader, known: RecordFingerprint) -> RecordFingerprin
 
 
 def aligned(log: LogReader, offset: int) -> int:
-    """The last place up to `offset` where a record begins: a sink that took over a broker's files ends anywhere."""
+    """The last offset up to `offset` where a record begins: a sink that took over a broker's files may end anywhere."""
     return log.align_down(0, offset)

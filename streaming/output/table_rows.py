@@ -1,4 +1,4 @@
-"""One broker's rows of a message table as they are compared with the log."""
+"""One broker's rows of a message table, in the form in which they are compared with the log."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from reput.sinks.table.record_digest import COMPARED, StretchSums, table_fields
 
 
 def compared_rows(spark: SparkSession, path: Path, broker: str) -> DataFrame:
-    """The broker's rows: the columns of ``record_digest.COMPARED``, as int64."""
+    """The broker's rows, with the columns of ``record_digest.COMPARED`` as int64."""
     table = spark.read.format("delta").load(str(path)).where(sf.col("broker") == broker)
     time = sf.unix_millis("store_time").alias("store_time")
     return table.select(*(time if name == "store_time" else sf.col(name).cast("bigint") for name in COMPARED))
 
 
 def row_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The sums of rows, as rows of ``record_digest.SUM_DDL``."""
+    """Sum rows up; yields rows of ``record_digest.SUM_DDL``."""
     sums = StretchSums()
     for batch in batches:
         sums.take(table_fields(batch))
