@@ -1,7 +1,7 @@
 """SIGINT, SIGTERM and SIGHUP: each asks the command to stop.
 
-A command that makes one result is interrupted where it is, once. A service says what a stop means for it (`deferred`).
-Whichever signals follow the first one change nothing, so that they cannot disturb the stop.
+A command that makes one result is interrupted where it is, once. A service defines what a stop means for it
+(`deferred`). Signals that follow the first one change nothing, so that they cannot disturb the stop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _EXIT_CODE_OF_SIGNAL = 128  # what a shell reports for a command that a signal e
 
 
 class InterruptedBySignal(BaseException):
-    """The command was asked to stop; no ``except Exception`` takes it for a failure."""
+    """The command was asked to stop. ``except Exception`` does not catch this."""
 
 
 class _State:
@@ -31,16 +31,16 @@ _state = _State()
 
 
 def listen() -> None:
-    """Take the signals over, in the main thread; one that was ignored at the start, as under nohup, stays ignored."""
+    """Take over the signals, in the main thread; one that was ignored at the start, as under nohup, stays ignored."""
     for number in _SIGNALS:
         if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
 
 
 def ignore_further() -> None:
-    """Let no signal behind the one that was acted on change how the process ends.
+    """Ignore signals that follow the one that was acted on, so that they do not change how the process ends.
 
-    To be called last: while Python ends, it gives each signal its default again, unless it is ignored.
+    This is called last: while Python ends, it restores each signal's default unless the signal is ignored.
     """
     if _state.signal is not None:
         for number in _SIGNALS:
@@ -48,24 +48,24 @@ def ignore_further() -> None:
 
 
 def is_interrupted() -> bool:
-    """Whether `InterruptedBySignal` was raised: what fails from then on fails because of it."""
+    """Whether `InterruptedBySignal` was raised: later failures are its consequences."""
     return _state.is_interrupted
 
 
 def exit_code() -> int:
-    """What a command ends with that was interrupted before its result: 130 for SIGINT, 143 for SIGTERM."""
+    """The exit code of a command that was interrupted before its result: 130 for SIGINT, 143 for SIGTERM."""
     return _EXIT_CODE_OF_SIGNAL + (_state.signal or 0)
 
 
 def before_interruption(action: Callable[[], None]) -> None:
-    """Have `action` called in the signal's handler, before the command is interrupted."""
+    """Register `action`, which the signal's handler calls before it interrupts the command."""
     if action not in _state.first_aid:
         _state.first_aid.append(action)
 
 
 @contextmanager
 def deferred(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` when a signal comes, and interrupt nothing; it is called from the handler."""
+    """Have the signal's handler call `stop` instead of interrupting the command."""
     if _state.signal is not None:
         raise InterruptedBySignal
     _state.stop = stop

@@ -1,6 +1,6 @@
-"""Spark's Java process: started where no signal to this process group reaches it, watched, and ended.
+"""Spark's Java process: started out of reach of signals to this process group, watched, and ended.
 
-A signal to the group, as Ctrl-C and service managers send it, would take the JVM and its Python workers away from a
+Ctrl-C and service managers send a signal to the whole group. It would end the JVM and its Python workers under a
 driver that is about to stop between two micro-batches. So the JVM has a session of its own and ignores SIGHUP, SIGINT
 and SIGTERM. It ends when the driver ends it, or when the driver dies: its standard input is then closed.
 """
@@ -25,15 +25,15 @@ from reput.source.errors import TransientError
 
 _CONNECTED_WITHIN_S = 300.0
 _LOOKED_FOR_S = 0.02
-# What a shell ignores stays ignored in what it is replaced by, a JVM too.
+# Signals that a shell ignores stay ignored in the program that replaces it, also in a JVM.
 _LAUNCHER = "trap '' HUP INT TERM; exec \"$@\""
 
 
 class Jvm:
-    """A JVM that waits for Spark's first call; the settings are those of ``spark-submit --conf``."""
+    """A JVM that waits for Spark's first call; `settings` are those of ``spark-submit --conf``."""
 
     def __init__(self, settings: Mapping[str, str], directory: Path, log_file: Path | None) -> None:
-        """Start it in `directory`; what it prints goes to `log_file` (None: to this process's terminal)."""
+        """Start it in `directory`; its output goes to `log_file` (None: to this process's terminal)."""
         home = spark_home()
         command = ["/bin/sh", "-c", _LAUNCHER, "sh", str(home / "bin" / "spark-submit")]
         for name, value in settings.items():
@@ -46,7 +46,7 @@ class Jvm:
             "SPARK_HOME": str(home),
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection),
-            # Spark's Python processes: no code from the directory they run in, no files elsewhere.
+            # Spark's Python processes load no code from the directory they run in and write no files elsewhere.
             "PYTHONSAFEPATH": "1",
             "TMPDIR": str(directory),
             "SPARK_LAUNCHER_OPTS": f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} -XX:-UsePerfData".strip(),
@@ -68,7 +68,7 @@ class Jvm:
         _known[:] = [self]
 
     def connect(self) -> Any:
-        """Wait until it answers; the py4j gateway to it.
+        """Wait until it answers, and return the py4j gateway to it.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Jvm:
 
     @property
     def end_in_words(self) -> str:
-        """How it ended, as a part of a sentence."""
+        """How it ended, as the predicate of a sentence."""
         code = self._process.poll()
         if code is None:
             return "runs"
@@ -111,20 +111,20 @@ class Jvm:
         return f"was killed by signal {-code}"
 
     def has_died(self, *, within_s: float = 0.0) -> bool:
-        """Whether it has ended, or ends within that time, though nobody here asked for it."""
+        """Whether it has ended, or ends within that time, without having been asked to."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(within_s)
         return not self.is_alive and not self._is_asked_to_end
 
     def kill(self) -> None:
-        """End it at once, with what it started; may be called from a signal handler."""
+        """End it and the processes it started at once; a signal handler may call this."""
         if self.is_alive:
             self._is_asked_to_end = True
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self, *, within_s: float = 0.0) -> None:
-        """Let it end by itself for `within_s` seconds, then kill it; it is gone afterwards."""
+        """Give it `within_s` seconds to end by itself, then kill it; it has ended on return."""
         if self.is_alive:
             self._is_asked_to_end = True
         if self._process.stdin is not None:
@@ -142,7 +142,7 @@ _known: list[Jvm] = []
 
 
 def last_jvm() -> Jvm | None:
-    """The JVM of this process's Spark, also when it has ended; None if reput has not started one."""
+    """The JVM of this process's Spark, even if it has ended; None if reput has not started one."""
     return _known[0] if _known else None
 
 
@@ -153,11 +153,11 @@ def has_jvm_died(*, within_s: float = 0.0) -> bool:
 
 
 def kill_jvm() -> None:
-    """End Spark's JVM at once, if there is one; may be called from a signal handler."""
+    """End Spark's JVM at once, if there is one; a signal handler may call this."""
     for jvm in _known:
         jvm.kill()
 
 
 def spark_home() -> Path:
-    """Where Spark is: ``SPARK_HOME``, else pyspark's own directory. Never looked for by a relative name."""
+    """Where Spark is, as an absolute path: ``SPARK_HOME``, else pyspark's own directory."""
     return Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]).absolute()

@@ -1,7 +1,7 @@
-"""The directory of this run: where Spark, its workers and its scratch files are while a command runs.
+"""The directory of this run, in which Spark, its workers and its scratch files are while a command runs.
 
-Its processes work in it, so nothing they make or read by a relative name is in the user's directory. It goes when the
-command ends. What a kill leaves, the next command of the same user removes.
+It is the working directory of Spark's processes, so relative names never lead into the user's directory. It is removed
+when the command ends. If the command is killed, the next command of the same user removes it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LOOKED_FOR_S = 0.02
 
 
 class RunDirectory:
-    """One run's directory, for as long as its lock is held; the system frees the lock when the process dies."""
+    """One run's directory, in use as long as its lock is held; the system frees the lock when the process dies."""
 
     def __init__(self) -> None:
-        """Remove what runs that died have left, and make a directory that only this user can enter."""
+        """Remove the directories of runs that died, and make one that only this user can enter."""
         root = Path(tempfile.gettempdir())
         for leftover in root.glob(f"{_PREFIX}*"):
             with suppress(OSError):
@@ -39,10 +39,10 @@ class RunDirectory:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
             if (self.path / _LOCK).exists():
                 break
-            os.close(self._descriptor)  # a run that cleans up was quicker than the lock, and took it for a dead one's
+            os.close(self._descriptor)  # another run removed it as a dead one's before it was locked
 
     def remove(self) -> None:
-        """End the processes that still work in it, and remove it; a fork of its process leaves it alone."""
+        """End the processes that still work in it, and remove it; in a fork of its process, do nothing."""
         if os.getpid() != self._process:
             return
         end_processes_in(self.path)
@@ -54,7 +54,7 @@ _runs: list[RunDirectory] = []
 
 
 def run_directory() -> Path:
-    """The directory of this process, made when it is first asked for and removed when the process ends."""
+    """The directory of this process, made on the first call and removed when the process ends."""
     if not _runs:
         _runs.append(RunDirectory())
         atexit.register(remove_run_directory)
@@ -62,7 +62,7 @@ def run_directory() -> Path:
 
 
 def remove_run_directory() -> None:
-    """Remove it now, if there is one; it is made anew when it is asked for again."""
+    """Remove it now, if there is one; the next call of `run_directory` makes a new one."""
     if _runs:
         _runs.pop().remove()
         atexit.unregister(remove_run_directory)
@@ -79,7 +79,7 @@ def end_processes_in(directory: Path) -> None:
 
 
 def _processes_in(directory: Path) -> Iterator[int]:
-    """Processes that ended and are waited for by their parent have no working directory any more."""
+    """The processes that work there; those that ended, and whose parents have yet to wait for them, do not count."""
     below = f"{os.path.realpath(directory)}/"
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

@@ -1,4 +1,4 @@
-"""The current directory is the user's: paths are taken relative to it, code and settings never.
+"""The current directory is the user's: paths are relative to it, but code and settings are never read from it.
 
 Python, numba, Spark and the JVM look for modules and settings in the directory that they are started in, and Spark
 would write there. So a command leaves it as soon as it is started.
@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-# Nobody but the administrator can put anything there.
+# Only the administrator can put anything there.
 _NEUTRAL = "/"
-# What is a path, or several, and is read later or by another process.
+# Variables that hold one or more paths and are read later or by another process.
 _PATH_VARIABLES = (
     *("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_DIRS", "HADOOP_CONF_DIR", "YARN_CONF_DIR"),
     *("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR", "TMP", "TEMP", "PYTHONPATH", "PYTHONPYCACHEPREFIX"),
@@ -21,7 +21,7 @@ _started_in: list[Path] = []
 
 
 def leave() -> None:
-    """Go to a neutral directory; relative paths in the environment are made absolute for what is started later."""
+    """Go to a neutral directory; make relative paths in the environment absolute for processes started later."""
     try:
         start = Path.cwd()
     except OSError:  # it was removed; absolute paths are as good as ever
@@ -35,7 +35,7 @@ def leave() -> None:
 
 
 def made_absolute(value: Any) -> Any:
-    """A path of the command line, taken relative to where the command was started; anything else as it is."""
+    """A path of the command line, relative to where the command was started; any other value as it is."""
     if isinstance(value, Path) and not value.is_absolute():
         return (_started_in[0] if _started_in else Path.cwd()) / value
     return value

@@ -1,6 +1,6 @@
-"""The answer of a look-up as lines: a table for people, or JSON, one line a message.
+"""The answer of a look-up as lines: a table for people, or JSON with one line per message.
 
-JSON has the columns of the message table under their names, and beside each time its milliseconds. Times are UTC.
+JSON has the columns of the message table under their names, and each time also in milliseconds. Times are UTC.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COLUMNS = (
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of a whole number of them, or of an ISO 8601 time, which is UTC unless it says otherwise.
+    """Milliseconds since 1970, given as a whole number or as an ISO 8601 time, which is UTC without an offset.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def time_text(milliseconds: int) -> str | None:
 
 
 def plain_body(message: Message) -> bytes | None:
-    """The body as the producer gave it; None when it cannot be decompressed, or holds too much."""
+    """The body as the producer gave it; None if it cannot be decompressed, or is too large decompressed."""
     try:
         return decompress_body(message.body, message.sys_flag, size_max=BODY_BYTES_MAX)
     except CorruptRecordError:
@@ -79,8 +79,8 @@ def plain_body(message: Message) -> bytes | None:
 def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
     """One message as a JSON object.
 
-    A body is `body` where it is UTF-8 and `body_base64` where it is not; one that cannot be decompressed is
-    `body_compressed_base64`, as stored. A message found by unique key has `chosen`, one found in a queue the entry.
+    A body is `body` if it is UTF-8 and `body_base64` if not; one that cannot be decompressed is
+    `body_compressed_base64`, as stored. A message found by unique key has `chosen`, one found in a queue has `entry`.
     """
     message = found.message
     row: dict[str, Any] = {
@@ -147,7 +147,7 @@ def lines(found: Iterable[Found], output_format: str, *, with_body: bool) -> Ite
 
 
 def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Aligned columns without frames, never cut or wrapped: ids are there to be copied."""
+    """Aligned columns without frames, never cut or wrapped, so that ids can be copied."""
     more = [name for name in ("msg_id", "chosen", "entry") if any(name in row for row in rows)]
     bodies = [name for name in ("body", "body_base64", "body_compressed_base64") if any(name in row for row in rows)]
     names = [*_COLUMNS, *more, *bodies]

@@ -1,4 +1,4 @@
-"""The command `reput query`: its options, which look-up they ask for, and what is printed."""
+"""The command `reput query`: its options, the look-up they ask for, and its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reput.streaming.query.store_lookup import (
     StoreLookup,
 )
 
-# Which options name what is looked for, and which others go with each.
+# The options that name what is looked for, each with those that it needs, then with those that it allows.
 _QUEUE = {"topic", "queue_id"}
 _WANTED = {
     "key": {"topic"},
@@ -38,7 +38,7 @@ _ALLOWED = {
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """What is looked for, as the command line gives it; None is not given."""
+    """What is looked for, as given on the command line; None means not given."""
 
     topic: str | None = None
     key: str | None = None
@@ -53,12 +53,12 @@ class QueryOptions:
     max_num: int | None = None
 
     def kind(self) -> str:
-        """Which one of the options of `_WANTED` is given.
+        """The option of `_WANTED` that is given.
 
         Raises
         ------
         OptionError
-            None or several are, one that must go with it is missing, or one is given that does not.
+            None or several are given, an option that it needs is missing, or one is given that it does not allow.
         """
         given = {field.name for field in fields(self) if getattr(self, field.name) is not None}
         wanted = [name for name in _WANTED if name in given]
@@ -87,14 +87,14 @@ def run_query(
     out: TextIO,
     note: Callable[[str], object],
 ) -> int:
-    """Look up, write the messages to `out` and tell `note` what was passed over; returns how many were found.
+    """Look up, write the messages to `out` and pass notes on what was skipped to `note`; return how many were found.
 
     Raises
     ------
     OptionError
         The options do not go together, or one has a value that it does not allow.
     ReputError
-        What was asked for is not there, or a file cannot be read; see `StoreLookup`.
+        What was asked for does not exist, or a file cannot be read; see `StoreLookup`.
     """
     if output_format not in FORMATS:
         raise OptionError(f"--format {output_format}: one of {', '.join(FORMATS)} wanted")
@@ -107,7 +107,7 @@ def run_query(
 
 
 def _question(options: QueryOptions) -> Callable[[StoreLookup], Answer]:
-    """The look-up that the options ask for, all of them checked."""
+    """The look-up that the options ask for; all options are checked."""
     kind, count = options.kind(), 1 if options.count is None else options.count
     topic, queue_id = options.topic or "", options.queue_id or 0
     if kind == "msg_id":

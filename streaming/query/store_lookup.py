@@ -1,6 +1,6 @@
-"""Look-ups: the messages of one store that a key, an id, a place in a queue or a time asks for.
+"""Look-ups in one store: messages by key, by id, by queue offset or by time.
 
-Needs no Spark and no Java. Nothing is written and no lock is taken: a broker may run on the store.
+They need neither Spark nor Java. They write nothing and take no lock: a broker may run on the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reput.source.record.message_decoder import Message
 from reput.source.record.message_properties import KEY_SEPARATOR, split_keys
 from reput.streaming.config.pipeline import PipelineConfig
 
-MAX_MSGS_NUM_BATCH = 64  # index entries that a broker takes, however many are asked for
+MAX_MSGS_NUM_BATCH = 64  # the most index entries that a broker takes, even if more are asked for
 DEFAULT_QUERY_MAX_NUM = 32  # the same for a unique key
 LONG_MAX = 2**63 - 1
 _INDEX_SECOND_MS = 1000
@@ -34,7 +34,7 @@ class Found:
 
 @dataclass
 class Answer:
-    """Messages found: by key newest first, else in the queue's order. `notes` tell what was passed over."""
+    """Messages found: by key newest first, else in the queue's order. `notes` say what was skipped."""
 
     found: list[Found] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class StoreLookup:
     Raises
     ------
     StoreError
-        There is no commitlog, or its files form no row.
+        There is no commitlog, or its files do not follow one another.
     """
 
     def __init__(self, config: PipelineConfig, output: Path | None = None) -> None:
@@ -72,8 +72,9 @@ class StoreLookup:
     ) -> Answer:
         """Messages of `topic` with `key` among their KEYS, stored in `[begin, end]` (ms, inclusive), newest first.
 
-        What a client makes of a broker's answer (``MQAdminImpl#queryMessage``), with messages that the index has twice
-        given once. `max_num` limits index entries, those of other keys with the same hash included, as on a broker.
+        This is what a client makes of a broker's answer (``MQAdminImpl#queryMessage``), but a message that the index
+        has twice is given once. `max_num` limits index entries, including those of other keys with the same hash, as
+        on a broker.
         """
         if not key or KEY_SEPARATOR in key:
             raise OptionError(f"key {key!r}: KEYS are split at blanks, so a key is a text without any")
@@ -86,9 +87,9 @@ class StoreLookup:
     def by_unique_key(
         self, topic: str, key: str, *, begin: int = 0, end: int = LONG_MAX, max_num: int = DEFAULT_QUERY_MAX_NUM
     ) -> Answer:
-        """Messages of `topic` whose unique key is `key`, newest first; `chosen` is the one that was stored first.
+        """Messages of `topic` whose unique key is `key`, newest first; the one that was stored first is `chosen`.
 
-        A client returns that one alone (``MQAdminImpl#queryMessageByUniqKey``).
+        A client returns only that one (``MQAdminImpl#queryMessageByUniqKey``).
         """
         if not key:
             raise OptionError("the unique key is empty")
@@ -106,7 +107,7 @@ class StoreLookup:
         OptionError
             The text is no such id.
         StoreError
-            There is no good record at its offset, or one with another id.
+            There is no valid record at its offset, or one with another id.
         """
         wanted = MessageId.parse(text)
         message = self._messages.find(wanted.offset)
@@ -132,7 +133,7 @@ class StoreLookup:
         SinkError
             The queue is missing or has no entry there, in the words of ``DefaultMessageStore#getMessage``.
         StoreError
-            A single entry was asked for and points to no good record.
+            A single entry was asked for and points to no valid record.
         """
         queue = self._queue(topic, queue_id)
         low, high = queue.min_offset, queue.max_offset
@@ -148,7 +149,7 @@ class StoreLookup:
         SinkError
             The queue is missing.
         StoreError
-            An entry that the search has to look at points to no good record.
+            An entry that the search has to read points to no valid record.
         """
         queue = self._queue(topic, queue_id)
 
@@ -164,10 +165,9 @@ class StoreLookup:
     def _by_index(
         self, topic: str, key: str, matches: Callable[[Message], bool], begin: int, end: int, max_num: int
     ) -> Answer:
-        """``DefaultMessageStore#queryMessage``.
+        """``DefaultMessageStore#queryMessage`` without its second and third round.
 
-        Its second and third round are left out: a round that reads a message is the last one, and one that reads none
-        asks for the same again.
+        A round that reads a message is the last one, and one that reads none would ask for the same again.
         """
         if begin > end:
             raise OptionError(f"the times begin at {begin} and end at {end}, before that")
@@ -228,9 +228,9 @@ def _status(queue_offset: int, low: int, high: int) -> str:
 
 
 def _difference(queue: ConsumeQueueLookup, entry: ConsumeQueueEntry, message: Message) -> str:
-    """What an entry and its record say differently, nothing where they agree; the tags code is not compared."""
+    """What differs between an entry and its record, empty where they agree; the tags code is not compared."""
     pairs: list[tuple[str, object, object]] = [("size", entry.msg_size, message.msg_size)]
-    if not queue.is_lmq:  # which has messages of other queues
+    if not queue.is_lmq:  # an LMQ has messages of other queues
         pairs.append(("queue", (queue.topic, queue.queue_id), (message.topic, message.queue_id)))
         pairs.append(("queue offset", entry.queue_offset, message.queue_offset))
     return ", ".join(f"{name} {ours} and {theirs}" for name, ours, theirs in pairs if ours != theirs)

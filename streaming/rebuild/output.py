@@ -1,4 +1,4 @@
-"""What a rebuild replaces in an output, and with what progress records `reput tail` goes on behind it."""
+"""What a rebuild replaces in an output, and the progress records from which `reput tail` then goes on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MERGED = "merged"
 
 @dataclass(frozen=True)
 class OutputCounts:
-    """What was made: queues, files of queues, index files."""
+    """How many queues, files of queues and index files were made."""
 
     queues: int = 0
     queue_files: int = 0
@@ -55,7 +55,7 @@ class OutputCounts:
 
 
 class OutputChange:
-    """The difference that a rebuild makes to the output below `files`."""
+    """The change that a rebuild makes to the output below `files`."""
 
     def __init__(self, config: PipelineConfig, request: RebuildRequest, files: DurableFiles) -> None:
         self._config = config
@@ -65,7 +65,7 @@ class OutputChange:
         self.counts = OutputCounts()
 
     def check(self) -> None:
-        """Raise OutputError when one topic is asked for and the output has no queues that it would be put among."""
+        """Raise OutputError if only one topic is asked for and the output has no queues to put it among."""
         if self._request.topic is not None and not any(
             (self._files.root / folder).is_dir() for folder in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
         ):
@@ -76,12 +76,12 @@ class OutputChange:
 
     @property
     def makes_all(self) -> bool:
-        """Whether nothing is left of what the output was made for, so that other settings may replace it."""
+        """Whether everything in the output is replaced, so that it may be for other settings afterwards."""
         recorded = recorded_in(self._files.root, self._config.store)
         return self._request.is_whole and makes_all_of(self._config, recorded)
 
     def end(self, log: LogReader) -> int | None:
-        """Where one topic's queues must end, because the others end there; None for a rebuild of all."""
+        """Where one topic's queues must end because the others end there; None if all queues are made."""
         if self._request.topic is None:
             return None
         is_batch = self._request.topic.encode() in batch_topics(self._config.store)
@@ -90,14 +90,14 @@ class OutputChange:
         log_end = log.settled_end(least)
         if record is None or record.end_offset >= log_end:
             return None
-        # A sink that took over a broker's files may end inside a record, whose entry it has.
+        # A sink that took over a broker's files may end inside a record. It has that record's entry.
         begin = log.align_down(least, max(least, record.end_offset))
         return begin if begin >= record.end_offset else log.limit(begin, log_end, 1, None)
 
     def prepare(self, *, keep_physic: bool = False) -> list[Move]:
-        """Write the records that belong to what was made; returns what goes where (``swap``).
+        """Write the records that belong to what was made, and return what goes where (``swap``).
 
-        `keep_physic` leaves the store's checkpoint at the time up to which the broker itself trusts its log.
+        `keep_physic` keeps the time in the store's checkpoint up to which the broker itself trusts its log.
         """
         queues, index = self._request.makes_queues(self._config), self._request.makes_index(self._config)
         self.counts = self._count()
@@ -110,7 +110,7 @@ class OutputChange:
             if index:
                 paths += [(INDEX,), progress_file(IndexSink.name)]
             if queues or index:
-                # Spark's checkpoint knows nothing of what was made; without it, `tail` begins where the sinks end.
+                # Spark's checkpoint does not fit what was made; without it, `tail` begins where the sinks end.
                 paths.append(SPARK_CHECKPOINT_OF_LOGIC)
                 paths += [(STORE_CHECKPOINT,)] if self._write_checkpoint(queues, index, keep_physic) else []
                 if self._request.is_whole:
@@ -120,7 +120,7 @@ class OutputChange:
             self._made.close()
 
     def _record(self, queues: bool, index: bool) -> list[RelativePath]:
-        """Write down what the output will be made for; its place, or none where it is recorded, or not known of all."""
+        """Write the record of what the output will be made for, and return its path; nothing if it need not change."""
         if is_store(self._files.root, self._config.store) or not (queues or index):
             return []
         known = recorded_in(self._files.root, self._config.store)
@@ -157,7 +157,7 @@ class OutputChange:
         return moves
 
     def _quarantine(self) -> list[Move]:
-        """What was left out of some of the files, put to what the output knows of the others; nothing without one."""
+        """Merge the quarantine of the files that were made with that of the others; nothing without one."""
         if ProgressFile(self._made, Quarantine.name).load() is None:
             return []
         merged = DurableFiles(self._made.root / _MERGED)
@@ -173,7 +173,7 @@ class OutputChange:
                 yield record.end_offset
 
     def _write_checkpoint(self, queues: bool, index: bool, keep_physic: bool) -> bool:
-        """The store's checkpoint that fits what was made; False where no record was dispatched."""
+        """Write the store's checkpoint that fits what was made; False if no record was dispatched."""
         name = ConsumeQueueSink.name if queues else IndexSink.name
         record = ProgressFile(self._made, name).load()
         if record is None or record.last_record is None:

@@ -35,7 +35,7 @@ _READ_AT_ONCE = 2
 
 
 class Waves:
-    """Reads wave after wave, and has each written while the next is read."""
+    """Reads wave after wave, and writes each while the next is read."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Waves:
         quarantine: QuarantineStep | None,
         progress: RebuildProgress,
     ) -> None:
-        """The writers' sinks are recovered; `root` is where the rebuild works; no `quarantine`: damage ends it."""
+        """The writers' sinks are recovered; `root` is where the rebuild works; without `quarantine`, damage ends it."""
         self._tasks = tasks
         self._config = config
         self._log = log
@@ -61,11 +61,11 @@ class Waves:
         self._needs = replace(needs, consume_queue=queues, index=index) if queues or index else None
         self._scratch = Scratch(DurableFiles(root))
         self._scratch.clear()
-        # The wave before in this run, and its last record.
+        # The end of this run's previous wave, and the last record so far.
         self._before: tuple[int, RecordFingerprint | None] = (-1, None)
 
     def run(self, start: int, end: int) -> None:
-        """Do all waves of `[start, end)`, both places where records begin or end."""
+        """Do all waves of `[start, end)`; records begin or end at both offsets."""
         with ThreadPoolExecutor(len(self._writers) + 1) as pool:
             writing: Future[None] | None = None
             for wave in self._waves(start, end):
@@ -80,11 +80,11 @@ class Waves:
     def _waves(self, start: int, end: int) -> Iterator[RangeEffects]:
         """The waves of `[start, end)` in log order.
 
-        Where one ends in a place that is known before, the next is begun already: cores that have no range of the one
-        left read ranges of the other.
+        If the end of a wave is known early, the next is begun at once: cores that run out of ranges of the one read
+        ranges of the other.
         """
-        # A wave ends where a sink does that is ahead of the others: queues and index take a wave whole or not at all.
-        # A table may end inside what is damaged by now, or is one damaged range under this onDamage.
+        # A wave ends where a sink ends that is ahead of the others: queues and index take a wave whole or not at all.
+        # A table may end inside a range that has been damaged since, or is one damaged range under this onDamage.
         ends = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
         reads: deque[WaveRead] = deque()
         begin: int | None = start

@@ -1,4 +1,4 @@
-"""What a rebuild works on, written down when it begins, so that the same command goes on where it was stopped."""
+"""What a rebuild works on: written to disk when it begins, so that the same command resumes it if it is stopped."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _FREE = {
     *("rebuildMaxBytesPerWave", "rebuildMaxBytesPerPartition"),
     *("maxBytesPerPartition", "tableMaxBytesPerPartition", "maxBytesPerTrigger", "tableMaxBytesPerTrigger"),
 }
-# What may be another when a rebuild goes on: where it is kept, and a word that only begins it.
+# What may differ when a rebuild is resumed: where the output is, and the consent to begin.
 _NOT_OF_PLAN = {"output", "yes"}
 
 
 @dataclass(frozen=True)
 class RebuildPlan:
-    """The range `[start, end)` of the log, both places where records begin or end, and which command it is for."""
+    """The range `[start, end)` of the log, between whole records, and the command that it is for."""
 
     start: int
     end: int
@@ -40,12 +40,12 @@ class RebuildPlan:
     ) -> RebuildPlan:
         """The plan of the same command if that was stopped, else a new one; what another command left is removed.
 
-        `end` is where the rebuild ends, None for the end of the log as it stands.
+        `end` is where the rebuild ends, None for the current end of the log.
 
         Raises
         ------
         OptionError
-            `start` or `end` of the request is not a place where a record begins or ends.
+            No record begins or ends at the request's `start` or `end`.
         """
         queue = log.queue()
         least = queue.min_offset
@@ -70,7 +70,7 @@ class RebuildPlan:
 
     @staticmethod
     def drop(files: DurableFiles) -> None:
-        """Forget a rebuild, with all that it made."""
+        """Remove a rebuild's plan and all that it made."""
         files.remove_tree(*REBUILD_ROOT)
 
 
@@ -91,7 +91,7 @@ def check_record_offset(log: LogReader, name: str, offset: int, least: int, most
 
 def _command(config: PipelineConfig, request: RebuildRequest, identity: dict[str, int]) -> dict[str, Any]:
     values = {name: value for name, value in config.values.items() if name not in _FREE}
-    # As JSON gives it back.
+    # In the form in which it is read back from JSON.
     command: dict[str, Any] = json.loads(
         json.dumps(
             {
@@ -110,7 +110,7 @@ def _load(files: DurableFiles) -> RebuildPlan | None:
     try:
         return RebuildPlan(**json.loads(files.root.joinpath(*REBUILD_PLAN).read_bytes()))
     except FileNotFoundError:
-        # Without a plan, what is there is of no use.
+        # Without a plan, anything left there is useless.
         return None
     except (ValueError, TypeError):
         return RebuildPlan(-1, -1, {})

@@ -1,7 +1,7 @@
 """`reput rebuild`: make queues, index and table from the log side by side, then put them in place.
 
-The log is read in waves. Tasks read a wave's ranges; while the next wave is read, this one is placed and written. What
-is made lies in a directory of its own until all of it is durable.
+The log is read in waves. Tasks read a wave's ranges; while they read the next wave, the sinks write this one. Queues
+and index are made in a directory of their own and stay there until all of it is durable.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SPARK_LOG = "spark.log"
 
 
 class Rebuild:
-    """One rebuild: take the output and find what is to be done (on entering), do it, give the output back."""
+    """One rebuild: entering locks the output and makes the plan, `run` does the work, leaving frees the output."""
 
     def __init__(self, config: PipelineConfig, request: RebuildRequest, progress: RebuildProgress) -> None:
         request.check(config)
@@ -63,7 +63,7 @@ class Rebuild:
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Rebuild:
-        """Check paths, store and options, lock the output; all before Spark is needed.
+        """Check paths, store and options, and lock the output, all before Spark is needed.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Rebuild:
             With a message for the user.
         """
         refuse_paths_inside(self._config.log_directories, OutputPaths(self._request.output, self._request.table))
-        # A store that cannot be read leaves no trace in the output.
+        # This comes first: a store that cannot be read leaves no trace in the output.
         self._log.queue().check_no_hole(self._request.start or 0)
         with self._cleanup:
             self._cleanup.enter_context(StoreLock(self._request.output))
@@ -93,7 +93,7 @@ class Rebuild:
 
     @property
     def makes_rows(self) -> bool:
-        """Whether tasks make Arrow's rows of what they read; see ``compile_kernels``."""
+        """Whether tasks make Arrow rows of what they read; see ``compile_kernels``."""
         return self._request.makes_table
 
     @property
@@ -107,7 +107,7 @@ class Rebuild:
         Raises
         ------
         ReputError
-            With a message for the user; the output is as it was.
+            With a message for the user; the output is unchanged.
         """
         with ExitStack() as cleanup:
             try:
@@ -142,7 +142,7 @@ class Rebuild:
         return self._request.makes_queues(self._config) or self._request.makes_index(self._config)
 
     def _put_in_place(self, moves: Sequence[Move], doubt: str | None) -> None:
-        """Swap, with `abort` in the output meanwhile; a rebuild of all may end what the `abort` of a broker says."""
+        """Swap, with `abort` in the output meanwhile; a rebuild of all may also clear the `abort` of a broker."""
         may_empty = self._request.yes or self._plan.end > self._plan.start
         check_swap(self._files, moves, may_empty=may_empty)
         if not (self._request.is_of_all and self._request.makes_queues(self._config)):
@@ -157,7 +157,7 @@ class Rebuild:
             _log.info("%s", handed.text())
 
     def _open(self, tasks: Tasks, spark: SparkSession | None, cleanup: ExitStack) -> list[EffectsWriter]:
-        """The sinks, recovered; each has files of its own, since each is written by a thread of its own."""
+        """The writers, their sinks recovered; each has files of its own, since each is written by its own thread."""
         writers: list[EffectsWriter] = []
         if self._request.makes_queues(self._config):
             logic = LogicSinks.open(only_queues(self._config), self._own_files(cleanup))
@@ -184,7 +184,7 @@ class Rebuild:
     def _open_quarantine(
         self, writers: list[EffectsWriter], spark: SparkSession | None, cleanup: ExitStack
     ) -> QuarantineStep | None:
-        """What keeps that which is left out; None where damage ends the rebuild."""
+        """The step that records what is left out; None if damage ends the rebuild."""
         policy = self._config.source.on_damage
         if policy == STOP:
             return None

@@ -1,4 +1,4 @@
-"""What the user sees of a rebuild: a line a wave, and a report at the end."""
+"""What the user sees of a rebuild: a line for each wave, and a report at the end."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class RebuildReport:
     start, end
         The range of the log, `end` exclusive.
     resumed_at
-        Where it went on, `start` unless an earlier one was stopped; what follows counts from here.
+        Where this run began: at `start`, or where an earlier one was stopped. The fields below count from here.
     messages, size_bytes
         Read in this run.
     keys
         Keys put into the index in this run.
     queues, queue_files, index_files
-        What was put in place.
+        How many were put in place.
     anomalies
-        By cause (docs/anomalies.md), those above 0.
+        Counts above 0 by cause (docs/anomalies.md).
     quarantined
-        How many ranges each cause left out, of those that this run has put down.
+        How many ranges this run left out, by cause.
     seconds
-        By phase: `start_up` (until the log was read), `read` and `write` (side by side), `swap`; `all` is wall time.
+        By phase: `start_up` (before the log is read), `read` and `write` (side by side), `swap`; `all` is wall time.
     messages_per_second, messages_per_second_in_all
         Without and with the start-up.
     """
@@ -59,11 +59,11 @@ class RebuildReport:
     messages_per_second_in_all: float
 
     def to_json(self) -> str:
-        """One JSON object."""
+        """The report as one JSON object."""
         return json.dumps(asdict(self), indent=1)
 
     def text(self) -> str:
-        """A few lines."""
+        """The report as a few lines for people."""
         phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items() if name != "all")
         made = f"rebuilt [{self.start}, {self.end}): {self.messages} messages, {self.keys} keys"
         lines = [
@@ -77,7 +77,7 @@ class RebuildReport:
 
 
 class RebuildProgress:
-    """Counts the waves of one rebuild; `began` is when the process began (seconds of ``time.monotonic``)."""
+    """Counts the waves of one rebuild; the process began at `began` (seconds of ``time.monotonic``)."""
 
     def __init__(self, began: float | None = None) -> None:
         self._began = time.monotonic() if began is None else began
@@ -90,17 +90,17 @@ class RebuildProgress:
         self._lock = threading.Lock()
 
     def begin(self, start: int, resumed_at: int, end: int) -> None:
-        """The log is read from now on: `[resumed_at, end)` of `[start, end)`."""
+        """Note that the log is read from now on: `[resumed_at, end)` of `[start, end)`."""
         self._reading_since = time.monotonic()
         self._range = (start, resumed_at, end)
 
     def add_seconds(self, phase: str, seconds: float) -> None:
-        """A phase took so long, once more."""
+        """Add to the time that a phase took."""
         with self._lock:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
 
     def on_wave(self, end: int, messages: int, keys: int, anomalies: AnomalyCounts, quarantined: Counter[str]) -> None:
-        """A wave that ends at `end` is durable; `quarantined` counts the ranges that it put down, by cause."""
+        """Note that a wave up to `end` is durable; `quarantined` counts the ranges that it left out, by cause."""
         seconds = max(time.monotonic() - self._reading_since, 1e-9)
         self._messages += messages
         self._keys += keys
@@ -119,7 +119,7 @@ class RebuildProgress:
         )
 
     def report(self, counts: OutputCounts) -> RebuildReport:
-        """The report of a rebuild that is in place."""
+        """The report of a rebuild whose result is in place."""
         now = time.monotonic()
         start, resumed_at, end = self._range
         seconds = {"start_up": self._reading_since - self._began, **self._seconds, "all": now - self._began}

@@ -1,4 +1,4 @@
-"""What a `reput rebuild` was asked for, and what of an output it makes anew."""
+"""The request of a `reput rebuild`, and what it makes again in an output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONLY = ("consumequeue", "index", "table")
 class RebuildRequest:
     """The command's options; see ``cli.rebuild``.
 
-    `start` (inclusive) and `end` (exclusive) are places of the log, None for all it has. `yes` replaces what stands in
+    `start` (inclusive) and `end` (exclusive) are physical offsets, None for all the log has. `yes` replaces what is in
     the output even if the log does not explain it.
     """
 
@@ -32,7 +32,7 @@ class RebuildRequest:
     yes: bool = False
 
     def check(self, config: PipelineConfig) -> None:
-        """Raise OptionError when options contradict each other, or nothing is left to make."""
+        """Raise OptionError if options contradict each other, or nothing is left to make."""
         if self.only not in (None, *ONLY):
             raise OptionError(f"--only {self.only}: {', '.join(ONLY[:-1])} or {ONLY[-1]} wanted")
         if self.only == "table" and self.table is None:
@@ -65,12 +65,12 @@ class RebuildRequest:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that the configuration asks for is made anew, and with it what was left out."""
+        """Whether all that the configuration asks for is made again, and the quarantine with it."""
         return self.only is None and self.topic is None
 
     @property
     def is_of_all(self) -> bool:
-        """Whether every queue and key of the log is made anew."""
+        """Whether every queue and key of the log is made again."""
         return self.is_whole and not self.exclude and self.start is None and self.end is None
 
     @property
@@ -80,16 +80,16 @@ class RebuildRequest:
 
     @property
     def queue_filter(self) -> QueueFilter:
-        """Which queues are made."""
+        """The queues that are made."""
         topic = None if self.topic is None else self.topic.encode()
         return QueueFilter(topic, self.queue_id, frozenset(name.encode() for name in self.exclude))
 
 
 def only_queues(config: PipelineConfig) -> PipelineConfig:
-    """The same without the index."""
+    """The same configuration without the index."""
     return replace(config, index=replace(config.index, message_index_enable=False))
 
 
 def only_index(config: PipelineConfig) -> PipelineConfig:
-    """The same without queues."""
+    """The same configuration without queues."""
     return replace(config, queue=replace(config.queue, consume_queue_enable=False))

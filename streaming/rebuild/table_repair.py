@@ -1,6 +1,6 @@
-"""The message table made whole again in place: rows that differ from the log are replaced, in one commit.
+"""Repair of the message table in place: rows that differ from the log are replaced, in one commit.
 
-What the log has no more stays as it is in the table; what the table has behind the end of a log that was cut goes.
+Rows of records that have expired from the log stay; rows behind the end of a log that was cut are removed.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from reput.streaming.tasks.tasks import Tasks, run_over
 _log = logging.getLogger("reput")
 
 _FOR_EVER = 2**63 - 1
-# Differing stretches that are searched for a record that log and table agree on.
+# How many differing stretches are searched for a record that log and table agree on.
 _SEARCHED = 16
-# Offsets at which the rows are counted afterwards.
+# How many offsets the rows are counted at afterwards.
 _MARKS = 32
 _LISTED_MAX = 5
 
 
 class TableRepair:
-    """Repairs one broker's part of a table; the output's lock is held."""
+    """Repairs one broker's rows in a table; the output is locked meanwhile."""
 
     def __init__(
         self, spark: SparkSession, tasks: Tasks, config: PipelineConfig, table: MessageTable, output: DurableFiles
@@ -56,24 +56,24 @@ class TableRepair:
         self._least = self._log.queue().min_offset
 
     def run(self, start: int | None, end: int | None) -> None:
-        """Replace the rows of `[start, end)`, both places where records begin; without them, those that differ.
+        """Replace the rows of `[start, end)`, at both of which records begin; without either, the rows that differ.
 
-        Rows behind the table's end are not made here. Where the log was cut the table's end is the log's afterwards,
-        if neither is given, or `start` alone.
+        Rows behind the table's end are not made here. If the log was cut and no `end` is given, the table ends
+        afterwards where the log ends.
 
         Raises
         ------
         OptionError
             An `end` is given, and the log was cut.
         OutputError
-            Log and table have no record in common, or the log may be damaged rather than cut; nothing was changed. Or
-            the table cannot be written.
+            Log and table have no record in common, or the log may be damaged rather than cut, and nothing was changed;
+            or the table cannot be written.
         """
         log_end = self._log.settled_end(self._least)
         committed = self._table.committed
         bad = self._table.bad_files()
         if committed is None:
-            start = end = None  # whatever it has, nothing says up to where that is all
+            start = end = None  # it may have rows, but no transaction says up to where they are complete
             if not (bad or self._table.count()):
                 return
         limit = log_end if committed is None else self._limit(committed, log_end)
@@ -92,9 +92,9 @@ class TableRepair:
             stop = _FOR_EVER if is_cut and end is None else stop
             ranges = [(begin, stop)] if begin < stop else []
         if committed is not None and committed < self._least:
-            limit = committed  # all that the table has is of an expired part of the log
+            limit = committed  # all rows of the table are of expired records
         if start is not None or end is not None:
-            bad = []  # what is outside of the range stays to be told
+            bad = []  # bad files outside of the range are reported later
         if ranges or bad or committed is None:
             self._report_removed_on_purpose()
             self._replace(ranges, bad, limit)
@@ -104,14 +104,14 @@ class TableRepair:
         self._output.remove_tree(REPUT, SPARK_CHECKPOINT, "table")  # `tail` begins where the table ends
 
     def _limit(self, committed: int, log_end: int) -> int:
-        """Up to where log and table are compared: where the table ends, unless that is inside a record by now."""
+        """Up to where log and table are compared: the table's end, or the begin of the record that it is inside of."""
         if committed >= log_end or committed <= self._least:
             return max(self._least, min(committed, log_end))
         before = self._log.align_down(self._least, committed)
         return before if self._log.limit(before, log_end, 1, None) > committed else committed
 
     def _check_cut(self, limit: int) -> None:
-        """Raise OutputError when the table's last record stands behind the log's end: what is before may be damaged."""
+        """Raise OutputError if the table's last record is still behind the log's end: the log may be damaged there."""
         with ignoring_missing_files(self._spark):
             known = self._table.record_of_last_row()
         file = None if known is None else self._log.queue().find(known.offset)
@@ -152,7 +152,7 @@ class TableRepair:
     # --- where log and table differ ---------------------------------------------------------------------------
 
     def _differing(self, limit: int, *, is_cut: bool) -> list[tuple[int, int]]:
-        """The ranges, at places where records begin, in which the table has not the rows of the log."""
+        """The ranges, between whole records, in which the table differs from the log."""
         with ignoring_missing_files(self._spark):
             rows = compared_rows(self._spark, self._table.path, self._config.broker.name)
             rows = rows.where(sf.col("physical_offset") >= self._least)
@@ -182,7 +182,7 @@ class TableRepair:
         return sums
 
     def _have_common(self, rows: Any, stretches: Sequence[int], limit: int) -> bool:
-        """Whether a row of these stretches is of a record that the log has."""
+        """Whether some row in these stretches is of a record of the log."""
         for stretch in stretches[:_SEARCHED]:
             low, high = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
             here = rows.where(f"physical_offset >= {low} and physical_offset < {high}").toArrow()
@@ -198,7 +198,7 @@ class TableRepair:
         return self._log.align_down(self._least, max(self._least, offset)) if offset < limit else limit
 
     def _end(self, offset: int, limit: int) -> int:
-        """The first record's begin at `offset` or later; behind the log's end, `offset` itself."""
+        """Where the first record at `offset` or later begins; behind the log's end, `offset` itself."""
         if offset >= limit:
             return max(offset, limit)
         begin = self._begin(offset, limit)
@@ -207,7 +207,7 @@ class TableRepair:
     # --- afterwards -------------------------------------------------------------------------------------------
 
     def _mark_offsets(self, ranges: Sequence[tuple[int, int]], limit: int) -> list[int]:
-        """Where rows are counted from now on: ends of ranges, and beginnings of segments."""
+        """The offsets at which rows are counted from now on: bounds of `ranges`, and beginnings of segments."""
         ends = [offset for each in ranges for offset in each if offset < limit]
         segments = [file.file_from_offset for file in self._log.queue().files if file.file_from_offset < limit]
         step = max(1, len(segments) // _MARKS)
@@ -232,7 +232,7 @@ def _as_rows(fields: Sequence[Any]) -> Iterator[tuple[int, ...]]:
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that touch as one."""
+    """The ranges, sorted, with those that touch or overlap joined."""
     joined: list[tuple[int, int]] = []
     for begin, end in sorted(ranges):
         if joined and begin <= joined[-1][1]:

@@ -1,7 +1,7 @@
 """One wave of a rebuild: its ranges of the log are read side by side, and their ends are proven.
 
-A range is read as if nothing were damaged. One that fails is read again, by ``onDamage``, once its ends are proven: by
-a walk that follows the records and passes over what is damaged, so that they are never inside of that.
+A range is first read as if nothing were damaged. A range that fails is read again as ``onDamage`` says, once its ends
+are proven: a walk follows the records and passes over damage, so that no range begins or ends inside of damage.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from reput.streaming.tasks.tasks import Tasks
 
 
 class WaveRead:
-    """A wave that is being read: ranges that follow each other in the log, the first one's start proven.
+    """A wave that is being read: consecutive ranges of the log, of which the first one's start is proven.
 
-    The last one's end is where a record ends, too, if it is not proven: as `result` says.
+    The last one ends where a record ends; if that end is not proven beforehand, only `result` gives it.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class WaveRead:
 
     @property
     def end(self) -> int | None:
-        """Where the wave ends; None where only its result says so."""
+        """Where the wave ends; None if only its result can say."""
         return self._cuts[-1].end if self._cuts[-1].is_end_proven else None
 
     def result(self) -> RangeEffects:
-        """Wait for it; once.
+        """Wait for the wave, and return what was read; called once.
 
         Raises
         ------
@@ -47,8 +47,8 @@ class WaveRead:
         """
         cuts, results, on_damage = self._cuts, self._results(), self._task.decode.on_damage
         while (bad := next((number for number, result in enumerate(results) if not result.is_whole), None)) is not None:
-            # Each range before it was read to where the next begins, so this one's start is proven. To its segment's
-            # last cut, the records are followed here.
+            # Each range before it was read to where the next begins, so this one's start is proven. From there the
+            # records are followed to the last cut of its segment.
             begin = results[bad].start
             last = max(number for number, cut in enumerate(cuts) if cut.file == cuts[bad].file)
             stop = cuts[last].end

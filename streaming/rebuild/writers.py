@@ -1,4 +1,4 @@
-"""The sinks of a rebuild: each takes a wave on its own, so that queues, index and table are written side by side."""
+"""How a rebuild writes a wave's queues: side by side, in tasks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.queue.consume_queue import QueueAppend, write_queue_appends
 from reput.streaming.tasks.tasks import Tasks
 
-# Below so many entries and queues, writing them here takes less than a Spark job (0.2 s), and the tasks that read the
+# Fewer entries and queues are written here: this takes less time than a Spark job (0.2 s), and the tasks that read the
 # next wave keep their cores.
 _ENTRIES_A_JOB = 10_000_000
 _QUEUES_A_JOB = 1_000
 
 
 class QueueAppendTasks:
-    """Writes a wave's queues below `root` side by side, about the same number of entries in each task."""
+    """Writes a wave's queues below `root` side by side, with about the same number of entries in each task."""
 
     def __init__(self, tasks: Tasks, root: Path, mapped_file_size: int) -> None:
         self._tasks = tasks
@@ -25,7 +25,7 @@ class QueueAppendTasks:
         self._file_size = mapped_file_size
 
     def __call__(self, entries: PieceEntries, appends: list[QueueAppend]) -> None:
-        """Write; durable on return."""
+        """Write `appends`, whose entries are in `entries`; they are durable on return."""
         root, file_size, paths = self._root, self._file_size, entries.paths
 
         def write(read: PieceEntries, queues: list[QueueAppend]) -> None:
@@ -48,7 +48,7 @@ class QueueAppendTasks:
 
 
 def _shares(appends: Sequence[QueueAppend], entries: PieceEntries, count: int) -> list[list[QueueAppend]]:
-    """Give the largest queue left to the share with the fewest entries."""
+    """Deal the queues into shares: the largest one left goes to the share with the fewest entries."""
     sizes = [0] * count
     shares: list[list[QueueAppend]] = [[] for _ in range(count)]
     for queue in sorted(appends, key=lambda queue: -int(entries.counts[queue.number])):

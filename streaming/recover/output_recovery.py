@@ -1,4 +1,4 @@
-"""One output compared with its log, and brought into agreement with it."""
+"""Comparing one output with its log, and bringing it into agreement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SinkReport:
-    """One sink: where its progress record ended (None without one) and ends, and what happens to its files."""
+    """One sink: where its progress record ended (None without one) and will end, and what happens to its files."""
 
     name: str
     end_before: int | None
@@ -34,16 +34,16 @@ class SinkReport:
 class OutputRecovery:
     """Compares on construction, and changes nothing before `apply`.
 
-    The log's records are the truth from its first segment on; what was derived from records that have expired stays.
+    The log's records are the truth from its first segment on; what was derived from expired records stays.
     """
 
     def __init__(self, config: PipelineConfig, files: DurableFiles, log: LogReader) -> None:
-        """Read the log once, from its beginning to the first record that queues and index disagree with.
+        """Read the log once, from its beginning to the first record that queues or index disagree with.
 
         Raises
         ------
         ReputError
-            The log cannot be read to its end, or the output's files are not those of the settings.
+            The log cannot be read to its end, or the output's files were made with other settings.
         """
         self._files = files
         self._log = log
@@ -82,7 +82,7 @@ class OutputRecovery:
 
     @property
     def sinks(self) -> tuple[SinkReport, ...]:
-        """What each sink was, or will be, brought back to."""
+        """For each sink, where it was or will be brought back to."""
         return tuple(
             SinkReport(
                 repair.name, repair.record.end_offset if repair.record else None, progress.end_offset, repair.changes()
@@ -92,7 +92,7 @@ class OutputRecovery:
 
     @property
     def queues(self) -> tuple[QueueReport, ...]:
-        """Every queue that is left."""
+        """The queues that remain."""
         return self._queue_repair.queues(self._least) if self._queue_repair in self._repairs else ()
 
     @property
@@ -102,9 +102,9 @@ class OutputRecovery:
         return sinks or self.spark_checkpoint_removed or self._checkpoint is not None
 
     def apply(self) -> None:
-        """Write what was found, durably; stopped anywhere, it can be run again.
+        """Write what was planned, durably; if it is stopped anywhere, it can be run again.
 
-        Spark's checkpoint goes first, since it is what would go on behind a record that is no more.
+        Spark's checkpoint is removed first: the next run would go on from it, behind a record that no longer exists.
         """
         if self.spark_checkpoint_removed:
             self._files.remove_tree(*SPARK_CHECKPOINT_OF_LOGIC)
@@ -119,7 +119,7 @@ class OutputRecovery:
     def _open(self, repair: SinkRepair) -> bool:
         repair.open(self._start(repair.record))
         if repair.start > self._least and repair.trusted_until > self._least:
-            repair.open(self._least)  # a broker's files were taken over: they have what lies before the record's start
+            repair.open(self._least)  # a broker's files were taken over: they have entries before the record's start
         repair.limit = self._limit(repair.record)
         return not repair.is_empty
 
@@ -200,7 +200,7 @@ class OutputRecovery:
         return None if record is None else record.store_timestamp
 
     def _planned_checkpoint(self) -> StoreCheckpoint | None:
-        """The store's checkpoint where it is ahead of what is left, None where it may stay."""
+        """The new store checkpoint if the current one is ahead of what is left, None if it may stay."""
         if not (self._files.root / STORE_CHECKPOINT).exists():
             return None
         known = planned = load_store_checkpoint(self._files)

@@ -1,4 +1,4 @@
-"""`reput recover` and `reput expire`: what they do to an output, and what they tell. No Spark is started.
+"""`reput recover` and `reput expire`: what they do to an output, and their reports. They start no Spark.
 
 ``DefaultMessageStore#recover`` with ``#recoverTopicQueueTable``, and ``DefaultMessageStore.CleanConsumeQueueService``.
 """
@@ -55,30 +55,30 @@ _EMPTY_LOG = "nothing tells what has expired; 'reput recover --yes' removes what
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """What `reput recover` found and did; offsets in the log unless said otherwise.
+    """What `reput recover` found and did; offsets are physical offsets.
 
     Attributes
     ----------
     unclean
         An `abort` file says that a broker stopped uncleanly: it would do its abnormal recovery.
     rewound
-        A record that was dispatched is no longer at its place.
+        A record that was dispatched is no longer at its physical offset.
     log_start, log_end
-        What the log has: its first segment's begin, and the end of its whole records.
+        Where the log's first segment begins, and where its whole records end.
     broker_recovers_from
         The segment at which a broker's own recovery would begin.
     sinks
-        What each sink was brought back to.
+        Where each sink was brought back to.
     queues
-        Every queue that is left, with its numbers of entries.
+        The queues that remain, with their queue offsets.
     spark_checkpoint_removed
-        Spark's checkpoint was ahead of the sinks and is forgotten.
+        Spark's checkpoint was ahead of the sinks and is removed.
     is_changed
-        Whether anything is, or in a dry run would be, written; `abort` does not count.
+        Whether anything is written, or would be in a dry run; `abort` does not count.
     abort
         What becomes of the output's `abort` file, None without one.
     unexplained
-        Why ``--yes`` is asked for; None where it is not.
+        Why ``--yes`` is required; None if it is not.
     """
 
     unclean: bool
@@ -96,7 +96,7 @@ class RecoveryReport:
 
 @dataclass(frozen=True)
 class RetentionReport:
-    """What `reput expire` removed, or would: paths below the output; `min_physic_offset` is the log's beginning."""
+    """What `reput expire` removed or would remove, as paths below the output; the log begins at `min_physic_offset`."""
 
     min_physic_offset: int
     queues: tuple[QueueRetention, ...]
@@ -109,7 +109,7 @@ def recover_output(
 ) -> RecoveryReport:
     """Bring the output's queues and index into agreement with the log as it is; the log is only read.
 
-    `dry_run` writes nothing. `yes` lets everything be removed when the log is gone, or is another one.
+    With `dry_run` nothing is written. `yes` allows everything to be removed if the log is gone, or is another one.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def recover_output(
     with _opened(config, output, dry_run=dry_run) as (files, log):
         segments = log.queue()
         unclean = LeftBy.BROKER in (abort_left_by(store), abort_left_by(output))
-        # Of a log that was cut something is left that agrees: to go back to it is what the command is for.
+        # If the log was cut, some of the output still agrees with it; going back to that is the command's purpose.
         found = find_unexplained(log, output)
         unexplained = found.text if found is not None and found.gap in (Gap.GONE, Gap.OTHER) else None
         if unexplained is not None and not yes and not dry_run:
@@ -171,7 +171,7 @@ def _hand_over(
 
 
 def _destroy(files: DurableFiles, *, unclean: bool, dry_run: bool) -> RecoveryReport:
-    """Remove what was derived from a log that has no segment any more (``DefaultMessageStore#destroyLogics``)."""
+    """Remove what was derived from a log that no longer has a segment (``DefaultMessageStore#destroyLogics``)."""
     sinks, removed = [], False
     for sink, folders in ((ConsumeQueueSink.name, (CONSUME_QUEUE, CONSUME_QUEUE_EXT)), (IndexSink.name, (INDEX,))):
         record = ProgressFile(files, sink)
@@ -192,9 +192,9 @@ def _destroy(files: DurableFiles, *, unclean: bool, dry_run: bool) -> RecoveryRe
 
 
 def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False, yes: bool = False) -> RetentionReport:
-    """Remove the output's leading files of which the log has no record any more; the log is only read.
+    """Remove the output's leading files whose records have all expired from the log; the log is only read.
 
-    `yes` goes by where the log begins even if the output was made from another one.
+    With `yes`, where the log begins decides even if the output was made from another log.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False
 
 
 def _remove(files: DurableFiles, rows: Sequence[Sequence[RelativePath]]) -> None:
-    """Remove rows of files, the first of each row durably before its second: a stop leaves no hole in a queue."""
+    """Remove each queue's files in order, each durably before the next, so that a stop leaves no hole in a queue."""
     for step in zip_longest(*rows):
         for parts in filter(None, step):
             files.remove(*parts)
@@ -231,7 +231,7 @@ def _remove(files: DurableFiles, rows: Sequence[Sequence[RelativePath]]) -> None
 
 @contextmanager
 def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[tuple[DurableFiles, LogReader]]:
-    """The output, locked, and the log; a dry run makes no lock file where there is none."""
+    """Yield the output, locked, and the log; a dry run makes no lock file if there is none."""
     refuse_paths_inside(config.commit_log, OutputPaths(output))
     if not output.is_dir():
         raise OutputError(

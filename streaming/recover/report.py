@@ -1,4 +1,4 @@
-"""What `reput recover` and `reput expire` print."""
+"""The output of `reput recover` and `reput expire`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def as_json(report: RecoveryReport | RetentionReport) -> str:
 
 
 def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
-    """What was found and done, a line each, then every queue."""
+    """What was found and done, one line each, then every queue."""
     kind = "abnormal (a broker left its abort file)" if report.unclean else "normal"
     lines = [
         f"log [{report.log_start}, {report.log_end})",
@@ -55,7 +55,7 @@ def retention_text(report: RetentionReport, *, dry_run: bool) -> str:
 
 
 def _text(lines: Iterable[str]) -> str:
-    """Lines that name queues and their files, and so topics, harmless for a terminal."""
+    """The lines made harmless for a terminal, since the names of queues and files contain topics."""
     return "\n".join(map(printable, lines))
 
 

@@ -1,4 +1,4 @@
-"""The two sides of an output that `reput recover` compares with the log: its queues and its index."""
+"""What `reput recover` compares with the log and repairs in an output: its queues and its index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 
 @dataclass(frozen=True)
 class SinkFiles:
-    """Files to remove and to mend, by their paths below the output.
+    """Files to remove and to mend, as paths below the output.
 
     `entries_dropped` counts queue entries, or keys of the newest index file that is kept.
     """
@@ -32,7 +32,7 @@ class SinkFiles:
 
 @dataclass(frozen=True)
 class QueueReport:
-    """One queue, in numbers of entries: the first whose record the log has, and where the queue ends (exclusive)."""
+    """One queue, by queue offsets: the first entry whose record the log has, and the queue's end (exclusive)."""
 
     topic: str
     queue_id: int
@@ -41,7 +41,7 @@ class QueueReport:
 
 
 class SinkRepair:
-    """One sink's files, compared with `[start, limit)` of the log in batches, in log order."""
+    """Compares one sink's files with `[start, limit)` of the log, batch by batch in log order, and repairs them."""
 
     name: str
     start: int
@@ -55,53 +55,53 @@ class SinkRepair:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing disagreed so far."""
+        """Whether everything compared so far agrees."""
         return self.disagrees_at is None
 
     @property
     def end(self) -> int:
-        """Where what agrees ends."""
+        """The offset up to which files and log agree."""
         return self.limit if self.disagrees_at is None else self.disagrees_at
 
     @property
     def trusted_until(self) -> int:
-        """Behind the last record before `start` that has an effect on disk; 0 without any."""
+        """The end of the last record before `start` that has an effect on disk; 0 without one."""
         raise NotImplementedError
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to compare or to forget."""
+        """Whether the sink has neither files nor a progress record."""
         raise NotImplementedError
 
     def open(self, start: int) -> None:
-        """Look at the files on disk; what was derived from records before `start` is trusted."""
+        """Read the files on disk; what was derived from records before `start` is trusted."""
         raise NotImplementedError
 
     @property
     def looks_further(self) -> bool:
-        """Whether batches behind what is compared are asked for, too."""
+        """Whether `look_further` needs batches behind those that are compared."""
         return False
 
     def compare(self, batch: LogicBatch) -> None:
-        """Go on with the next batch; sets `disagrees_at`."""
+        """Compare the next batch, and set `disagrees_at` if something differs."""
         raise NotImplementedError
 
     def look_further(self, batch: LogicBatch) -> None:
-        """Go on with a batch behind what is compared."""
+        """Look at a batch behind those that are compared."""
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
-        """Where the sink goes on from when what disagrees is cut off, and its progress record's state there.
+        """Where the sink goes on once what disagrees is cut off, and the state of its progress record there.
 
         See ``IndexCheck.cut`` for the arguments.
         """
         raise NotImplementedError
 
     def changes(self) -> SinkFiles:
-        """What `apply` does to the files."""
+        """The files that `apply` changes."""
         raise NotImplementedError
 
     def apply(self, planned: SinkProgress) -> None:
-        """Store the record, by which the sink itself drops what lies behind it, and bring the files there."""
+        """Store the progress record `planned`, and cut the files to where it ends."""
         raise NotImplementedError
 
 
@@ -111,56 +111,56 @@ class QueueRepair(SinkRepair):
     name = ConsumeQueueSink.name
 
     def open(self, start: int) -> None:
-        """See `SinkRepair`."""
+        """Read the queues' files; entries of records before `start` are trusted."""
         self.start = start
         self._check = QueueCheck.load(self.files.root, self.config.queue.mapped_file_size_consume_queue, start)
 
     @property
     def trusted_until(self) -> int:
-        """See `SinkRepair`."""
+        """The end of the last record before `start` that has an effect on disk; 0 without one."""
         return self._check.trusted_until
 
     @property
     def is_empty(self) -> bool:
-        """See `SinkRepair`."""
+        """Whether there is neither a queue nor a progress record."""
         return self.record is None and not self._check.queues
 
     def compare(self, batch: LogicBatch) -> None:
-        """See `SinkRepair`."""
+        """Compare the batch's entries with those of the queues."""
         self._check.compare(batch)
         self.disagrees_at = self._check.disagrees_at
 
     @property
     def looks_further(self) -> bool:
-        """See `SinkRepair`."""
+        """Whether some queue has only entries of expired records so far."""
         return self._check.has_open_heads
 
     def look_further(self, batch: LogicBatch) -> None:
-        """See `SinkRepair`."""
+        """See in the batch where queues with expired entries go on."""
         self._check.look_at_heads(batch)
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
-        """See `SinkRepair`."""
+        """Where the queues end once cut, and the state of their progress record there."""
         del last_record, store_timestamp
         self._check.check_queues()
         known = self.record.state if self.record is not None and self.end >= self.record.end_offset else {}
         return self.end, {**known, "queue_ends": self._check.entries}
 
     def changes(self) -> SinkFiles:
-        """See `SinkRepair`."""
+        """The queues' files that `apply` removes and mends."""
         states = self._check.queues.values()
         removed = ["/".join(state.disk.relative_path(file)) for state in states for file in state.files_to_remove]
         mended = ["/".join(state.disk.relative_path(file)) for state in states for file in state.files_to_mend]
         return SinkFiles(tuple(sorted(removed)), tuple(mended), sum(state.dropped for state in states))
 
     def apply(self, planned: SinkProgress) -> None:
-        """See `SinkRepair`."""
+        """Store the progress record, and cut the queues."""
         ProgressFile(self.files, self.name).store(planned)
         cut_queues(self.files, self._check)
         ConsumeQueueSink(self.files, self.config.queue.mapped_file_size_consume_queue).recover(self.start)
 
     def queues(self, min_physic_offset: int) -> tuple[QueueReport, ...]:
-        """Every queue that is left (``DefaultMessageStore#recoverTopicQueueTable``)."""
+        """The queues that remain (``DefaultMessageStore#recoverTopicQueueTable``)."""
         return tuple(
             QueueReport(
                 state.disk.topic.decode("utf-8", "backslashreplace"),
@@ -180,42 +180,42 @@ class IndexRepair(SinkRepair):
     _state: IndexState
 
     def open(self, start: int) -> None:
-        """See `SinkRepair`."""
+        """Read the index files; keys of records before `start` are trusted."""
         self.start = start
         sizes = self.config.index.max_hash_slot_num, self.config.index.max_index_num
         self._check = IndexCheck(self.files.root, *sizes, start)
 
     @property
     def trusted_until(self) -> int:
-        """See `SinkRepair`."""
+        """The end of the last record before `start` that has an effect on disk; 0 without one."""
         return self._check.trusted_until
 
     @property
     def is_empty(self) -> bool:
-        """See `SinkRepair`."""
+        """Whether there is neither an index file nor a progress record."""
         return self.record is None and not self._check.names
 
     def compare(self, batch: LogicBatch) -> None:
-        """See `SinkRepair`."""
+        """Compare the batch's keys with those of the index, up to the first that differs."""
         for keys in batch.entries.keys_by_piece():
             if self.agrees:
                 self._check.compare(keys)
                 self.disagrees_at = self._check.disagrees_at
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
-        """See `SinkRepair`."""
+        """Where the index ends once cut, and the state of its progress record there."""
         known = None if self.record is None else self.record.state
         self._state = self._check.cut(self.end, last_record, store_timestamp, known)
         return self._state.end, self._state.state
 
     def changes(self) -> SinkFiles:
-        """See `SinkRepair`."""
+        """The index files that `apply` removes, and the one that it mends."""
         removed = tuple("/".join(index_file(name)) for name in self._state.removed)
         mended = ("/".join(index_file(self._state.state["file"])),) if self._state.is_mended else ()
         return SinkFiles(removed, mended, self._state.entries_dropped)
 
     def apply(self, planned: SinkProgress) -> None:
-        """See `SinkRepair`."""
+        """Store the progress record, and cut the index."""
         ProgressFile(self.files, self.name).store(planned)
         sizes = self.config.index.max_hash_slot_num, self.config.index.max_index_num
         IndexSink(self.files, *sizes).recover(self.start)

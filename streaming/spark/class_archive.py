@@ -1,9 +1,9 @@
-"""What lets Spark start in half the time: Delta's jars by name, and the JVM's archive of classes (CDS).
+"""What halves Spark's start time: a list of Delta's jars, and the JVM's archive of classes (CDS).
 
 Without them each start asks Ivy where Delta's jars are, and the JVM reads its classes out of jars, parses and checks
-them. ``prepare`` makes them, once for an environment. They are an offer, no more: where jars or Java have changed they
-are not looked at or the JVM refuses them (it compares its own version and the paths, sizes and times of all jars), and
-Spark starts as it does without.
+them. ``prepare`` makes them once for an environment. They are optional: if jars or Java have changed, they are ignored
+or the JVM refuses them (it compares its own version and the paths, sizes and times of all jars), and Spark starts as
+it does without them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyspark
 
 _JARS = "jars.json"
 _ARCHIVE = "classes.jsa"
-# Of Spark's launcher and of a class path: what a path must not hold to be passed on as it is.
+# Characters that a path must not contain to pass unchanged through Spark's launcher and a class path.
 _UNSAFE = re.compile(r"[\"'\\:;,$\s]")
 _MODULE = "module-info"  # nearly every jar has one of its own
 
@@ -35,14 +35,14 @@ class SparkClasses:
     Attributes
     ----------
     directory
-        Where it lies, or would; need not exist.
+        Where it is, or would be made; need not exist.
     """
 
     directory: Path
 
     @classmethod
     def of(cls, java: str) -> SparkClasses:
-        """Those of this environment and `java` (``check_java``), or where they would be made."""
+        """What is there for this environment and `java` (``check_java``), or where it would be made."""
         facts = [java, pyspark.__version__, str(_spark_home()), version("delta-spark")]
         name = "spark-" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
         found = [root / name for root in _roots() if (root / name).is_dir()]
@@ -55,7 +55,7 @@ class SparkClasses:
         return self.directory / _ARCHIVE
 
     def jars(self) -> list[Path] | None:
-        """The jars that Spark's own have to be joined by for Delta; None if they are not known, or not there now."""
+        """The jars that Delta needs besides Spark's own; None if they are unknown, or have changed."""
         try:
             jars = [(Path(path), size) for path, size in json.loads((self.directory / _JARS).read_text())]
             return [path for path, _ in jars] if all(path.stat().st_size == size for path, size in jars) else None
@@ -63,9 +63,9 @@ class SparkClasses:
             return None
 
     def keep_jars(self, resolved: Iterable[Path]) -> None:
-        """Note (in `directory`) the jars that Ivy found for Delta, but for those with a class that Spark has too.
+        """Store in `directory` the list of jars that Ivy found for Delta, except those with a class that Spark has.
 
-        Spark's own wins, as it does over packages.
+        Spark's own class takes precedence, as it does over packages.
         """
         own = {name for path in (_spark_home() / "jars").glob("*.jar") for name in _class_files(path)}
         jars = [(str(path), path.stat().st_size) for path in resolved if own.isdisjoint(_class_files(path))]
@@ -74,7 +74,7 @@ class SparkClasses:
         scratch.replace(self.directory / _JARS)
 
     def refusal(self) -> str | None:
-        """Why Spark is not given them, made or not; None if it is."""
+        """Why Spark is not given them, whether they exist or not; None if it is."""
         if defaults := _defaults():
             return f"{defaults} is there, and may say otherwise: Spark starts by that alone"
         if unsafe := [path for path in [*(self.jars() or ()), self.archive] if _UNSAFE.search(str(path))]:
@@ -82,16 +82,16 @@ class SparkClasses:
         return None
 
     def settings(self) -> dict[str, str]:
-        """Spark's settings for a JVM of this machine with Delta's classes; none where there is a `refusal`.
+        """Spark's settings for a JVM of this machine with Delta's classes; empty if there is a `refusal`.
 
-        ``spark.driver.extraJavaOptions`` is to be joined with others.
+        The caller must join ``spark.driver.extraJavaOptions`` with its own.
         """
         jars = self.jars()
         if jars is None or self.refusal():
             return {}
         settings = {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         if self.archive.exists():
-            # The JVM would tell on standard output that it refuses an archive.
+            # Without these options, a JVM that refuses an archive reports it on standard output.
             options = f"-XX:SharedArchiveFile={self.archive} -Xlog:disable -Xlog:all=warning:stderr"
             settings["spark.driver.extraJavaOptions"] = options
         return settings
@@ -103,7 +103,7 @@ def user_cache() -> Path:
 
 
 def _roots() -> Iterator[Path]:
-    if sys.prefix != sys.base_prefix:  # gone with the virtual environment that it is for
+    if sys.prefix != sys.base_prefix:  # it is removed together with the virtual environment
         yield Path(sys.prefix) / "cache" / "reput"
     yield user_cache()
 

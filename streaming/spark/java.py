@@ -1,4 +1,4 @@
-"""The Java that Spark needs: found and old enough, or one clear sentence."""
+"""The Java that Spark needs: found and recent enough, or an error in one clear sentence."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _INSTALL = (
 
 
 def check_java() -> str:
-    """Make sure that the Java which Spark will start is there and of version 17 or later.
+    """Make sure that the Java that Spark will start exists and is version 17 or later.
 
     Returns
     -------
     str
-        Its path and what it says of itself, which tells it from every other one.
+        Its path and the output of ``java -version``, which identify it.
 
     Raises
     ------

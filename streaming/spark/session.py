@@ -1,4 +1,4 @@
-"""The SparkSession: Delta, this very Python for the workers, compiled kernels at hand, no noise on the terminal."""
+"""The SparkSession: Delta, this Python interpreter for the workers, compiled kernels, no noise on the terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("reput")
 _Result = TypeVar("_Result")
 _PAUSES_S = (1, 4)
 _SIGNALS_SEEN_WITHIN_S = 0.1
-# A socket's path has at most 107 bytes, and Spark's names of them have 42.
+# A socket's path has at most 107 bytes, of which Spark's file name takes 42.
 _SOCKET_DIRECTORY_LENGTH_MAX = 64
 
 _SETTINGS = {
@@ -38,32 +38,32 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
-    # A task costs less over a local socket file than over TCP.
+    # A task costs less over a Unix domain socket than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # A micro-batch's entries come to the driver in one piece; maxBytesPerTrigger bounds them.
+    # A micro-batch's entries come to the driver all at once; maxBytesPerTrigger bounds them.
     "spark.driver.maxResultSize": "0",
-    # The offset log needs no more than the last batch, and a poll for new data is a listing of one directory.
+    # The offset log needs only the last batch, and a poll for new data only lists one directory.
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.pollingDelay": "10ms",
-    # Without data nothing is done; an empty batch would only write to the checkpoint.
+    # Without data there is nothing to do; an empty batch would only write to the checkpoint.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
 _DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Delta reads its snapshot with 50 tasks by default: too many for a table of one machine.
+    # Delta reads its snapshot with 50 tasks by default, which is too many for a table on one machine.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# JVMs only plan and pass on; their optimising compiler would take the cores from the decoders.
+# JVMs only plan and pass data on; their optimising compiler would take cores from the decoders.
 _NO_OPTIMIZER = "-XX:TieredStopAtLevel=1"
 TAIL_SETTINGS = {
     JAVA_OPTIONS: _NO_OPTIMIZER,
     "spark.executor.defaultJavaOptions": _NO_OPTIMIZER,  # Spark puts a user's extraJavaOptions behind them
-    # Hadoop starts a `chmod` for each file that it makes, 45 ms on two busy cores. So no file of checksums beside each
-    # one of Spark's checkpoint: what is in the outputs says how far they are, not the checkpoint.
+    # Hadoop starts a `chmod` for each file that it makes, 45 ms on two busy cores. So the files of Spark's checkpoint
+    # have no checksum files beside them: how far the outputs are is recorded in the outputs, not in the checkpoint.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.python.daemon.module": "reput.streaming.spark.worker_daemon",
 }
@@ -78,10 +78,10 @@ def start_session(
     settings: Mapping[str, str] | None = None,
     with_delta: bool = True,
 ) -> SparkSession:
-    """Start Spark, with Delta unless that is not needed; its own messages go to `log_file` (None: the terminal).
+    """Start Spark, by default with Delta; its own messages go to `log_file` (None: the terminal).
 
-    On this machine it starts with what ``class_archive`` has, if that is there. A start that fails for a reason that
-    may pass is tried again, twice at the most. ``end_session`` ends what is started here.
+    On this machine it starts with what ``class_archive`` has, if that exists. A start that fails for a reason that
+    may pass is tried again, at most twice. ``end_session`` ends what is started here.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def start_session(
     """
     java = check_java()
     prepare_kernels()
-    # The workers must be this Python, with this package, and not the first python3 of the PATH.
+    # The workers must run this Python, with this package, rather than the first python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name need not resolve
@@ -103,34 +103,34 @@ def start_session(
     for key, value in _merged(prepared, given, _scratch_settings(master), settings or {}).items():
         builder = builder.config(key, value)
     if with_delta and not prepared:
-        from delta import configure_spark_with_delta_pip  # noqa: PLC0415  its import starts reading jars
+        from delta import configure_spark_with_delta_pip  # noqa: PLC0415  the import begins to read jars
 
         builder = configure_spark_with_delta_pip(builder)
     before_interruption(kill_jvm)
-    # py4j would print a traceback of its own for each call that a JVM which died does not answer.
+    # py4j would print a traceback of its own for each call that a dead JVM does not answer.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
-    logging.getLogger().addHandler(logging.NullHandler())  # it uses the root, too, and that would print
+    logging.getLogger().addHandler(logging.NullHandler())  # it also uses the root logger, which would print
     session = _started(builder, log_file)
     session.sparkContext.setLogLevel("ERROR")
-    # A thread of pyspark's, which would print a traceback when the JVM at its other end dies.
+    # A thread of pyspark would print a traceback when the JVM at its other end dies.
     accumulators: Any = session.sparkContext._accumulatorServer  # noqa: SLF001
     accumulators.handle_error = lambda *_: None
     return session
 
 
 def _merged(*each: Mapping[str, str]) -> dict[str, str]:
-    """All settings, a later one before an earlier one; the JVM's options of all are joined."""
+    """All settings merged: a later value overrides an earlier one, but the JVM's options are joined."""
     options = [settings[JAVA_OPTIONS] for settings in each if JAVA_OPTIONS in settings]
     merged = {key: value for settings in each for key, value in settings.items()}
     return merged | ({JAVA_OPTIONS: " ".join(options)} if options else {})
 
 
 def _scratch_settings(master: str) -> dict[str, str]:
-    """Have Spark keep what it needs for a while in this run's directory; a cluster's executors have their own."""
+    """Settings that make Spark keep temporary files in this run's directory; a cluster's executors have their own."""
     directory = run_directory()
     settings = {
         "spark.sql.warehouse.dir": f"{directory}/spark-warehouse",
-        # Workers have their sockets there, too. UsePerfData would leave a file in /tmp when the JVM is killed.
+        # Workers have their sockets there as well. UsePerfData would leave a file in /tmp when the JVM is killed.
         JAVA_OPTIONS: f"-Djava.io.tmpdir={directory} -XX:-UsePerfData",
     }
     if master.startswith("local"):
@@ -158,7 +158,7 @@ def _started(builder: SparkSession.Builder, log_file: Path | None) -> SparkSessi
 
 def _start_once(builder: SparkSession.Builder, log_file: Path | None) -> SparkSession:
     """Start a JVM unless this process has one, and a session in it."""
-    options: dict[str, str] = builder._options  # noqa: SLF001  what the builder would hand to a JVM of its own
+    options: dict[str, str] = builder._options  # noqa: SLF001  what the builder would pass to a JVM of its own
     jvm = None
     if SparkContext._gateway is None:  # noqa: SLF001
         if log_file is not None:
@@ -182,16 +182,16 @@ def _connected(builder: SparkSession.Builder, jvm: Jvm | None) -> SparkSession:
 
 
 def _beside_the_main_thread(action: Callable[[], _Result]) -> _Result:
-    """Have a thread do it: a signal interrupts the wait for it, and Spark's context only takes SIGINT in the main one.
+    """Run `action` in another thread: a signal interrupts the wait, and Spark only takes SIGINT over in the main one.
 
-    It is no thread of a pool: a command that is interrupted does not wait for it.
+    The thread belongs to no pool, so that an interrupted command does not wait for it.
     """
     done: Future[_Result] = Future()
 
     def run() -> None:
         try:
             done.set_result(action())
-        except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  the thread that waits for the result raises it
             done.set_exception(error)
 
     threading.Thread(target=run, name="spark-start", daemon=True).start()
@@ -201,9 +201,9 @@ def _beside_the_main_thread(action: Callable[[], _Result]) -> _Result:
 
 
 def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
-    """End Spark and its JVM, if reput started it; a JVM that has died is no error here.
+    """End Spark, and its JVM if reput started it; a JVM that has died is no error here.
 
-    All that is to stay was made durable before, so the JVM gets no time of its own unless `jvm_within_s` says so.
+    All that must last is durable already, so the JVM is killed at once unless `jvm_within_s` grants it time.
     """
     jvm = last_jvm()
     if jvm is None:
@@ -211,7 +211,7 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
         return
     if jvm.is_alive:
         with suppress(Exception), warnings.catch_warnings():
-            # It may die meanwhile, after a stop that was asked for; pyspark warns of that.
+            # The JVM may die meanwhile, after a stop was requested; pyspark warns of that.
             warnings.simplefilter("ignore", RuntimeWarning)
             session.stop()
     _forget_gateway()
@@ -219,13 +219,13 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
 
 
 def _forget_gateway() -> None:
-    """Let the next session of this process begin with a JVM of its own."""
+    """Make the next session of this process begin with a JVM of its own."""
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001
 
 
 def _kept(log_file: Path | None) -> Path | None:
-    """Where Spark's own messages are; what would go with this run's directory is kept."""
+    """Where Spark's own messages are; a file in this run's directory is copied to the cache, where it lasts."""
     if log_file is not None and run_directory() in log_file.parents:
         kept = user_cache() / log_file.name
         try:
@@ -238,7 +238,7 @@ def _kept(log_file: Path | None) -> Path | None:
 
 
 def prepare_kernels(*, with_rows: bool = True) -> None:
-    """Compile the kernels once, to a directory that can be written, before any worker would do it itself.
+    """Compile the kernels once, to a writable directory, before workers would each do it themselves.
 
     `with_rows` as in ``compile_kernels``.
     """
@@ -251,5 +251,5 @@ def prepare_kernels(*, with_rows: bool = True) -> None:
 
 
 def temporary_log_file() -> Path:
-    """A file for Spark's messages where the command has no output directory; it goes with this run's directory."""
+    """A file for Spark's messages if the command has no output directory; it is removed with this run's directory."""
     return run_directory() / "spark.log"

@@ -1,4 +1,4 @@
-"""Compile every kernel by using it once, on a record made by hand; the compiled code is cached on disk."""
+"""Compile every kernel by using it once, on a hand-made record; the compiled code is cached on disk."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def small_record() -> bytes:
 
 
 def compile_kernels(*, with_rows: bool = True) -> None:
-    """Run the pipeline's kernels over one small record, in the types that the real ones have.
+    """Run the pipeline's kernels over one small record, with the types of real data.
 
-    Without those that make Arrow's rows (``message_rows``) pandas is not loaded.
+    Without the kernels that make Arrow rows (``message_rows``), pandas is not loaded.
     """
     record = small_record()
     size = len(record)
