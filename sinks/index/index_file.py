@@ -26,8 +26,9 @@ from reput.source.errors import SinkError
 
 # Keys looked up together: their slots stay in the processor's nearest cache.
 _BLOCK = 128
-# Entries written together: they go to the system from the processor's cache.
+# Entries and slots written together: they go to the system from the processor's cache, in memory that is used again.
 _ENTRIES_A_WRITE = 32 * 1024
+_SLOTS_A_WRITE = 64 * 1024
 
 
 class IndexFile:
@@ -147,11 +148,10 @@ class IndexFile:
             return
         breaks = np.flatnonzero(np.diff(pages) > 1) + 1
         for run in np.split(pages, breaks):
-            first = int(run[0]) * SLOTS_A_PAGE
-            slots = self._slots[first : (int(run[-1]) + 1) * SLOTS_A_PAGE]
-            self._files.write(
-                *self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.astype(">i4").view(np.uint8).data
-            )
+            end = (int(run[-1]) + 1) * SLOTS_A_PAGE
+            for first in range(int(run[0]) * SLOTS_A_PAGE, end, _SLOTS_A_WRITE):
+                slots = self._slots[first : min(first + _SLOTS_A_WRITE, end)].astype(">i4").view(np.uint8)
+                self._files.write(*self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.data)
 
     def _write_header(self) -> None:
         self._files.write(*self._parts, offset=0, data=self.header.encode())

@@ -65,7 +65,7 @@ TAIL_SETTINGS = {
     # Hadoop starts a `chmod` for each file that it makes, 45 ms on two busy cores. So no file of checksums beside each
     # one of Spark's checkpoint: what is in the outputs says how far they are, not the checkpoint.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    "spark.python.daemon.module": "reput.streaming.spark.worker_daemon",
+    "spark.python.daemon.module": "reput.streaming.tail.worker_daemon",
 }
 
 
