@@ -9,6 +9,7 @@ a fixed order of keys.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -171,6 +172,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._identified: dict[str, Any] | None = None
         self._told: tuple[int, int] | None = None
         self._answered_at = 0.0
+        self._ahead: threading.Thread | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a first batch begins; the same answer however often Spark asks."""
@@ -257,7 +259,19 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 advice="start the same command again (a stream of your own needs a new checkpoint)",
                 physical_offset=last.offset,
             )
+        self._look_ahead(stop)
         return [RangePartition(span) for span in spans]
+
+    def _look_ahead(self, start: int) -> None:
+        """Follow the records of the next batch while the tasks read this one."""
+        if (bytes_max := self._options.max_bytes_per_trigger) is not None:
+            self._ahead = threading.Thread(target=self._log.look_ahead, args=(start, bytes_max), daemon=True)
+            self._ahead.start()
+
+    def _wait_for_look_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one range."""
@@ -265,6 +279,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _while_segments_go(self, ask: Callable[[], Answer]) -> Answer:
         """The answer; asked again with ``failOnDataLoss=false`` when segments expire while it is looked for."""
+        self._wait_for_look_ahead()
         for left in reversed(range(_ATTEMPTS)):
             try:
                 return ask()

@@ -42,6 +42,12 @@ class DurableFiles:
         self._checked_directories: set[str] = set()
         self._changed_directories: set[str] = set()
         self._failure: OutputError | None = None
+        self._beside: list[DurableFiles] = []
+
+    def beside(self) -> DurableFiles:
+        """Files below the same root that another thread may write and sync meanwhile; closed with these."""
+        self._beside.append(DurableFiles(self.root))
+        return self._beside[-1]
 
     def make_directory(self, *parts: str) -> Path:
         """Create a directory below the root, and its parents, if missing."""
@@ -186,6 +192,8 @@ class DurableFiles:
             os.close(descriptor)
         self._descriptors.clear()
         self._dirty.clear()
+        for files in self._beside:
+            files.close()
 
     def _path(self, parts: tuple[str, ...]) -> Path:
         for part in parts:

@@ -26,8 +26,9 @@ from reput.source.errors import SinkError
 
 # Keys that are looked up together: their slots stay in the processor's nearest cache.
 _KEYS_AT_ONCE = 128
-# Entries that are written together: they go to the system from the processor's cache.
+# Entries and slots that are written together: they go to the system from the processor's cache, in reused memory.
 _ENTRIES_A_WRITE = 32 * 1024
+_SLOTS_A_WRITE = 64 * 1024
 
 
 class IndexFile:
@@ -147,11 +148,10 @@ class IndexFile:
             return
         breaks = np.flatnonzero(np.diff(pages) > 1) + 1
         for adjacent in np.split(pages, breaks):
-            first = int(adjacent[0]) * SLOTS_A_PAGE
-            slots = self._slots[first : (int(adjacent[-1]) + 1) * SLOTS_A_PAGE]
-            self._files.write(
-                *self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.astype(">i4").view(np.uint8).data
-            )
+            end = (int(adjacent[-1]) + 1) * SLOTS_A_PAGE
+            for first in range(int(adjacent[0]) * SLOTS_A_PAGE, end, _SLOTS_A_WRITE):
+                slots = self._slots[first : min(first + _SLOTS_A_WRITE, end)].astype(">i4").view(np.uint8)
+                self._files.write(*self._parts, offset=HEADER_SIZE + SLOT_SIZE * first, data=slots.data)
 
     def _write_header(self) -> None:
         self._files.write(*self._parts, offset=0, data=self.header.encode())

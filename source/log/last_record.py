@@ -42,6 +42,7 @@ def last_record_before(queue: MappedFileQueue, end: int, on_damage: str, known: 
         begin = known.before(file.file_from_offset, place - 1)
         last = -1
         for scan in scan_windows(file, begin, end, check_crc=False, on_damage=on_damage):
+            known.note(scan.stop)
             if len(scan):
                 last = scan.place_of(-1)
         if last >= 0:
@@ -126,7 +127,12 @@ class LastRecordWatch:
         self._on_damage = on_damage
         self._clock = clock
         self._watched: _Watched | None = None
+        self._found: RecordFingerprint | None = None
         self._took = 0.0
+
+    def note_found(self, record: RecordFingerprint) -> None:
+        """Take note of a record that was just found by following the records that lead to it."""
+        self._found = record
 
     def is_there(
         self, queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int], *, is_idle: bool
@@ -139,9 +145,9 @@ class LastRecordWatch:
             return False
         now, stamp = self._clock(), _stamp(queue.find(known.offset))
         watched = self._watched
-        if watched is None:  # another process may have read as far, and any time ago
+        if watched is None and known != self._found:  # another process may have read as far, and any time ago
             self._watched = watched = _Watched(known, None, False, now, now)
-        elif watched.record != known:
+        elif watched is None or watched.record != known:
             # The log has gone on behind the record before: it was not cut until now.
             anyhow_at = now + max(_UNCHANGED_S, _UNCHANGED_FACTOR * self._took)
             self._watched = watched = _Watched(known, stamp, True, now + _IDLE_S, anyhow_at)

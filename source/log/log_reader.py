@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, TransientError
+from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, ReputError, TransientError
 from reput.source.log import offset_range
 from reput.source.log.last_record import LastRecordWatch, find_record, is_led_to, last_record_before
 from reput.source.log.offset_range import Boundaries, OffsetRange
@@ -221,7 +221,23 @@ class LogReader:
 
     def last_record_before(self, end: int) -> RecordFingerprint | None:
         """The last record before `end`, a place where a record may begin; None when its segment has none."""
-        return last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
+        record = last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
+        if record is not None:
+            self._watch.note_found(record)
+        return record
+
+    def look_ahead(self, start: int, bytes_max: int) -> None:
+        """Follow the records of a next batch, from `start` on, so that planning it takes no time.
+
+        A log that cannot be read is no error here: it is when the batch is planned.
+        """
+        if self.last_end is None or self.last_end <= start:
+            return
+        try:
+            end = self.limit(start, self.last_end, bytes_max, None)
+            last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
+        except (ReputError, OSError):
+            return
 
     def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:
         """The record that the log has at the place of `known`, by its first bytes; `known` where it has expired.

@@ -136,8 +136,9 @@ class LogicOptions:
         "maxBytesPerPartition",
         byte_count(1),
         _BYTES,
-        128 * 1024 * 1024,
-        "of the logic query: a task takes a tenth of a second, which is much beside what Spark needs to start one",
+        256 * 1024 * 1024,
+        "of the logic query, at most: a task takes a tenth of a second, which is much beside what Spark needs to start "
+        "one; every core gets a range of a full batch, where that leaves 32m or more to each",
     )
     trigger_ms: int = option(
         "logicTriggerMs",
@@ -228,8 +229,8 @@ class TableOptions:
         "tableMaxBytesPerPartition",
         byte_count(1),
         _BYTES,
-        128 * 1024 * 1024,
-        "one Parquet file each: few files, and enough tasks for every core",
+        256 * 1024 * 1024,
+        "at most, one Parquet file each: few files; every core gets a range of a full batch, as with the logic query",
     )
     trigger_ms: int = option(
         "tableTriggerMs",

@@ -17,7 +17,7 @@ from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.effects.writers import writers_of
+from reput.streaming.effects.writers import Writers, writers_of
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import Lines, QuarantineStep
 
@@ -47,7 +47,7 @@ class LogicStep:
         self.sinks = logic.sinks
         self.quarantine = quarantine
         self._index = logic.index
-        self._writers = writers_of(logic)
+        self._writers = Writers(writers_of(logic))
         self._files = files
         self._scratch = Scratch(files)
         self._scratch.clear()
@@ -64,14 +64,12 @@ class LogicStep:
         return min(ends if self.quarantine is None else [*ends, self.quarantine.end_offset])
 
     def write(self, read: RangeEffects) -> StepReport:
-        """Write the effects of consecutive ranges, durably and once: first the quarantine, then each sink."""
+        """Write the effects of consecutive ranges, durably and once: first the quarantine, then the sinks."""
         effects, quarantined = Effects.of(read).sifted(self.quarantine)
         batch = effects.batch
         assert batch is not None
         before = self._last_record if self._last_end == batch.start else None
-        anomalies = batch.anomalies(before)
-        for writer in self._writers:
-            anomalies += writer.write(effects)
+        anomalies = batch.anomalies(before) + self._writers.write(effects)
         self._last_end, self._last_record = batch.end, batch.last_record or before
         if batch.last_record is not None and self.sinks:
             queued = next((sink.logics_msg_timestamp for sink in self.sinks if isinstance(sink, QueueSink)), None)

@@ -1,8 +1,9 @@
-"""The writers of effects: each works on its own, so that queues, index and table can be written side by side."""
+"""The writers of effects: each works on its own, so that queues, index and table are written side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
@@ -15,10 +16,32 @@ from reput.streaming.output.logic_sinks import LogicSinks
 
 
 def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
-    """Writers for sinks that share their files, to be called one after the other; each batch is complete on disk."""
+    """Writers for the sinks that are switched on, each of which completes every batch on disk."""
     queues = [sink for sink in logic.sinks if sink is not logic.index]
     index = [] if logic.index is None else [IndexWriter(logic.index)]
     return [*([QueueWriter(queues)] if queues else []), *index]
+
+
+class Writers:
+    """Several writers that write the same effects side by side; no two of them may share their files."""
+
+    def __init__(self, writers: Sequence[EffectsWriter]) -> None:
+        self._writers = writers
+        self._pool = ThreadPoolExecutor(max(1, len(writers) - 1), "reput-writer")
+
+    def write(self, effects: Effects) -> AnomalyCounts:
+        """Add effects, durably, once; if a writer fails, its error is raised when all of them have ended."""
+        others = [self._pool.submit(writer.write, effects) for writer in self._writers[1:]]
+        try:
+            anomalies = sum((writer.write(effects) for writer in self._writers[:1]), NO_ANOMALIES)
+        finally:
+            wait(others)
+        return sum((each.result() for each in others), anomalies)
+
+    def finish(self) -> None:
+        """Complete what was left for the end, durably, one writer after the other."""
+        for writer in self._writers:
+            writer.finish()
 
 
 class EffectsWriter(Protocol):

@@ -16,7 +16,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 
 @dataclass(frozen=True)
 class LogicSinks:
-    """`sinks` are in the order in which they are written; `index` is the one that the store's checkpoint needs."""
+    """All sinks; `index` is the one among them that shares no files with the others and is written beside them."""
 
     sinks: tuple[Sink, ...]
     index: IndexSink | None
@@ -42,6 +42,7 @@ class LogicSinks:
                 sinks.append(BatchConsumeQueueSink(files, queue.mapper_file_size_batch_consume_queue))
         if config.index.message_index_enable:
             count = count_of_empty_index(config, config.store)
-            index = IndexSink(files, config.index.max_hash_slot_num, config.index.max_index_num, count_of_empty=count)
+            sizes = config.index.max_hash_slot_num, config.index.max_index_num
+            index = IndexSink(files.beside(), *sizes, count_of_empty=count)
             sinks.append(index)
         return cls(tuple(sinks), index, needs)

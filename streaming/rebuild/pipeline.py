@@ -22,7 +22,7 @@ from reput.source.log.range_cut import cut_ranges
 from reput.streaming.config.pipeline import PipelineConfig, check_range_count
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.effects.writers import EffectsWriter, TableWriter
+from reput.streaming.effects.writers import EffectsWriter, TableWriter, Writers
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.startup import aligned
@@ -53,6 +53,7 @@ class Waves:
         self._config = config
         self._log = log
         self._writers = writers
+        self._written_by = Writers(writers)
         self._quarantine = quarantine
         self._progress = progress
         self._wanted = request.queue_filter
@@ -66,16 +67,15 @@ class Waves:
 
     def run(self, start: int, end: int) -> None:
         """Do all waves of `[start, end)`; records begin or end at both offsets."""
-        with ThreadPoolExecutor(len(self._writers) + 1) as pool:
+        with ThreadPoolExecutor(1) as pool:
             writing: Future[None] | None = None
             for wave in self._waves(start, end):
                 if writing is not None:
                     writing.result()
-                writing = pool.submit(self._write, wave, pool)
+                writing = pool.submit(self._write, wave)
             if writing is not None:
                 writing.result()
-        for writer in self._writers:
-            writer.finish()
+        self._written_by.finish()
 
     def _waves(self, start: int, end: int) -> Iterator[RangeEffects]:
         """The waves of `[start, end)` in log order.
@@ -116,11 +116,10 @@ class Waves:
     def _table(self) -> MessageTable | None:
         return next((writer.table for writer in self._writers if isinstance(writer, TableWriter)), None)
 
-    def _write(self, read: RangeEffects, pool: ThreadPoolExecutor) -> None:
+    def _write(self, read: RangeEffects) -> None:
         began = time.monotonic()
         effects, quarantined = Effects.of(read).sifted(self._quarantine)
-        written = [pool.submit(writer.write, effects) for writer in self._writers]
-        anomalies = sum((future.result() for future in written), NO_ANOMALIES) + self._record_anomalies(effects.batch)
+        anomalies = self._written_by.write(effects) + self._record_anomalies(effects.batch)
         self._scratch.remove(read.scratch_files)
         self._progress.add_seconds("write", time.monotonic() - began)
         self._progress.on_wave(read.end, effects.messages, effects.keys, anomalies, count_causes(quarantined))

@@ -77,20 +77,28 @@ def start_workers(spark: SparkSession) -> None:
             spark.range(0, cores, 1, cores).mapInArrow(_pass_on, "id bigint").toArrow()
 
 
-class WorkersStart:
-    """Does `start_workers` while the driver does something else."""
+class Beside:
+    """Does what only saves time, while the driver does something else: each action in a thread of its own."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        """Begin."""
-        self._thread = threading.Thread(target=start_workers, args=(spark,), name="reput-workers", daemon=True)
-        self._thread.start()
+    def __init__(self, *actions: Callable[[], object]) -> None:
+        """Begin; the error of an action is nobody's, since what it was to prepare is done, or fails, without it."""
+        self._threads = [threading.Thread(target=_quietly, args=(action,), daemon=True) for action in actions]
+        for thread in self._threads:
+            thread.start()
 
     def join(self) -> None:
         """Wait for the end, so that nothing of it is left when Spark is stopped; not long, for a core may never come.
 
         A cluster without room has none, and the job that asks for them ends when Spark does.
         """
-        self._thread.join(_JOINED_FOR_S)
+        deadline = time.monotonic() + _JOINED_FOR_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _quietly(action: Callable[[], object]) -> None:
+    with suppress(Exception):
+        action()
 
 
 def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -65,7 +65,7 @@ TAIL_SETTINGS = {
     # Hadoop starts a `chmod` for each file that it makes, 45 ms on two busy cores. So the files of Spark's checkpoint
     # have no checksum files beside them: how far the outputs are is recorded in the outputs, not in the checkpoint.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    "spark.python.daemon.module": "reput.streaming.spark.worker_daemon",
+    "spark.python.daemon.module": "reput.streaming.tail.worker_daemon",
 }
 
 

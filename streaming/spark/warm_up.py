@@ -20,11 +20,11 @@ from reput.source.segments.mapped_file_queue import MappedFile
 from reput.source.segments.segment_scan import Scan
 
 
-def small_record() -> bytes:
-    """A message of topic `T`, with a key and a unique key and without a body, for physical offset 0."""
+def small_record(physical_offset: int = 0) -> bytes:
+    """A message of topic `T`, with a key and a unique key and without a body."""
     topic, properties = b"T", b"KEYS\x01k\x02UNIQ_KEY\x01u"
     size = FIXED_LENGTH + len(topic) + len(properties)
-    record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, physical_offset, 0, 0, 0, 0, 0, 0)
     record += struct.pack(">b", len(topic)) + topic + struct.pack(">h", len(properties)) + properties
     return record
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.spark_checkpoint import TABLE
+
+_WORTH_A_TASK = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -20,4 +23,8 @@ class BatchSizes:
     def of(cls, config: PipelineConfig, query: str) -> BatchSizes:
         """Those of the query of this name."""
         sizes = config.table if query == TABLE else config.logic
-        return cls(sizes.max_bytes_per_trigger, config.source.max_messages_per_trigger, sizes.max_bytes_per_partition)
+        cores = processes_of(config.spark.master) or 1
+        # No core is without a range of a full batch, unless that makes ranges that are not worth a task.
+        bytes_a_core = max(_WORTH_A_TASK, sizes.max_bytes_per_trigger // cores)
+        bytes_a_range = min(sizes.max_bytes_per_partition, bytes_a_core)
+        return cls(sizes.max_bytes_per_trigger, config.source.max_messages_per_trigger, bytes_a_range)

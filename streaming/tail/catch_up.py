@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from reput.source.data_source import NAME
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
@@ -15,6 +14,7 @@ from reput.streaming.output.spark_checkpoint import spark_offset
 from reput.streaming.output.startup import aligned
 from reput.streaming.tail.batch_sizes import BatchSizes
 from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.ranges import ranges_between
 
 _log = logging.getLogger("reput")
 
@@ -27,13 +27,12 @@ def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, ch
         end = log.limit(start, target, sizes.bytes_a_batch, sizes.messages_a_batch)
         _log.info("%s: bringing the sinks from %d to %d, where Spark's checkpoint is", dispatch.name, start, end)
         options = config.source_options(
-            rows="ranges",
             startingOffset=start,
             endingOffset=end,
             maxBytesPerPartition=sizes.bytes_a_range,
         )
         before = dispatch.end_offset
-        dispatch(spark.read.format(NAME).options(**options).load(), -1)
+        dispatch(ranges_between(spark, options), -1)
         if dispatch.end_offset <= before:
             raise CommitLogRewoundError(
                 f"Spark's checkpoint {checkpoint} is at offset {target}, and the log has nothing behind {before}: it "

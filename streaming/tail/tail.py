@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,13 +25,14 @@ from reput.sinks.files.swap import finish_swap
 from reput.sinks.quarantine import Quarantine, expired_range
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.message_table import MessageTable
-from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OptionError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.damage import STOP
 from reput.streaming.config.made_for import check_made_for, record_in
+from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.hand_over import abort_while_written, check_taken_over
 from reput.streaming.output.log_end import LogEndWatch
 from reput.streaming.output.logic_sinks import LogicSinks
@@ -41,11 +43,13 @@ from reput.streaming.output.spark_checkpoint import forget_planned_batch
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.process.failures import failure_of, first_line, is_passing
 from reput.streaming.process.jvm import has_jvm_died
-from reput.streaming.spark.job import WorkersStart
+from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.tail.batch_sizes import BatchSizes
 from reput.streaming.tail.catch_up import catch_up
 from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
 from reput.streaming.tail.micro_batch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.tail.ranges import stream_ranges
+from reput.streaming.tail.rehearsal import rehearse
 
 _POLL_SECONDS = 0.2
 _SPARK_LOG = "spark.log"
@@ -166,12 +170,16 @@ class Tail:
         ReputError
             With a message for the user; a query's own exception otherwise.
         """
-        spark.dataSource.register(CommitLogDataSource)
-        workers = WorkersStart(spark)
+        actions = [partial(start_workers, spark)]
+        if processes_of(self._config.spark.master) is not None:
+            task = RangeTask(self._log.decode_options, self._logic.needs if self._logic.sinks else None)
+            with_table = self._paths.table is not None
+            actions.append(partial(rehearse, spark, task, self._config.broker.name, with_table=with_table))
+        preparation = Beside(*actions)
         try:
             self._run_queries(spark, self._dispatches(spark), available_now=available_now)
         finally:
-            workers.join()
+            preparation.join()
 
     def _dispatches(self, spark: SparkSession) -> list[Dispatch]:
         decode, report = self._log.decode_options, self._reporter.on_batch
@@ -235,18 +243,13 @@ class Tail:
         is_table = isinstance(dispatch, TableDispatch)
         sizes = BatchSizes.of(self._config, dispatch.name)
         options = self._config.source_options(
-            rows="ranges",
             # Only a first batch asks for it: Spark's checkpoint does not hold where batch 0 begins, the sinks do.
             startingOffset=aligned(self._log, dispatch.end_offset),
             maxBytesPerTrigger=sizes.bytes_a_batch,
             maxMessagesPerTrigger=sizes.messages_a_batch,
             maxBytesPerPartition=sizes.bytes_a_range,
         )
-        # Registered anew for each query: the queries would else share one Java map of the workers' environment, which
-        # two that start at once spoil for good (OptionalDataException when a task is read, Spark 4.2.0).
-        spark.dataSource.register(CommitLogDataSource)
-        stream = spark.readStream.format(NAME).options(**options).load()
-        writer = stream.writeStream.queryName(dispatch.name).foreachBatch(gate)
+        writer = stream_ranges(spark, options).writeStream.queryName(dispatch.name).foreachBatch(gate)
         writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(dispatch.name)))
         if available_now:
             return writer.trigger(availableNow=True).start()

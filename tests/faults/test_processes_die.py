@@ -63,7 +63,7 @@ def test_the_jvm_dies(tmp_path: Path, proof: Proof) -> None:
 def test_a_python_worker_dies(which: str, tmp_path: Path, proof: Proof) -> None:
     """The parent of all workers, or the youngest of them."""
     with under_load(tmp_path) as tail:
-        workers = tail.children("-m reput.streaming.spark.worker_daemon")
+        workers = tail.children("-m reput.streaming.tail.worker_daemon")
         os.kill(workers[0 if which == "daemon" else -1], signal.SIGKILL)
         proof(ends_or_goes_on(tail))
 

@@ -271,7 +271,7 @@ def test_time_before_the_run_is_not_the_runs() -> None:
         ("java -cp x org.apache.spark.deploy.master.Master --host", "cluster master"),
         ("java -cp x org.apache.spark.deploy.worker.Worker spark://", "cluster worker"),
         ("java org.apache.spark.executor.CoarseGrainedExecutorBackend --worker-url", "executor JVM"),
-        ("/x/bin/python -m reput.streaming.spark.worker_daemon pyspark.worker", "worker"),
+        ("/x/bin/python -m reput.streaming.tail.worker_daemon pyspark.worker", "worker"),
     ],
 )
 def test_processes_are_told_by_their_command_lines(command: str, kind: str) -> None:

@@ -14,12 +14,15 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 from support.logs import end_of, put_bytes, varied_messages, write_log
-from support.record_writer import CommitLogWriter, StoredRecord
+from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.source.data_source import CommitLogDataSource, CommitLogReader, CommitLogStreamReader, RangePartition
-from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError
+from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError, TransientError
+from reput.source.log import last_record, offset_range
 from reput.source.log.offset_range import RANGE_SCHEMA
 from reput.source.rows.message_schema import message_schema
+from reput.source.segments import range_reader
+from reput.source.segments.range_reader import scan_windows
 
 SIZE = 4096
 START = 2 * SIZE
@@ -281,3 +284,58 @@ def test_a_dledger_log(bytes_max: int, tmp_path: Path) -> None:
     assert [record.physical_offset for record in records] == found
     ranges = batch(tmp_path, rows="ranges", **dledger)
     assert {48} == {row["frame"] for rows in read(ranges, list(ranges.partitions())) for row in rows.to_pylist()}
+
+
+# --- planning ahead --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each walk over records has read."""
+    sizes: list[int] = []
+
+    def counting(*given: Any, **options: Any) -> Any:
+        for scan in scan_windows(*given, **options):
+            sizes.append(scan.stop - scan.start)
+            yield scan
+
+    for module in (offset_range, last_record):
+        monkeypatch.setattr(module, "scan_windows", counting)
+    return sizes
+
+
+def test_the_next_batch_is_followed_while_one_is_read(
+    tmp_path: Path, walked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a batch is planned, the records of the next are walked; to plan it reads a window or two."""
+    window, size = range_reader.WINDOW_BYTES, 4 * range_reader.WINDOW_BYTES
+    messages = [Message(body=b"x" * 30_000) for _ in range(3 * size // 30_000)]
+    write_log(tmp_path, messages, size)
+    reader = stream(tmp_path, maxBytesPerTrigger=size, maxBytesPerPartition=window)
+    reader.prepareForTriggerAvailableNow()
+    begin, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    first = reader.latestOffset(begin, limit)
+    reader.partitions(begin, first)
+    reader._wait_for_look_ahead()
+    assert sum(walked) > 7 * window
+    walked.clear()
+    monkeypatch.setattr(reader, "_look_ahead", lambda _: None)  # it would begin to walk the batch behind
+    second = reader.latestOffset(first, limit)
+    planned = spans(reader.partitions(first, second))
+    assert (first["physicOffset"] + size, 4) == (second["physicOffset"], len(planned))
+    assert sum(walked) <= window
+    assert spans(stream(tmp_path, maxBytesPerPartition=window).partitions(first, second)) == planned
+
+
+def test_a_log_that_goes_while_it_is_followed_is_told_when_it_is_planned(tmp_path: Path) -> None:
+    """Looking ahead is nobody's error."""
+    messages = varied_messages(60)
+    write_log(tmp_path, messages, SIZE)
+    reader = stream(tmp_path, maxBytesPerTrigger=SIZE)
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    for segment in tmp_path.iterdir():
+        segment.unlink()
+    reader._look_ahead(first["physicOffset"])
+    reader._wait_for_look_ahead()
+    with pytest.raises(TransientError, match="holds no segment"):
+        reader.latestOffset(first, reader.getDefaultReadLimit())

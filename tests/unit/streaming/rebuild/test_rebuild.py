@@ -94,6 +94,7 @@ def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFac
         for name in ("_ENTRIES", "_KEYS", "_QUEUES", "_TOPIC_BYTES"):
             patch.setattr(range_entries, name, rng.choice([1, 1 << 12]))
         patch.setattr(index_file, "_ENTRIES_A_WRITE", rng.choice([1, 7, 1 << 20]))
+        patch.setattr(index_file, "_SLOTS_A_WRITE", rng.choice([1, 7, 1 << 20]))
         report = rebuild(config, root / "out")
     assert report.messages == len(messages)
     check_equal(config, root / "out", root / "tail")

@@ -9,10 +9,21 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from importlib import import_module
 
 from pyspark.daemon import manager
 
+from reput.source.worker_process import keep_freed_memory
+
 _TASKS = "pyspark.worker"  # other worker modules only plan, and do not decode
+# What the first task of a worker would load: pyspark's serializers, the source's reader, and what reads a range.
+_LOADED_BY_TASKS = (
+    "pandas",
+    "pyspark.worker",
+    "pyspark.sql.worker.plan_data_source_read",
+    "reput.source.data_source",
+    "reput.streaming.tail.micro_batch",
+)
 
 
 def main() -> None:
@@ -23,14 +34,10 @@ def main() -> None:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     if sys.argv[1:2] == [_TASKS]:
-        import pandas as pd  # noqa: F401, PLC0415  pyspark's Arrow serializers load it in the first task
-        import pyspark.worker  # noqa: F401, PLC0415
-
-        from reput.source.worker_process import keep_freed_memory  # noqa: PLC0415
-        from reput.streaming.spark.warm_up import compile_kernels  # noqa: PLC0415
-
+        for module in _LOADED_BY_TASKS:
+            import_module(module)
         keep_freed_memory()
-        compile_kernels()
+        import_module("reput.streaming.spark.warm_up").compile_kernels()
     gc.collect()
     gc.freeze()
     manager()

@@ -1,0 +1,29 @@
+"""The ranges of a log as rows of Spark: those of a stream, and those between two offsets."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from reput.source.data_source import NAME, CommitLogDataSource
+
+# The source is registered anew for each DataFrame: they would else share one Java map of the workers' environment,
+# which two jobs that start at once spoil for good (OptionalDataException when a task is read, Spark 4.2.0). So none is
+# registered between another one's registration and its loading.
+_registration = threading.Lock()
+
+
+def stream_ranges(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
+    """The ranges of the log's next micro-batches; `options` are the source's."""
+    with _registration:
+        spark.dataSource.register(CommitLogDataSource)
+        return spark.readStream.format(NAME).options(rows="ranges", **options).load()
+
+
+def ranges_between(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
+    """The ranges of the log as `options` limit them (`startingOffset`, `endingOffset`)."""
+    with _registration:
+        spark.dataSource.register(CommitLogDataSource)
+        return spark.read.format(NAME).options(rows="ranges", **options).load()

@@ -1,0 +1,46 @@
+"""What the first micro-batch would wait for, done before it, while Spark starts its query.
+
+The first job of a session takes half a second more than the ones behind it: Spark loads and compiles what such jobs
+need, and every core starts its workers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reput.sinks.table.message_file import TableFileWriter
+from reput.streaming.effects.range_task import RangeTask
+from reput.streaming.process.run_directory import run_directory
+from reput.streaming.spark.warm_up import small_record
+from reput.streaming.tail.micro_batch import read_ranges
+from reput.streaming.tail.ranges import ranges_between
+
+_SEGMENT_BYTES = 64 * 1024
+
+
+def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: bool) -> None:
+    """Read a log of one record for each core with `task`, and `with_table` write a table's files of them.
+
+    All is made in this run's directory, which Spark's processes see where they are of this machine, and is gone on
+    return.
+    """
+    size = len(small_record())
+    cores = min(spark.sparkContext.defaultParallelism, _SEGMENT_BYTES // size)
+    records = b"".join(small_record(number * size) for number in range(cores))
+    decode = replace(task.decode, check_crc=False)
+    with tempfile.TemporaryDirectory(dir=run_directory(), prefix="rehearsal-") as directory:
+        commit_log, table = Path(directory, "commitlog"), Path(directory, "messages")
+        commit_log.mkdir()
+        (commit_log / f"{0:020d}").write_bytes(records.ljust(_SEGMENT_BYTES, b"\0"))
+        options = {
+            "path": commit_log,
+            "mappedFileSizeCommitLog": _SEGMENT_BYTES,
+            "maxBytesPerPartition": size,
+            "tailGuardMs": 0,
+        }
+        writer = TableFileWriter(str(table), broker, 0, decode) if with_table else None
+        read_ranges(ranges_between(spark, options), replace(task, decode=decode, file_writer=writer))

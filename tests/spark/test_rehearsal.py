@@ -1,0 +1,38 @@
+"""What is done before the first micro-batch works, and leaves nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.source.segments.range_reader import DecodeOptions
+from reput.streaming.effects.range_task import RangeEffects, RangeTask
+from reput.streaming.process.run_directory import run_directory
+from reput.streaming.tail import rehearsal
+from reput.streaming.tail.rehearsal import rehearse
+
+pytestmark = pytest.mark.spark
+read_ranges = rehearsal.read_ranges
+
+
+@pytest.mark.parametrize("needs", [LogicNeeds(), None], ids=["queues and index", "table alone"])
+@pytest.mark.parametrize("with_table", [False, True])
+def test_every_core_reads_a_record(
+    needs: LogicNeeds | None, with_table: bool, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tasks read a log as those of a micro-batch do; an error would be nobody's."""
+    read: list[RangeEffects] = []
+
+    def reading(*given: Any) -> list[RangeEffects]:
+        read.extend(read_ranges(*given))
+        return read
+
+    monkeypatch.setattr(rehearsal, "read_ranges", reading)
+    rehearse(spark, RangeTask(DecodeOptions(check_crc=True), needs), "a broker", with_table=with_table)
+    assert len(read) == spark.sparkContext.defaultParallelism
+    assert all(each.pieces for each in read) == (needs is not None)
+    assert all(each.table_files and each.table_files[0]["messages"] == 1 for each in read) == with_table
+    assert not list(run_directory().glob("rehearsal-*"))

@@ -1,0 +1,25 @@
+"""What is done beside the driver."""
+
+from __future__ import annotations
+
+import threading
+
+from reput.streaming.spark.job import Beside
+
+
+def test_actions_run_at_the_same_time_and_their_errors_are_nobodys() -> None:
+    """Each waits for the other; that one fails is seen by nobody."""
+    barrier, ended = threading.Barrier(2, timeout=30), threading.Event()
+
+    def fail() -> None:
+        barrier.wait()
+        message = "no core"
+        raise RuntimeError(message)
+
+    def go_on() -> None:
+        barrier.wait()
+        ended.set()
+
+    beside = Beside(fail, go_on)
+    beside.join()
+    assert ended.is_set()
