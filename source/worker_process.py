@@ -12,6 +12,8 @@ from functools import lru_cache
 # <malloc.h>; the threshold is the greatest that glibc takes on 64 bits.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_THRESHOLD_MAX, _NEVER = 32 * 1024 * 1024, 2**31 - 1
+# A little less than what is taken from the heap whatever happens.
+_TAKEN_BY_A_RANGE = _MMAP_THRESHOLD_MAX - 1024 * 1024
 # <sys/prctl.h>
 _PR_SET_PDEATHSIG = 1
 # Libraries that start threads when they are loaded, for what reput does not use.
@@ -38,13 +40,16 @@ def end_with_parent() -> None:
 
 @lru_cache(maxsize=1)
 def settle_worker() -> None:
-    """Take what is loaded by now out of the garbage collector's sight; call it when the modules are imported.
+    """Do once what makes a worker's next tasks as fast as all that follow; call it when the modules are imported.
 
-    pyspark's daemon collects all garbage after every task, which costs 45 ms with pandas, pyarrow and numba loaded:
-    more than most tasks.
+    What is loaded by now goes out of the garbage collector's sight: pyspark's daemon collects all garbage after every
+    task, which costs 45 ms with pandas, pyarrow and numba loaded, more than most tasks. And the memory that a range
+    takes is asked for, to be kept where `keep_freed_memory` was called: the system gives it page by page, which takes
+    as long as reading the range.
     """
     gc.collect()
     gc.freeze()
+    b"\1" * _TAKEN_BY_A_RANGE  # noqa: B018  written, and freed at once
 
 
 def keep_freed_memory() -> None:

@@ -23,6 +23,7 @@ from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.offset_range import ranges_of
 from reput.source.segments.range_reader import DecodeOptions
+from reput.source.worker_process import settle_worker
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.logic_sinks import LogicSinks
@@ -56,6 +57,7 @@ def read_ranges(ranges: DataFrame, task: RangeTask) -> list[RangeEffects]:
     """What `task` makes of the batch's ranges, in log order; the error of the first range that has one is raised."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         for span in ranges_of(batches):
             row = {"start": span.start, "effects": outcome_of(partial(task.read, span))}
             yield pa.RecordBatch.from_pylist([row], _RESULT_SCHEMA)
