@@ -68,7 +68,7 @@ def outcome(pickled: bytes) -> Any:
 def start_workers(spark: SparkSession) -> None:
     """Let every core start its Python worker, which takes seconds; executors that come later start theirs then.
 
-    Where that fails nothing is lost, and nothing said: the first real job starts them, or fails.
+    Failures are ignored: the first real job starts the workers, or fails.
     """
     started = 0
     with suppress(Exception):
@@ -78,18 +78,18 @@ def start_workers(spark: SparkSession) -> None:
 
 
 class Beside:
-    """Does what only saves time, while the driver does something else: each action in a thread of its own."""
+    """Runs actions that only save time beside the driver's work, each in a thread of its own."""
 
     def __init__(self, *actions: Callable[[], object]) -> None:
-        """Begin; the error of an action is nobody's, since what it was to prepare is done, or fails, without it."""
+        """Begin; errors of actions are ignored, since what they prepare is done, or fails, without them."""
         self._threads = [threading.Thread(target=_quietly, args=(action,), daemon=True) for action in actions]
         for thread in self._threads:
             thread.start()
 
     def join(self) -> None:
-        """Wait for the end, so that nothing of it is left when Spark is stopped; not long, for a core may never come.
+        """Wait until the actions have ended, so that none is left when Spark is stopped, but not for long.
 
-        A cluster without room has none, and the job that asks for them ends when Spark does.
+        In a cluster without room a core may never come; the job that asks for it ends when Spark does.
         """
         deadline = time.monotonic() + _JOINED_FOR_S
         for thread in self._threads:

@@ -1,1 +1,1 @@
-"""`reput sql`: what a statement may be, its run, its rows."""
+"""`reput sql`: what a statement may contain, how it runs, and how its rows are shown."""

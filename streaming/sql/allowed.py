@@ -1,7 +1,7 @@
-"""What `reput sql` lets a statement be made of: everything here only reads the table, or computes.
+"""What `reput sql` allows in a statement: everything here only reads the table, or computes.
 
-What is named nowhere is refused, so that new statements and functions of a later Spark are refused until somebody has
-looked at them. `FUNCTIONS_REFUSED` has no effect on that: it records the decisions, for the test that compares both
+Anything that is not named here is refused, so that new statements and functions of a later Spark are refused until
+somebody has reviewed them. `FUNCTIONS_REFUSED` has no effect: it records decisions, for the test that compares both
 lists with Spark's own registry.
 """
 
@@ -20,7 +20,7 @@ def _classes(package: str, names: str) -> frozenset[str]:
     return frozenset(f"{package}.{name}" for name in names.split())
 
 
-# Nodes of a parsed query. None of them does anything but describe how rows are made from other rows.
+# Nodes of a parsed query. Each of them only describes how rows are made from other rows.
 QUERY_NODES: Final = (
     _classes(
         f"{_CATALYST}.plans.logical",
@@ -57,15 +57,15 @@ QUERY_NODES: Final = (
     | _classes(f"{_CATALYST}.expressions.aggregate", "AggregateExpression AnyValue First Last")
 )
 
-# Statements that tell about a query or the table, as the whole statement and nowhere inside one.
+# Statements that describe a query or the table, allowed as the whole statement but not inside one.
 STATEMENT_NODES: Final = _classes(
     f"{_CATALYST}.plans.logical", "DescribeColumn DescribeFunction DescribeRelation ShowColumns"
 ) | _classes("org.apache.spark.sql.execution.command", "DescribeQueryCommand ExplainCommand")
 
-# What only these statements name.
+# Nodes that name something in these statements only.
 STATEMENT_PARTS: Final = _classes(f"{_CATALYST}.analysis", "UnresolvedFunctionName UnresolvedTableOrView")
 
-# Values that nodes are made of and that may hold further nodes.
+# Values that nodes consist of and that may hold further nodes.
 PARTS: Final = (
     _classes("scala", "None$ Some Tuple2 Tuple3")
     | _classes(_CATALYST, "AliasIdentifier FunctionIdentifier")
@@ -92,7 +92,7 @@ PARTS: Final = (
     | _classes("org.apache.spark.sql.execution", "CodegenMode$ CostMode$ ExtendedMode$ FormattedMode$ SimpleMode$")
 )
 
-# Values that hold none. Spark's data types are such values, too, as are texts and numbers.
+# Values that hold no nodes. Spark's data types, texts and numbers are such values as well.
 VALUES: Final = (
     _classes("java.util", "UUID")
     | _classes("scala", "Enumeration$Val")
@@ -103,7 +103,7 @@ VALUES: Final = (
 DATA_TYPES: Final = "org.apache.spark.sql.types."
 COLLECTIONS: Final = "scala.collection."
 
-# Functions of expressions, by kind: each computes a value from its arguments, or from the rows it is given.
+# Functions in expressions, by kind: each computes a value from its arguments, or from the rows it is given.
 FUNCTIONS: Final[dict[str, frozenset[str]]] = {
     kind: _names(names)
     for kind, names in {
@@ -198,7 +198,7 @@ FUNCTIONS: Final[dict[str, frozenset[str]]] = {
     }.items()
 }
 
-# Functions in the place of a table: each makes rows from its arguments, or tells what Spark has built in.
+# Functions used as tables: each makes rows from its arguments, or lists what is built into Spark.
 TABLE_FUNCTIONS: Final = _names(
     """
     collations explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range
@@ -206,7 +206,7 @@ TABLE_FUNCTIONS: Final = _names(
     """
 )
 
-# By reason. Everything else that is not allowed is refused as well.
+# Refused functions by reason. Everything else that is not allowed is refused as well.
 FUNCTIONS_REFUSED: Final[dict[str, frozenset[str]]] = {
     reason: _names(names)
     for reason, names in {

@@ -1,8 +1,8 @@
-"""Whether a statement only reads the table `messages`: asked of Spark's own parse of it, before anything is run.
+"""Check that a statement only reads the table `messages`, on Spark's own parse of it, before anything is run.
 
-Spark runs a command while it makes its DataFrame, and a write may stand anywhere in a statement. So the parsed plan is
-walked whole, with every field of every node, and each must be of a kind that ``allowed`` names. What is run
-afterwards is that very plan, not the text again.
+Spark runs a command while it makes its DataFrame, and a write may occur anywhere in a statement. So the whole parsed
+plan is walked, with every field of every node, and each must be of a kind that ``allowed`` names. Afterwards that very
+plan is run, not the text again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def parse_query(spark: SparkSession, statement: str) -> JavaObject:
     Raises
     ------
     OptionError
-        It holds something that is not known to only read.
+        It contains something that is not known to only read.
     PySparkException
         Spark's parser does not understand it.
     """
     session: Any = spark._jsparkSession  # noqa: SLF001  the parser has no Python API
     jvm: Any = spark._jvm  # noqa: SLF001
-    jvm.SparkSession.setActiveSession(session)  # the parser goes by the settings of this thread's active session
+    jvm.SparkSession.setActiveSession(session)  # the parser uses the settings of this thread's active session
     with _no_substitution(spark):
         plan: JavaObject = session.sessionState().sqlParser().parsePlan(statement)
     check_plan(plan)
@@ -45,7 +45,7 @@ def parse_query(spark: SparkSession, statement: str) -> JavaObject:
 
 @contextmanager
 def _no_substitution(spark: SparkSession) -> Iterator[None]:
-    """``${env:NAME}`` and ``${system:NAME}`` stay what they are: text."""
+    """Leave ``${env:NAME}`` and ``${system:NAME}`` as plain text."""
     before = spark.conf.get(_SUBSTITUTE)
     spark.conf.set(_SUBSTITUTE, "false")
     try:
@@ -55,7 +55,7 @@ def _no_substitution(spark: SparkSession) -> Iterator[None]:
 
 
 def check_plan(plan: JavaObject) -> None:
-    """Hold every node and every value of a parsed plan against what is allowed.
+    """Check every node and every value of a parsed plan against what is allowed.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def check_plan(plan: JavaObject) -> None:
 
 
 def _below(value: JavaObject, scope: Scope, nodes: frozenset[str]) -> list[tuple[Any, Scope]]:
-    """What is to be looked at inside `value`, itself allowed."""
+    """What must be checked inside `value`; raise OptionError if `value` itself is not allowed."""
     name = _class_name(value)
     if name in nodes:
         kind = name.rpartition(".")[2]
@@ -110,7 +110,7 @@ def _items(collection: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
 
 
 def _queries_of_with(node: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
-    """A query of WITH sees those before it, and itself if they are recursive; what stands behind WITH sees all."""
+    """A query of WITH sees those before it, and itself if they are recursive; what follows WITH sees all."""
     found: list[tuple[Any, Scope]] = []
     for query, _ in _items(node.cteRelations(), scope):
         name, plan, *more = (value for value, _ in _elements(query, scope))
@@ -121,7 +121,7 @@ def _queries_of_with(node: JavaObject, scope: Scope) -> list[tuple[Any, Scope]]:
 
 
 def _check_names(kind: str, node: JavaObject, scope: Scope) -> None:
-    """The table, or the function, that a node names."""
+    """Check the table or the function that a node names."""
     if kind == "UnresolvedRelation":
         _check_table(_parts(node.multipartIdentifier()), scope)
         if node.isStreaming() or not node.options().isEmpty():
@@ -150,7 +150,7 @@ def _check_function(parts: list[str], names: frozenset[str]) -> None:
 
 
 def _folded(name: str) -> str:
-    """In lower case; a name beyond ASCII stays as it is, since languages fold it in different ways."""
+    """The name in lower case; one beyond ASCII stays as it is, since languages fold it in different ways."""
     return name.lower() if name.isascii() else name
 
 

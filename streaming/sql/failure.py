@@ -1,7 +1,7 @@
-"""Why Spark did not run a query, as one line and with the exit code it deserves.
+"""Why Spark did not run a query, in one line and with a fitting exit code.
 
-A statement that Spark refuses, or whose values it cannot compute, is the user's to change (`OptionError`). A table that
-cannot be read is an `OutputError`, and a Spark that is gone a `TransientError`.
+If Spark refuses a statement, or cannot compute its values, the user must change it (`OptionError`). A table that
+cannot be read is an `OutputError`, and a Spark that has ended is a `TransientError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from reput.source.errors import OptionError, OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
-# Spark's advice on settings and statements that `reput sql` has not, and the code of the SQL standard.
+# Spark's advice on settings and statements that `reput sql` does not have, and the code of the SQL standard.
 _NOISE: Final = re.compile(
     r"\s*If necessary set .*? to bypass this error\."
     r"|\s*It is possible the underlying files have been updated\..*"
@@ -29,7 +29,7 @@ _NOISE: Final = re.compile(
 _CONDITION: Final = re.compile(r"^\[([A-Z_0-9.]+)\] ")
 _POSITION: Final = re.compile(r"line (\d+),? pos(ition)? (\d+)")
 _FILE: Final = re.compile(r"(?:file:/*)?(/[^\s,]+\.(?:parquet|json|checkpoint|crc|bin))\b")
-# Conditions under which the table is at fault, not the statement.
+# Conditions for which the table is to blame, not the statement.
 _TABLE_CONDITIONS: Final = ("FAILED_READ_FILE", "DELTA_", "CANNOT_READ_", "PATH_NOT_FOUND", "INVALID_LOG_VERSION")
 _TOO_DEEP: Final = "the statement is nested too deeply"
 _OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
@@ -37,7 +37,7 @@ _OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
 
 @contextmanager
 def spark_failures_as_errors(table: Path) -> Iterator[None]:
-    """Raise what Spark raises inside as an error of reput; `table` is what is being read.
+    """Convert Spark's exceptions into errors of reput; `table` is being read.
 
     Raises
     ------
@@ -46,9 +46,9 @@ def spark_failures_as_errors(table: Path) -> Iterator[None]:
     OutputError
         The table cannot be read.
     TransientError
-        Spark is gone, or has not enough memory.
+        Spark has ended, or does not have enough memory.
     """
-    # pyspark logs each error as JSON, all of its Java frames included, before it raises it.
+    # pyspark logs each error as JSON, including all Java frames, before it raises it.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     try:
         yield
@@ -69,7 +69,7 @@ def spark_failures_as_errors(table: Path) -> Iterator[None]:
 
 
 def _java_as_error(table: Path, thrown: Any) -> ReputError:
-    """Of a chain of causes the one that Spark has a condition for, or else the first cause."""
+    """The error for a chain of causes: for the first that has a condition of Spark, or else for the root cause."""
     messages: list[str] = []
     while thrown is not None and len(messages) < 50:
         name, message = thrown.getClass().getName(), str(thrown.getMessage() or "")
@@ -93,7 +93,7 @@ def _as_error(table: Path, message: str, whole: str) -> ReputError:
 
 
 def _line(message: str) -> str:
-    """The message in one line, without its condition."""
+    """The message on one line, without its condition."""
     text = _CONDITION.sub("", _NOISE.sub("", message).strip())
     return printable(" ".join(line.strip() for line in text.splitlines() if line.strip()))
 
@@ -104,6 +104,6 @@ def _file(message: str, whole: str) -> str:
 
 
 def _position(whole: str) -> str:
-    """Where in the statement; Spark counts from 1 after ``position`` and from 0 after ``pos``."""
+    """The position in the statement; Spark counts from 1 after ``position`` and from 0 after ``pos``."""
     found = _POSITION.search(whole)
     return f" (line {found.group(1)}, column {int(found.group(3)) + (not found.group(2))})" if found else ""

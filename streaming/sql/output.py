@@ -1,7 +1,7 @@
-"""The rows of a query, in one of three forms: a drawn table, CSV, or a JSON object a line.
+"""The rows of a query, in one of three forms: a drawn table, CSV, or one JSON object per line.
 
-Rows hold what producers wrote. A table is always harmless to a terminal; JSON has unsafe characters as JSON's own
-escapes, which is the same value; CSV is exact, but to a terminal it is as harmless as the table.
+Rows hold what producers wrote. A table is always harmless to a terminal. JSON escapes unsafe characters, which keeps
+the value. CSV is exact, except on a terminal, where it is as harmless as the table.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from reput.source.printable import printable, printable_json
 
 FORMATS = ("table", "csv", "json")
 
-# Of what `toLocalIterator` gives.
+# The finalizer of the iterator that `toLocalIterator` returns.
 _ROWS_GO: Final = "PyLocalIterable.__del__"
 _FORMULA: Final = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _QUOTED: Final = re.compile(r'[",\r\n]|^\s|\s$|^$')
-# Python has no value for two of these types, so all intervals come as Spark's text.
+# Python has no value for two of these types, so all intervals are shown as Spark's text.
 _AS_TEXT: Final = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 
 
 def write_result(
     result: DataFrame, output_format: str, out: TextIO, console: Console, *, csv_safe: bool = False
 ) -> int:
-    """Write the rows in one of `FORMATS`, all of them; returns how many.
+    """Write all rows in one of `FORMATS`, and return how many.
 
     CSV and JSON go to `out`, row by row. The table goes to `console`, once all rows are there. `csv_safe` puts a ``'``
-    before a text of CSV that a spreadsheet would take as a formula.
+    before a CSV text that a spreadsheet would take for a formula.
 
     Raises
     ------
     OptionError
-        Two columns have one name, which JSON has no room for.
+        Two columns have the same name, which JSON cannot represent.
     """
     names = result.columns
     result = _with_texts(result)
@@ -71,7 +71,7 @@ def write_result(
 def _one_by_one(result: DataFrame) -> Iterator[Row]:
     """The rows, which need not be read to their end.
 
-    Where they are not, pyspark's iterator may find its socket closed when it goes itself, and Python would print that.
+    If they are not, pyspark's iterator may find its socket closed when it is finalized, and Python would print that.
     """
     if not isinstance(sys.unraisablehook, _UnreadRows):
         sys.unraisablehook = _UnreadRows(sys.unraisablehook)
@@ -79,7 +79,7 @@ def _one_by_one(result: DataFrame) -> Iterator[Row]:
 
 
 class _UnreadRows:
-    """Says nothing of an iterator over rows that fails when it goes; `others` is told of the rest."""
+    """A hook that ignores failures in finalizing an iterator over rows, and passes all others on to `others`."""
 
     def __init__(self, others: Callable[[Any], Any]) -> None:
         self._others = others
@@ -103,7 +103,7 @@ def _with_texts(result: DataFrame) -> DataFrame:
 
 
 def _json_value(value: Any) -> Any:
-    """`value` as JSON has it. Bytes are base64; what JSON has no type for is text, as in a table."""
+    """`value` as JSON. Bytes become base64; values of types that JSON lacks become text, as in a table."""
     if isinstance(value, Row):
         return {name: _json_value(part) for name, part in zip(value.__fields__, value, strict=True)}
     if isinstance(value, dict):
@@ -120,7 +120,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value other than NULL as text, on one line unless it is a text of several."""
+    """A value other than NULL as text, on one line unless it is itself a text of several lines."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -157,7 +157,7 @@ def _json_line(names: list[str], row: Row) -> str:
 
 
 def _csv_line(row: Iterable[Any], *, safe: bool, on_terminal: bool) -> str:
-    """NULL is nothing between two commas, an empty text is two quotes."""
+    """A row as a line of CSV: NULL is nothing between two commas, an empty text is two quotes."""
     return ",".join("" if value is None else _csv_field(value, safe, on_terminal) for value in row) + "\n"
 
 
@@ -171,7 +171,7 @@ def _csv_field(value: Any, safe: bool, on_terminal: bool) -> str:
 
 
 def _write_table(names: list[str], rows: list[Row], console: Console) -> int:
-    """As a grid where the terminal is wide enough; as a block a row where it is not. No cell is cut."""
+    """Write a grid if the terminal is wide enough, else one cell per line under a heading per row. No cell is cut."""
     headers = [printable(name) for name in names]
     cells = [["" if value is None else printable(_text(value)) for value in row] for row in rows]
     grid = Table()

@@ -16,19 +16,19 @@ from reput.streaming.sql.failure import spark_failures_as_errors
 
 _LOG = "_delta_log"
 
-# Beside what ``check`` refuses: no file is a table by its path.
+# Besides what ``check`` refuses: no file can be read as a table by its path.
 SETTINGS = {"spark.sql.runSQLOnFiles": "false"}
 
 
 def query(spark: SparkSession, table: Path, statement: str) -> DataFrame:
-    """The result of `statement`, in which the table is called `messages`; nothing but the table is read.
+    """The result of `statement`, in which the table is called `messages`; only the table is read.
 
     Raises
     ------
     OutputError
         There is no Delta table at `table`, or it cannot be read.
     OptionError
-        The statement holds something that is not known to only read, or Spark does not understand it.
+        The statement contains something that is not known to only read, or Spark does not understand it.
     """
     check_table(table)
     with spark_failures_as_errors(table):
@@ -38,18 +38,18 @@ def query(spark: SparkSession, table: Path, statement: str) -> DataFrame:
 
 
 def run_plan(spark: SparkSession, plan: JavaObject) -> DataFrame:
-    """The result of a plan of ``parse_query``: what was looked at is what runs. All errors are Spark's own."""
+    """The result of a plan of ``parse_query``: the plan that was checked is the one that runs. Errors are Spark's."""
     jvm: Any = spark._jvm  # noqa: SLF001  a plan has no Python API
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001
 
 
 def check_table(table: Path) -> None:
-    """Look whether a Delta table is there and may be read, before Spark is started.
+    """Check that there is a Delta table that can be read, before Spark is started.
 
     Raises
     ------
     OutputError
-        It is not; the message says what is there instead.
+        There is none; the message says what is there instead.
     """
     log, advice = table / _LOG, "give the directory that 'reput tail --table' made"
     name = printable(str(table))

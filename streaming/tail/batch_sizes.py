@@ -1,4 +1,4 @@
-"""How much of the log one micro-batch of a query takes, whoever cuts it: the stream, or what brings sinks up to it."""
+"""How much of the log one micro-batch of a query takes, in the stream and while sinks catch up with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORTH_A_TASK = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Bytes and messages a micro-batch has at most, None for any number of messages, and bytes of one of its ranges."""
+    """Limits of a micro-batch: its bytes, its messages (None for any number) and the bytes of one of its ranges."""
 
     bytes_a_batch: int
     messages_a_batch: int | None
@@ -21,10 +21,10 @@ class BatchSizes:
 
     @classmethod
     def of(cls, config: PipelineConfig, query: str) -> BatchSizes:
-        """Those of the query of this name."""
+        """The limits of the query with this name."""
         sizes = config.table if query == TABLE else config.logic
         cores = processes_of(config.spark.master) or 1
-        # No core is without a range of a full batch, unless that makes ranges that are not worth a task.
+        # Every core gets a range of a full batch, unless such ranges would be too small to be worth a task.
         bytes_a_core = max(_WORTH_A_TASK, sizes.max_bytes_per_trigger // cores)
         bytes_a_range = min(sizes.max_bytes_per_partition, bytes_a_core)
         return cls(sizes.max_bytes_per_trigger, config.source.max_messages_per_trigger, bytes_a_range)

@@ -1,4 +1,4 @@
-"""Sinks that are behind Spark's checkpoint, brought up to it."""
+"""Bringing sinks that are behind Spark's checkpoint up to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a micro-batch asks of the log before it counts: whether it is the log that the sinks have, and what is gone."""
+"""Checks before a micro-batch is written: whether the log still has the sinks' last records, and what has expired."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _STANDS_S = 5.0
 
 
 class LogContinuity:
-    """Asks for one query; the log has a reader of its own, since queries run side by side."""
+    """The checks for one query; it has its own reader of the log, since queries run side by side."""
 
     def __init__(self, name: str, log: LogReader, *, fail_on_data_loss: bool) -> None:
-        """`name` is the query's. `fail_on_data_loss` as the option says: whether records may be passed over."""
+        """`name` is the query's; with `fail_on_data_loss`, as the option has it, no record may be passed over."""
         self._name = name
         self._log = LogReader(log.options)
         self._fail_on_data_loss = fail_on_data_loss
 
     def check(self, records: Iterable[RecordFingerprint | None]) -> None:
-        """Raise CommitLogRewoundError unless the log has each of the `records`, the last ones of the sinks.
+        """Raise CommitLogRewoundError unless the log has each of the `records`, the sinks' last ones.
 
-        It is asked when a batch was read and nothing of it was written: a broker that cuts its log writes over them
-        before it writes anything behind them.
+        This is called after a batch was read and before any of it is written: a broker that cuts its log overwrites
+        these records before it writes anything behind them.
 
         Raises
         ------
@@ -45,9 +45,9 @@ class LogContinuity:
                 raise rewound(known, found, self._name)
 
     def results(self, ranges: DataFrame, job: Job, records: Iterable[RecordFingerprint | None]) -> list[RangeEffects]:
-        """What `job` gives for the batch's ranges, or with ``failOnDataLoss=false`` for those that did not expire.
+        """The result of `job` for the batch's ranges, or with ``failOnDataLoss=false`` for those that did not expire.
 
-        `records` are the sinks' last ones: a failure may say only that the log was cut.
+        `records` are the sinks' last ones: a failure may only mean that the log was cut.
         """
         records = list(records)
         while True:
@@ -62,15 +62,15 @@ class LogContinuity:
                 ranges = left
 
     def _check_reached(self, ranges: DataFrame, error: Exception) -> None:
-        """A place was a record when the batch was planned: one that is none any more may be a cut, and no damage."""
+        """Raise TransientError if a bad record may be due to a cut: it was valid when the batch was planned."""
         if isinstance(error, CorruptRecordError):
             rows = ranges.collect()
             self.check_reaches(min(row["start"] for row in rows), max(row["end"] for row in rows))
 
     def check_reaches(self, start: int, stop: int) -> None:
-        """Look whether the log's records still lead from `start` to `stop`, the end of a batch that was planned.
+        """Check that the log's records still lead from `start` to `stop`, the end of a batch that was planned.
 
-        Damage in a segment behind which another was begun is no end of the log, and nothing that is told here.
+        Damage in a segment that another one follows does not end the log, and is not reported here.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class LogContinuity:
             )
 
     def _left_of(self, ranges: DataFrame, error: Exception) -> DataFrame | None:
-        """The ranges whose segments are there, None where that is no way to go on after `error`."""
+        """The ranges whose segments still exist; None if reading only those would not help after `error`."""
         if self._fail_on_data_loss or not isinstance(error, DataLossError):
             return None
         self._log.look_anew()
@@ -95,12 +95,12 @@ class LogContinuity:
         return None if len(left) == len(rows) else ranges.sparkSession.createDataFrame(left, ranges.schema)
 
     def rows_of(self, results: Sequence[RangeEffects]) -> list[RangeEffects]:
-        """The results (at least one, in log order) as one, or several where the log has nothing between two of them.
+        """The results (at least one, in log order) joined, except where records between two of them have expired.
 
         Raises
         ------
         SinkError
-            Two do not follow each other, and the log has what is between them.
+            Two are not consecutive, and the log has what is between them.
         """
         rows = [[results[0]]]
         for each in results[1:]:
@@ -111,15 +111,15 @@ class LogContinuity:
         return [RangeEffects.join(row) for row in rows]
 
     def next_available(self, end_offset: int) -> int:
-        """Where sinks that end at `end_offset` go on: there, unless what follows is gone and may be passed over."""
+        """Where sinks that end at `end_offset` go on: there, unless what follows has expired and may be passed over."""
         return end_offset if self._fail_on_data_loss else self._log.next_available(end_offset)
 
     def is_gone(self, end_offset: int, start: int) -> bool:
-        """Whether the log has nothing of `[end_offset, start)` any more, and that may be passed over."""
+        """Whether all of `[end_offset, start)` has expired from the log and may be passed over."""
         return end_offset < start <= self.next_available(end_offset)
 
     def report_expired(self, end_offset: int, start: int) -> None:
-        """Say that the query passes over `[end_offset, start)`."""
+        """Warn that the query passes over `[end_offset, start)`."""
         _log.warning(
             "%s ends at %d and the log goes on at %d: %d bytes between expired unread; going on without them",
             self._name,
@@ -130,7 +130,7 @@ class LogContinuity:
 
 
 class BadEndWatch:
-    """Says once a place that a query stands before something that is no record, and what can be done."""
+    """Warns, once for each offset, that a query waits at something that is no record, and says what can be done."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic, in seconds."""
@@ -138,7 +138,7 @@ class BadEndWatch:
         self._since: dict[str, tuple[int, str | None, float]] = {}
 
     def note(self, query: str, offset: int, verdict: str | None) -> None:
-        """The query last saw the log's end at `offset`, and there a bad record with this verdict, None without one."""
+        """Note that the query saw the log's end at `offset`, with a bad record of this verdict there, None if none."""
         now = self._clock()
         known = self._since.get(query)
         if known is None or known[:2] != (offset, verdict):

@@ -1,4 +1,4 @@
-"""One micro-batch: a Spark job over its ranges, then each sink in turn. What ``doReput`` does for one read."""
+"""One micro-batch: a Spark job over its ranges, then the sinks. It does what ``doReput`` does for one read."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Dispatch(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Every sink has the effect of every record before this place."""
+        """Every sink has the effect of every record before this physical offset."""
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch's ranges; durable on return. The batch id means nothing here."""
+        """Process the batch's ranges; the effects are durable on return. The batch id is ignored."""
 
 
 _RESULT_DDL = "start bigint, effects binary"
@@ -54,7 +54,7 @@ _RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
 
 
 def read_ranges(ranges: DataFrame, task: RangeTask) -> list[RangeEffects]:
-    """What `task` makes of the batch's ranges, in log order; the error of the first range that has one is raised."""
+    """The effects that `task` reads from the batch's ranges, in log order; the first range's error is raised."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
@@ -81,9 +81,9 @@ class LogicDispatch:
         on_arrival: ArrivalListener | None = None,
         quarantine: QuarantineStep | None = None,
     ) -> None:
-        """`on_arrival` is told what each batch brought, once it is durable; a batch that is replayed tells it again.
+        """`on_arrival` is called with each batch's arrivals once they are durable, and again if the batch is replayed.
 
-        `quarantine` is None where damage ends the run.
+        `quarantine` is None if damage ends the run.
         """
         self._step = LogicStep(logic, files, decode, arrivals=on_arrival is not None, quarantine=quarantine)
         self._continuity = continuity
@@ -94,11 +94,11 @@ class LogicDispatch:
 
     @property
     def end_offset(self) -> int:
-        """The least of the sinks' ends."""
+        """The least end offset of the sinks."""
         return self._step.end_offset
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
-        """See `Dispatch`; one job: the ranges are read once."""
+        """Write the effects of the batch's ranges, which one job reads once."""
         began = time.monotonic()
         records = [sink.last_record for sink in self._step.sinks]
         results = self._continuity.results(ranges, lambda some: read_ranges(some, self._step.task), records)
@@ -123,7 +123,7 @@ class LogicDispatch:
             self._on_arrival(batch.arrivals)
 
     def _pass_over(self, start: int) -> None:
-        """Go on at `start`, durably, where nothing is left of the log between the sinks' end and there."""
+        """Go on at `start`, durably, if everything in the log from the sinks' end up to there has expired."""
         end, quarantine = self.end_offset, self._step.quarantine
         if not self._continuity.is_gone(end, start):
             return
@@ -154,11 +154,11 @@ class TableDispatch:
 
     @property
     def end_offset(self) -> int:
-        """Every record before this place is in the table."""
+        """Every record before this physical offset is in the table."""
         return self._table.end_offset
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
-        """See `Dispatch`."""
+        """Commit the table's files that one job writes for the batch's ranges."""
         began = time.monotonic()
         writer = TableFileWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
         task = RangeTask(self._decode, None, file_writer=writer)
@@ -187,7 +187,7 @@ class TableDispatch:
         )
 
     def _pass_over(self, start: int) -> None:
-        """Go on at `start`, durably, where nothing is left of the log between the table's end and there."""
+        """Go on at `start`, durably, if everything in the log from the table's end up to there has expired."""
         if self._continuity.is_gone(self.end_offset, start):
             self._continuity.report_expired(self.end_offset, start)
             self._passed_over[EXPIRED] += 1
@@ -195,20 +195,20 @@ class TableDispatch:
 
 
 class BatchGate:
-    """Lets a stop wait for the batch under way: `query.stop()` alone would cut it off."""
+    """Lets a stop wait for the current batch, which `query.stop()` alone would interrupt."""
 
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
         self._stopping = threading.Event()
         self._idle = threading.Lock()
-        #: What ended a batch inside: its sinks may have a part of it, and are to be recovered before the next one.
+        #: What ended a batch halfway: sinks may have some of its effects and must be recovered before the next batch.
         self.failure: BaseException | None = None
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch, unless a stop was asked for: then end the query with StoppedBetweenBatchesError."""
+        """Process the batch, or after a request to stop end the query with StoppedBetweenBatchesError."""
         with self._idle:
             if self._stopping.is_set():
-                # The batch before is committed, and this one is planned: it is done after the next start.
+                # The previous batch is committed. This one is planned, and will be done after the next start.
                 raise StoppedBetweenBatchesError
             try:
                 self._dispatch(ranges, batch_id)
@@ -217,16 +217,16 @@ class BatchGate:
                 raise
             except BaseException as error:
                 self.failure = error
-                # py4j catches none of these: its thread would end, and the JVM wait for its answer for ever.
+                # py4j does not catch these: its thread would end, and the JVM would wait for its answer for ever.
                 msg = f"{type(error).__name__} in a micro-batch: {error}"
                 raise RuntimeError(msg) from error
 
     def close(self) -> None:
-        """Let no further batch begin, and wait for the one under way."""
+        """Let no further batch begin, and wait for the current one."""
         self._stopping.set()
         with self._idle:
             pass
 
 
 class StoppedBetweenBatchesError(Exception):
-    """Ends a query whose stop was asked for, before its next batch begins."""
+    """Ends a query that was asked to stop, before its next batch begins."""

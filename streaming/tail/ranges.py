@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reput.source.data_source import NAME, CommitLogDataSource
 
-# The source is registered anew for each DataFrame: they would else share one Java map of the workers' environment,
-# which two jobs that start at once spoil for good (OptionalDataException when a task is read, Spark 4.2.0). So none is
-# registered between another one's registration and its loading.
+# The source is registered anew for each DataFrame: otherwise they would share one Java map of the workers'
+# environment, which two jobs that start at once corrupt for good (OptionalDataException when a task is read, Spark
+# 4.2.0). The lock keeps one from being registered between another one's registration and its loading.
 _registration = threading.Lock()
 
 

@@ -1,7 +1,7 @@
-"""What the first micro-batch would wait for, done before it, while Spark starts its query.
+"""Work that the first micro-batch would otherwise wait for, done while Spark starts its query.
 
-The first job of a session takes half a second more than the ones behind it: Spark loads and compiles what such jobs
-need, and every core starts its workers.
+The first job of a session takes half a second longer than later ones: Spark loads and compiles what such jobs need,
+and every core starts its workers.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ _SEGMENT_BYTES = 64 * 1024
 
 
 def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: bool) -> None:
-    """Read a log of one record for each core with `task`, and `with_table` write a table's files of them.
+    """Read a log of one record for each core with `task`, and `with_table` also write the records' table files.
 
-    All is made in this run's directory, which Spark's processes see where they are of this machine, and is gone on
-    return.
+    All is made in this run's directory, which Spark's processes on this machine can see, and is removed on return.
     """
     size = len(small_record())
     cores = min(spark.sparkContext.defaultParallelism, _SEGMENT_BYTES // size)

@@ -55,18 +55,18 @@ _POLL_SECONDS = 0.2
 _SPARK_LOG = "spark.log"
 # How long a stopped query may take to note that its last batch is done.
 _STOP_SECONDS = 10.0
-# Between two questions for an idle log's end, Spark is at rest for its `pollingDelay` only: not to be missed.
+# Between two polls of an idle log, Spark is at rest only for its `pollingDelay`, which must not be missed.
 _STOP_POLL_SECONDS = 0.003
-# How often it is looked whether the output is still the one that was locked, and what a query stands before.
+# How often to check that the output is still the one that was locked, and what a query waits at.
 _LOOKED_AT_S = 1.0
-# Before a query is started again that Spark ended for a reason that may pass; then the run ends.
+# Pauses before a query that Spark ended for a reason that may pass is started again; after the last, the run ends.
 _PAUSES_S = (1.0, 5.0, 15.0)
 _log = logging.getLogger("reput")
 
 
 @dataclass
 class RunningQuery:
-    """One query: what it does, and how often it was started again since its dispatch got further."""
+    """One query: what it does, and how often it was restarted since its dispatch last advanced."""
 
     dispatch: Dispatch
     gate: BatchGate
@@ -76,7 +76,7 @@ class RunningQuery:
 
 
 class Tail:
-    """One run: take the output and recover (on entering), run the queries, give the output back (on leaving)."""
+    """One run: entering locks and recovers the output, `run` runs the queries, leaving frees the output."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Tail:
         reporter: ProgressReporter,
         on_arrival: ArrivalListener | None = None,
     ) -> None:
-        """`on_arrival` is told after each micro-batch of `logic` which queues got messages; see ``arrival``."""
+        """`on_arrival` is called after each micro-batch of `logic`, with the queues that got messages (``arrival``)."""
         self._config = config
         self._paths = paths
         self._reporter = reporter
@@ -104,7 +104,7 @@ class Tail:
         self._quarantine = None if policy == STOP else Quarantine(self._files, config.broker.name, policy)
 
     def __enter__(self) -> Tail:
-        """Check the paths and the store, lock the output, recover its files; all before Spark is needed.
+        """Check the paths and the store, lock the output and recover its files, all before Spark is needed.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class Tail:
                 "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
             )
         refuse_paths_inside(self._config.log_directories, self._paths)
-        self._log.initial_offset()  # a store that cannot be read leaves no trace in the output
+        self._log.initial_offset()  # this comes first: a store that cannot be read leaves no trace in the output
         with self._cleanup:
             self._lock = self._cleanup.enter_context(StoreLock(self._paths.output))
             self._cleanup.callback(self._files.close)
@@ -127,20 +127,20 @@ class Tail:
             check_taken_over(self._paths.output, names, self._log, fail_on_data_loss=fail_on_data_loss)
             self._cleanup.enter_context(abort_while_written(self._files, self._logic.sinks, self._log))
             recover_sinks(self._logic.sinks, self._log, fail_on_data_loss=fail_on_data_loss)
-            # A fresh output has no file before its first batch; those of an older one fit these settings.
+            # A new output has no file before its first batch; the files of an older one fit these settings.
             record_in(self._files, self._config, self._config.store)
             ends = [sink.end_offset for sink in self._logic.sinks]
             start = min(ends, default=self._log.initial_offset())
             if self._quarantine is not None:
-                # Of a table alone, how far it is is known only with Spark.
+                # If there is only a table, where it ends is known only with Spark.
                 self._recover_quarantine(self._quarantine, start, max(ends, default=self._log.queue().end_of_files))
-            self._log.end(aligned(self._log, start))  # a hole is told before Spark starts
+            self._log.end(aligned(self._log, start))  # a hole in the log is an error before Spark starts
             self._cleanup = self._cleanup.pop_all()
         return self
 
     def _recover_quarantine(self, quarantine: Quarantine, least_end: int, most_end: int) -> None:
         quarantine.recover(least_end, most_end)
-        # The sinks passed over it (or there is none, and the log's beginning is where all begins).
+        # The sinks passed over what has expired (or there are none, and all begins where the log begins).
         least = self._log.queue().min_offset
         if not self._config.source.fail_on_data_loss:
             least = self._log.next_available(quarantine.end_offset)
@@ -150,7 +150,7 @@ class Tail:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the lock and the files; ``abort_while_written`` is told of a failure."""
+        """Release the lock and the files; a failure is passed on to ``abort_while_written``."""
         self._cleanup.__exit__(kind, error, trace)
 
     @property
@@ -159,7 +159,7 @@ class Tail:
         return self._files.make_directory(REPUT) / _SPARK_LOG
 
     def stop(self) -> None:
-        """Ask for a stop between batches; may be called from a signal handler."""
+        """Ask for a stop between batches; a signal handler may call this."""
         self._stop.set()
 
     def run(self, spark: SparkSession, *, available_now: bool) -> None:
@@ -226,10 +226,10 @@ class Tail:
                 running.append(RunningQuery(dispatch, gate, query))
             self._wait(spark, running, available_now=available_now)
         except Exception as error:
-            # An output that went away, and a JVM that died, make everything fail; what happened is told.
+            # If the output is gone or the JVM has died, everything fails; the error names that cause.
             self._check_output()
             is_whole = all(each.gate.failure is None for each in running)
-            # Whoever asked for the stop may have ended Spark's processes, too.
+            # What asked for the stop may have ended Spark's processes as well.
             if not (self._stop.is_set() and (has_jvm_died() or (is_whole and is_passing(error)))):
                 raise
         finally:
@@ -243,7 +243,7 @@ class Tail:
         is_table = isinstance(dispatch, TableDispatch)
         sizes = BatchSizes.of(self._config, dispatch.name)
         options = self._config.source_options(
-            # Only a first batch asks for it: Spark's checkpoint does not hold where batch 0 begins, the sinks do.
+            # Only a first batch asks for it: where batch 0 begins is recorded in the sinks, not in Spark's checkpoint.
             startingOffset=aligned(self._log, dispatch.end_offset),
             maxBytesPerTrigger=sizes.bytes_a_batch,
             maxMessagesPerTrigger=sizes.messages_a_batch,
@@ -261,7 +261,7 @@ class Tail:
         while not self._stop.is_set():
             if has_jvm_died():
                 raise failure_of(RuntimeError())
-            # Asked for first: a query that ends in between is looked at for its error all the same.
+            # This is read first, so that the error of a query that ends in between is still seen.
             is_active = any(each.query.isActive for each in running)
             for each in running:
                 if (error := each.query.exception()) is not None:
@@ -294,23 +294,23 @@ class Tail:
             each.query = self._start(spark, each.dispatch, each.gate, available_now=available_now)
 
     def _check_output(self) -> None:
-        """Raise OutputError when the output was removed or replaced meanwhile."""
+        """Raise OutputError if the output was removed or replaced meanwhile."""
         if self._lock is not None:
             self._lock.check_in_place()
 
     def _note_bad_end(self, query: StreamingQuery) -> None:
-        """Have it said where the query stands before something that is no record."""
+        """Note where the query waits at something that is no record."""
         progress: Any = query.lastProgress
         for source in progress["sources"] if progress else ():
-            latest = json.loads(source["latestOffset"] or "null")  # null until the log was looked at
+            latest = json.loads(source["latestOffset"] or "null")  # null until the log was read
             if latest is not None:
                 self._bad_end.note(query.name, int(latest["physicOffset"]), latest.get("badEnd"))
 
 
 def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:
-    """Stop a query after the batch under way, giving Spark the time to note that it is done.
+    """Stop a query after the current batch, giving Spark time to note that it is done.
 
-    Where Spark's JVM has died there is nothing to stop.
+    If Spark's JVM has died there is nothing to stop.
     """
     gate.close()
     waited = threading.Event()

@@ -16,7 +16,7 @@ from pyspark.daemon import manager
 from reput.source.worker_process import keep_freed_memory
 
 _TASKS = "pyspark.worker"  # other worker modules only plan, and do not decode
-# What the first task of a worker would load: pyspark's serializers, the source's reader, and what reads a range.
+# Modules that a worker's first task would load: pyspark's serializers, the source's reader, and what reads a range.
 _LOADED_BY_TASKS = (
     "pandas",
     "pyspark.worker",

@@ -1,1 +1,1 @@
-"""Pieces of work side by side: in processes of this machine, or as Spark's tasks."""
+"""Tasks that run side by side: in processes of this machine, or in Spark."""

@@ -1,4 +1,4 @@
-"""Running pieces of work side by side in processes of this machine: no JVM to start, no job to schedule."""
+"""Running tasks side by side in processes of this machine, without starting a JVM or scheduling a job."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _PARENT_LOOKED_FOR_S = 1.0
 
 
 class ProcessTasks(Tasks):
-    """In processes that end with this one.
+    """Runs tasks in processes that end with this one.
 
-    They are forks of it, with its modules and kernels, as long as it has a single thread: to be made before others are,
-    and before Spark is started. A process with more threads cannot be forked without danger. There they are forks of
-    a server that has loaded the modules.
+    They are forks of this process, with its modules and kernels, if it has a single thread: so make them before other
+    threads, and before Spark is started. A process with several threads cannot be forked safely. There they are forks
+    of a server that has loaded the modules.
     """
 
     def __init__(self, processes: int) -> None:
         self._parallelism = processes
-        # What is loaded before the fork would else be copied by the first collection in each process. Not collected
-        # first: of what was only loaded little is garbage, and looking for it takes 0.2 s.
+        # Otherwise the first collection in each process would copy what is loaded before the fork. There is no
+        # collection before: little of what was loaded is garbage, and looking for it takes 0.2 s.
         gc.freeze()
         self._others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(processes, _context(), _begin)
@@ -59,9 +59,9 @@ class ProcessTasks(Tasks):
         self._end()
 
     def _end(self) -> None:
-        # Whose results are wanted has them by now, and what a piece leaves is in its files. Where one just died, the
-        # pool asks the others to end, which leave SIGTERM to the parent, and waits for them; and they may wait for ever
-        # for a lock that the dead one held.
+        # All results that are wanted have been fetched, and a task's files are written. If a process has just died,
+        # the pool asks the others to end with SIGTERM, which they ignore, and waits for them; and they may wait for
+        # ever for a lock that the dead one held.
         for process in multiprocessing.active_children():
             if process not in self._others:
                 process.kill()
@@ -69,16 +69,16 @@ class ProcessTasks(Tasks):
 
     @property
     def parallelism(self) -> int:
-        """See `Tasks`."""
+        """How many processes there are."""
         return self._parallelism
 
     def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
-        """See `Tasks`; `work` is pickled.
+        """Begin with the tasks in the processes, and return what waits for their results; `work` is pickled.
 
         Raises
         ------
         TransientError
-            One of the processes died: now, or when the results are asked for.
+            One of the processes died: now, or while the results are waited for.
         """
         pickled: bytes = cloudpickle.dumps(work)
         with _deaths_as_errors():
@@ -109,7 +109,7 @@ def _deaths_as_errors() -> Iterator[None]:
 
 
 def _begun(_: int) -> None:
-    """The work of a process that is only to be there."""
+    """The task of a process that only has to start."""
 
 
 def _call(pickled: bytes, number: int) -> Any:
@@ -127,7 +127,7 @@ def _context() -> BaseContext:
 
 
 def _begin() -> None:
-    """Leave signals to the parent, and end when it is gone: a fork of a killed process would wait for ever."""
+    """Ignore signals, which the parent handles, and end with it: the fork of a killed process would wait for ever."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     parent = os.getppid()
@@ -135,7 +135,7 @@ def _begin() -> None:
     keep_freed_memory()
 
     def watch() -> None:
-        # The system tells of the death of the thread that forked; and that one may have died before it was asked to.
+        # The system reports the death of the thread that forked, which may have come before reports were requested.
         driver = multiprocessing.parent_process()
         while os.getppid() == parent and (driver is None or driver.is_alive()):
             time.sleep(_PARENT_LOOKED_FOR_S)

@@ -1,4 +1,4 @@
-"""What `rebuild` and `verify` run on: processes of this machine, or a Spark cluster; and Spark for the table."""
+"""Where `rebuild` and `verify` run: in processes of this machine, or on a Spark cluster; and Spark for the table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks
 
 @dataclass(frozen=True)
 class TaskSession:
-    """Where pieces of work run; `spark` is None unless they run there or a table is touched."""
+    """Where tasks run; `spark` is None unless they run in Spark or a table is read or written."""
 
     tasks: Tasks
     spark: SparkSession | None
@@ -36,18 +36,18 @@ def task_session(
     alone: bool = False,
     with_rows: bool = True,
 ) -> Iterator[TaskSession]:
-    """Start what ``sparkMaster`` says: processes of this machine for ``local[N]``, else tasks of that cluster.
+    """Start what ``sparkMaster`` asks for: processes of this machine for ``local[N]``, else tasks of that cluster.
 
     Parameters
     ----------
     table_master
-        The master of the Spark for the table, where reput's own processes do the rest; None if no table is touched.
+        Spark's master for the table, if reput's own processes do the rest; None if no table is read or written.
     spark_log
         Where Spark's own messages go; None for the terminal.
     alone
-        Do without further processes of this machine; a cluster is used all the same.
+        Start no further processes on this machine; a cluster is used nevertheless.
     with_rows
-        Whether pieces of work make Arrow's rows; see ``compile_kernels``.
+        Whether tasks make Arrow rows; see ``compile_kernels``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Running results of work side by side: here one after the other, or as Spark's tasks; see also ``process_tasks``."""
+"""Running tasks side by side, in this process or as Spark's tasks; see also ``process_tasks``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reput.streaming.spark.job import outcome, outcome_of, run_job
 
 _DDL = "number bigint, result binary"
 _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])
-# Each piece carries all of the work's description, so hundreds of thousands of things must not be as many results.
+# Each task carries the whole description of the work, so hundreds of thousands of things must share fewer tasks.
 _TASKS = 64
 _TASKS_A_CORE = 4
 _SIGNALS_SEEN_WITHIN_S = 1.0
-# Jobs at once: waves that are read, and queues that are written meanwhile.
+# How many jobs run at once: some read waves, and some write queues meanwhile.
 _JOBS = 4
 
 Thing = TypeVar("Thing")
@@ -28,19 +28,19 @@ Results = Callable[[], list[Result]]
 
 
 class Tasks(ABC):
-    """Whatever runs results of work, each told its number, anywhere."""
+    """Runs tasks, each of which is given its number, in this process or elsewhere."""
 
     @property
     @abstractmethod
     def parallelism(self) -> int:
-        """How many results run at once."""
+        """How many tasks run at once."""
 
     @abstractmethod
     def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
-        """Begin with `work(0)` to `work(count - 1)`, behind what was begun before; a piece may run more than once.
+        """Begin with the tasks `work(0)` to `work(count - 1)`, after those begun before; one may run more than once.
 
-        What is returned waits for them and gives their results, which are pickled on the way, or raises what one of
-        them raised.
+        The function that is returned waits for them and returns their results, which are pickled on the way, or raises
+        what one of them raised.
         """
 
     def run(self, work: Callable[[int], Result], count: int) -> list[Result]:
@@ -49,7 +49,7 @@ class Tasks(ABC):
 
 
 def run_over(tasks: Tasks, work: Callable[[Thing], Result], things: Sequence[Thing]) -> list[Result]:
-    """What `work` gives for each of the things, in their order."""
+    """The results of `work` for each of the things, in their order."""
     if not things:
         return []
     count = min(len(things), max(_TASKS, _TASKS_A_CORE * tasks.parallelism))
@@ -58,27 +58,27 @@ def run_over(tasks: Tasks, work: Callable[[Thing], Result], things: Sequence[Thi
 
 
 def result_of(future: Future[Thing]) -> Thing:
-    """What a future gives; a Ctrl-C that comes just before the wait begins would else be seen only at its end."""
+    """The future's result; in one long wait, a Ctrl-C that comes just before would be seen only at the end."""
     while not future.done():
         wait([future], timeout=_SIGNALS_SEEN_WITHIN_S)
     return future.result()
 
 
 class SerialTasks(Tasks):
-    """In this process, one after the other, when they are waited for: where processes or Spark would not pay."""
+    """Runs tasks in this process, one after the other, once they are waited for; for work too small for processes."""
 
     @property
     def parallelism(self) -> int:
-        """See `Tasks`."""
+        """One task runs at a time."""
         return 1
 
     def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
-        """See `Tasks`."""
+        """Return what runs the tasks."""
         return lambda: [work(number) for number in range(count)]
 
 
 class SparkTasks(Tasks):
-    """A Spark job for all results, a task for each."""
+    """Runs each group of tasks as one Spark job."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -86,11 +86,11 @@ class SparkTasks(Tasks):
 
     @property
     def parallelism(self) -> int:
-        """The cores of the executors that have come by now: on a cluster none has when Spark is ready, at least 2."""
+        """The cores of the executors so far, at least 2: on a cluster there may be none yet when Spark is ready."""
         return int(self._spark.sparkContext.defaultParallelism)
 
     def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
-        """See `Tasks`; `work` is pickled."""
+        """Begin with a job of the tasks, and return what waits for their results; `work` is pickled."""
         return partial(result_of, self._pool.submit(self._run, work, count))
 
     def _run(self, work: Callable[[int], Result], count: int) -> list[Result]:

@@ -1,4 +1,4 @@
-"""What `reput verify` tells: a line for each section, then the first differences; or all of it as JSON."""
+"""The report of `reput verify`: a line for each section with its first differences, or all of it as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 5
 
 
 def as_json(report: VerifyReport) -> str:
-    """One JSON object; its fields are stable."""
+    """The report as one JSON object, whose fields are stable."""
     return json.dumps(
         {
             "store": str(report.store),
@@ -42,7 +42,7 @@ def as_json(report: VerifyReport) -> str:
 
 
 def print_report(report: VerifyReport, console: Console) -> None:
-    """For people."""
+    """Print the report for people."""
     console.print(f"log [{report.log_start}, {report.limit}): {report.messages} messages", markup=False)
     for section in report.sections:
         console.print(_line(section), soft_wrap=True, highlight=False)

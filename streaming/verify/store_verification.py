@@ -1,20 +1,20 @@
-"""`reput verify`: that log, queues, index and table agree. Nothing is written, and no lock is taken.
+"""`reput verify`: check that log, queues, index and table agree. Nothing is written, and no lock is taken.
 
-A difference is what a record of the log and a file of the store contradict each other in. These are *notes* instead,
-counted by cause, because a broker in order leaves them:
+A difference is a contradiction between a record of the log and a file of the store. These are *notes* instead, counted
+by cause, because a healthy broker leaves them:
 
 * ``expired_entries``, ``expired_keys``, ``expired_rows``: of records whose segments have expired;
 * ``entries_behind_the_end``, ``keys_behind_the_end``, ``rows_behind_the_end``: of records at the log's end or later,
-  which a recovery cut off, or which came since the check began. A unit behind a queue's end that names a place *inside*
-  the log is a difference: the next recovery of a broker takes it for an entry;
+  which a recovery cut off, or which came after the check began. A unit behind a queue's end whose physical offset is
+  *inside* the log is a difference: the next recovery of a broker takes it for an entry;
 * ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind where an unclean store or a sink's progress ends;
-* ``key_indexed_twice``: a record's keys put again by a recovery; every entry of them is right;
-* ``entries_not_counted_yet``: in the newest index file, by a put that is under way or whose broker died;
+* ``key_indexed_twice``: a record's keys put again by a recovery; each of their entries is right;
+* ``entries_not_counted_yet``: in the newest index file, by a put that is in progress or whose broker died;
 * ``slots_counted_as_until_4.7.0``: hashSlotCount counts keys;
-* ``queues_walked``, ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart``: queue offsets do not
-  run on, and the entries are where the broker's own rules put them (docs/anomalies.md);
+* ``queues_walked``, ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart``: queue offsets are not
+  consecutive, and the entries are where the broker's own rules put them (docs/anomalies.md);
 * ``next_file_made_early``: an empty file behind a full one;
-* ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: what the moment of dispatch put in ConsumeQueueExt;
+* ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: ConsumeQueueExt depends on when it was dispatched;
 * ``no_checkpoint``: the store has none, which a broker reads as zeros.
 """
 
@@ -64,7 +64,7 @@ from reput.streaming.verify.tasks import (
 
 @dataclass
 class StoreSection:
-    """One section of a store: what was compared, by name, what was found, and what to do about it, if that is known."""
+    """One section of a store: counts of what was compared, the findings, and advice on them, if there is any."""
 
     name: str
     compared: dict[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class StoreSection:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """`log_start`, `limit` and `log_end` are places: records of `[log_start, limit)` were compared."""
+    """What was compared and found: records of `[log_start, limit)`, in a log that ends at `log_end`."""
 
     store: Path
     output: Path
@@ -87,7 +87,7 @@ class VerifyReport:
 
     @property
     def differences(self) -> int:
-        """How many differences there are in all sections."""
+        """The number of differences in all sections."""
         return sum(section.findings.differences for section in self.sections)
 
 
@@ -95,7 +95,7 @@ class StoreVerification:
     """One check of an output against its log; see `run`."""
 
     def __init__(self, config: PipelineConfig, output: Path, *, sums: bool = False) -> None:
-        """Find the log's end, and how much of it the output claims to have; `sums` for a table.
+        """Find the log's end, and how much of it the output claims to have; `sums` are needed to compare a table.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class StoreVerification:
         return ProgressFile(DurableFiles(self.output), sink.name).load()
 
     def _limit(self, records: list[SinkProgress], *, consume_queue: bool) -> int:
-        """Where the records end whose effects must be there, by reput's own record or a dead broker's queues."""
+        """Where the records end whose effects must exist, by reput's own record or a dead broker's queues."""
         ends = [record.end_offset for record in records]
         if not ends and self.unclean and consume_queue:
             ends = [max((self._queues.units(*key).end_of_last() for key in self._on_disk()), default=0)]
@@ -180,7 +180,7 @@ class StoreVerification:
         return self.log.align_down(self.log_start, limit) if limit < self.log_end else limit
 
     def _start(self, records: list[SinkProgress]) -> int:
-        """Where they begin: at the log's beginning, unless reput began later with nothing there."""
+        """Where these records begin: where the log begins, unless reput began later in an empty output."""
         start = max((record.start_offset for record in records), default=0)
         if start <= self.log_start:
             return self.log_start
@@ -205,9 +205,9 @@ class StoreVerification:
     def _walk(
         self, tallies: QueueTallies, row: IndexReader | None, queues: Findings, index: Findings
     ) -> dict[tuple[str, bytes, int], int]:
-        """Walk the queues that are out of order, and the index if `row` is given; the log is read once more.
+        """Walk the queues that are out of order, and the index if `row` is given; this reads the log once more.
 
-        Returns the files that a broker made for a repeated record, by queue.
+        Returns, by queue, the files that a broker made early for a repeated record.
         """
         limits = self.settings.log
         walks = {
@@ -237,7 +237,7 @@ class StoreVerification:
         return {key: walk.made_early for key, walk in walks.items() if walk.made_early is not None}
 
     def _hashes_at(self, place: int) -> frozenset[int]:
-        """The hashes of the keys of the record at a place of the log; none where no record is."""
+        """The hashes of the keys of the record at a physical offset; none if there is no record."""
         file = self._segments.find(place)
         if file is None or place >= self.limit:
             return frozenset()

@@ -1,4 +1,4 @@
-"""The message table compared with the log: sums over stretches by Spark, and rows one by one where they differ."""
+"""Comparing the message table with the log: Spark sums over stretches, and rows one by one where the sums differ."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from reput.streaming.spark.job import run_job
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.tasks import fields_of_range
 
-# Stretches that are looked at row by row; of others only how many they are is told.
+# How many stretches are compared row by row; the others that differ are only counted.
 _STRETCHES_MAX = 16
 
 
 def verify_table(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> StoreSection:
-    """Compare the rows of `broker` with the records that `verification` read, whose sums it must have.
+    """Compare the rows of `broker` with the records that `verification` read; it must have their sums.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def _compare(
 
 
 def _advice(stretches: list[int], verification: StoreVerification, least: int, limit: int) -> str:
-    """The command that makes the table whole again; all that differs when it is one place, else the log as a whole."""
+    """The command that repairs the table: for all that differs if that is one range, else for the whole log."""
     command = "reput rebuild --only table"
     if stretches and stretches[-1] - stretches[0] < len(stretches):
         low, high = max(least, stretches[0] * STRETCH_BYTES), min(limit, (stretches[-1] + 1) * STRETCH_BYTES)
@@ -93,7 +93,7 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
 
 
 def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int]:
-    """`[least, limit)` of the log, whose records the table must have by its transactions and the sink's record."""
+    """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record."""
     table = MessageTable.app_id(broker)
     version = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA)).last_transaction_version(table)
     record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()
@@ -105,7 +105,7 @@ def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVer
 def _compare_stretch(
     rows: DataFrame, stretch: int, limits: tuple[int, int], verification: StoreVerification, findings: Findings
 ) -> None:
-    """Compare one stretch row by row: the records that begin in it, and the rows that say so."""
+    """Compare one stretch row by row: the records that begin in it, and the rows with offsets in it."""
     begin, end = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
     low, high = max(begin, limits[0]), min(end, limits[1])
     batch: Any = rows.where(f"physical_offset >= {begin} and physical_offset < {end}").toArrow().combine_chunks()
@@ -118,7 +118,7 @@ def _compare_stretch(
 
 
 def records_between(verification: StoreVerification, limits: tuple[int, int], low: int, high: int) -> list[Int64s]:
-    """The compared columns of the records whose own places are in `[low, high)`, any bytes inside of `limits`."""
+    """The compared columns of the records with physical offsets in `[low, high)`, any range inside of `limits`."""
     log, here = verification.log, []
     if low < high:
         start = log.align_down(limits[0], low)

@@ -1,4 +1,4 @@
-"""What `reput verify` does side by side, over ranges of the log and over files."""
+"""The tasks of `reput verify`, over ranges of the log and over files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from reput.source.segments.range_reader import read_windows
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.tasks.tasks import Tasks, run_over
 
-# A broker that puts a key meanwhile changes entry, slot and header one after the other.
+# How often a file is checked: a broker that puts a key meanwhile changes entry, slot and header one after the other.
 _LOOKS = 3
 
 
 @dataclass(frozen=True)
 class VerifySettings:
-    """What tasks must know; `index` is None when none is wanted, `task` reads a range of the log."""
+    """What tasks must know; `index` is None if none is compared, and `task` reads a range of the log."""
 
     queues: QueueSettings
     index: IndexReader | None
@@ -38,7 +38,7 @@ class VerifySettings:
 
 @dataclass(frozen=True)
 class VerifiedRange:
-    """What was found of one range; `store_timestamp_max` is the latest store time in ms."""
+    """What was found in one range; `store_timestamp_max` is the latest store time in ms."""
 
     messages: int
     compared_entries: list[ComparedEntries]
@@ -50,7 +50,7 @@ class VerifiedRange:
 
 @dataclass(frozen=True)
 class QueueItem:
-    """A queue whose files are checked; `made_early` as in ``check_queue_files``."""
+    """A queue whose files are to be checked; `made_early` is as in ``check_queue_files``."""
 
     tally: QueueTally
     made_early: int | None
@@ -58,13 +58,15 @@ class QueueItem:
 
 @dataclass(frozen=True)
 class IndexItem:
-    """An index file that is checked, by its place in the row."""
+    """An index file that is to be checked, by its number in the sequence of files."""
 
     file: int
 
 
 def verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
-    """Compare one range with queues and index. Memory: the range's entries (28 bytes) and keys (20 bytes), a window.
+    """Compare one range with queues and index.
+
+    Memory: the range's entries (28 bytes each) and keys (20 bytes each), and a window.
 
     Raises
     ------
@@ -97,7 +99,7 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
 
 
 def fields_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[list[Int64s]]:
-    """The columns that a table is compared by, window by window."""
+    """The columns by which a table is compared, window by window."""
     for window in read_windows(span.file, span.start, span.end, settings.task.decode):
         yield compared_fields(window.columns)
 
@@ -147,17 +149,17 @@ def _expiry_as_error() -> Iterator[None]:
 
 
 def verify_ranges(tasks: Tasks, settings: VerifySettings, spans: Sequence[OffsetRange]) -> list[VerifiedRange]:
-    """`verify_range` of each, in their order."""
+    """The results of `verify_range`, in the order of `spans`."""
     return run_over(tasks, lambda span: verify_range(settings, span), spans)
 
 
 def verify_items(tasks: Tasks, settings: VerifySettings, items: Sequence[QueueItem | IndexItem]) -> list[Findings]:
-    """`verify_item` of each, in their order."""
+    """The results of `verify_item`, in the order of `items`."""
     return run_over(tasks, lambda item: verify_item(settings, item), items)
 
 
 def digest_files(
     tasks: Tasks, files: Sequence[StoreFile], max_hash_slot_num: int, max_index_num: int
 ) -> list[FileDigest]:
-    """``digest_file`` of each, in their order; see `verify_range` for errors."""
+    """The results of ``digest_file``, in the order of `files`; see `verify_range` for errors."""
     return run_over(tasks, lambda file: _digest(file, max_hash_slot_num, max_index_num), files)

@@ -1,4 +1,4 @@
-"""The whole of `reput verify`: the store itself, its table, another store beside it, a manifest."""
+"""All of `reput verify`: the store itself, its table, another store to compare it with, a manifest."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from reput.streaming.tasks.task_session import TaskSession, task_session
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification, VerifyReport
 from reput.streaming.verify.tasks import digest_files
 
-# Processes take half a second to start: of a smaller log one core has checked as much by then as they would save.
+# Processes take half a second to start, in which one core checks as much of a smaller log as they would save.
 _PROCESSES_FROM_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What to compare; see ``cli.verify``. `digests` asks for the SHA-256 of every file."""
+    """What to compare; see ``cli.verify``. With `digests`, the report has the SHA-256 of every file."""
 
     output: Path
     table: Path | None = None
@@ -42,12 +42,12 @@ class VerifyRequest:
 
     @property
     def needs_digests(self) -> bool:
-        """Whether every file is to be hashed."""
+        """Whether every file must be hashed."""
         return self.digests or self.manifest is not None or self.write_manifest is not None
 
 
 def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
-    """Do what `request` asks for; nothing is written but the manifest that it names.
+    """Do what `request` asks for; only the manifest that it names is written.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _check_manifest_path(config: PipelineConfig, target: Path | None) -> None:
 
 
 def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Path) -> StoreSection:
-    """Compare file by file with another store, whose settings are taken to be the same."""
+    """Compare file by file with another store, which is assumed to have the same settings."""
     section = StoreSection("against")
     if not against.is_dir():
         msg = f"--against {against}: the directory does not exist"
@@ -120,7 +120,7 @@ def _compare_stores(config: PipelineConfig, files: list[StoreFile], against: Pat
 
 
 def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:
-    """Where the other store keeps its log; an output has none, and then the log is not compared."""
+    """The directories of the other store's log; an output has none, so that no log is compared."""
     if config.source.enable_dledger_commit_log:
         return [*with_dledger((against / COMMIT_LOG,), against, {})] if list(against.glob("dledger-*")) else []
     return [path for path in (against / COMMIT_LOG,) if path.is_dir()]
@@ -128,7 +128,7 @@ def _log_directories(config: PipelineConfig, against: Path) -> list[Path]:
 
 @contextmanager
 def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> Iterator[TaskSession]:
-    """Spark's messages go to a file that is gone afterwards: nothing is written into the output."""
+    """A session whose Spark log is a file that is removed afterwards: nothing is written to the output."""
     table_master = config.spark.master if request.table is not None else None
     log_file = temporary_log_file()
     try:

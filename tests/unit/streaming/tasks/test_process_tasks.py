@@ -1,4 +1,4 @@
-"""Pieces of work in processes of this machine: results, errors, and processes that die."""
+"""Tasks in processes of this machine: results, errors, and processes that die."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_results_are_in_order_whatever_the_work_closes_over() -> None:
 
 
 def test_an_error_arrives_as_it_was_and_nothing_goes_on(tmp_path: Path) -> None:
-    """With its class and message; pieces that had not begun are not begun."""
+    """With its class and message; tasks that had not begun are not begun."""
 
     def fail(number: int) -> str:
         (tmp_path / str(number)).touch()
@@ -135,8 +135,8 @@ with ProcessTasks(2) as tasks:
 """
 
 
-def test_ctrl_c_waits_for_no_piece() -> None:
-    """A piece may be minutes of work."""
+def test_ctrl_c_waits_for_no_task() -> None:
+    """A task may take minutes."""
     code = [sys.executable, "-c", _INTERRUPTED]
     with subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
