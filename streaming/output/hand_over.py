@@ -208,7 +208,7 @@ def doubt_of_log(files: DurableFiles, log: LogReader) -> str | None:
     """Why the broker that left `abort` should look the log over; None where that changes nothing, or nobody left one.
 
     With `abort` a broker reads from an older segment on than without, which the store's checkpoint tells, and cuts the
-    log at the first record that fails its checks. Where all of that is good, both end at the same place.
+    log at the first record that fails its checks. Where all of that is good, both end at the same offset.
     """
     segments = log.queue()
     if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
