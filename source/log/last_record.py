@@ -20,7 +20,7 @@ from reput.source.log.offset_range import Boundaries, store_timestamp_at
 from reput.source.record.record_fingerprint import FINGERPRINTED_BYTES, RecordFingerprint, fingerprint_of
 from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
-from reput.source.segments.range_reader import scan_windows
+from reput.source.segments.range_reader import DecodeOptions, scan_windows
 
 # Following a segment's records takes a while, so that an idle log is followed so seldom that it is a small part of
 # the time: more often when the file has changed meanwhile, which its time of change need not tell.
@@ -41,9 +41,9 @@ def last_record_before(queue: MappedFileQueue, end: int, on_damage: str, known: 
     while place > file.file_from_offset:
         begin = known.before(file.file_from_offset, place - 1)
         last = -1
-        for scan in scan_windows(file, begin, end, check_crc=False, on_damage=on_damage):
-            if len(scan):
-                last = scan.place_of(-1)
+        for window in scan_windows(file, begin, end, DecodeOptions(on_damage=on_damage)):
+            if len(window):
+                last = window.offset_of(-1)
         if last >= 0:
             return record_at(file, last + file.frame)
         place = begin
@@ -91,18 +91,18 @@ def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable
 
 
 def _leads(file: MappedFile, begin: int, place: int, on_damage: str) -> bool:
-    stop, before, is_behind_damage = begin, None, False
-    for scan in scan_windows(file, begin, place, check_crc=False, on_damage=on_damage):
-        stop = scan.stop
-        if len(scan):
-            first, last = (store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) for row in (0, -1))
+    end, before, is_behind_damage = begin, None, False
+    for window in scan_windows(file, begin, place, DecodeOptions(on_damage=on_damage)):
+        end = window.end
+        if len(window):
+            first, last = (store_timestamp_at(window.data, int(window.parts[row, rk.AT])) for row in (0, -1))
             if is_behind_damage and before is not None and first < before:
                 return False
             before, is_behind_damage = last, False
         else:
-            is_behind_damage = is_behind_damage or scan.stop > scan.start
-    if stop != place or not is_behind_damage or before is None:
-        return stop == place
+            is_behind_damage = is_behind_damage or window.end > window.start
+    if end != place or not is_behind_damage or before is None:
+        return end == place
     record = record_at(file, place + file.frame)
     return record is not None and record.store_timestamp >= before
 

@@ -8,16 +8,17 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, TransientError
+from reput.source.errors import CommitLogRewoundError, DataLossError, TransientError
 from reput.source.log import offset_range
 from reput.source.log.last_record import LastRecordWatch, find_record, is_led_to, last_record_before
+from reput.source.log.message_lookup import read_message
 from reput.source.log.offset_range import Boundaries, OffsetRange
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import EARLIEST, LATEST, SourceOptions
 from reput.source.record.message_decoder import Message, Verdict
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.mapped_file_queue import MappedFileQueue, open_segment, read_head
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.range_reader import DecodeOptions
 from reput.source.segments.segment_listing import SegmentListing
 
 _log = logging.getLogger(__name__)
@@ -201,15 +202,12 @@ class LogReader:
             return file.path, position, os.pread(descriptor, size, position)
 
     def message_at(self, offset: int, size: int) -> Message | None:
-        """The message of `size` bytes that begins at `offset`; None where no good record of that size does."""
+        """The message that begins at `offset` and has at most `size` bytes; None where no such good record does."""
         file = self.queue().find(offset)
         if file is None:
             return None
-        try:
-            windows = read_windows(file, offset - file.frame, offset + size, self.decode_options)
-            return next((message for window in windows for message in window.columns.messages()), None)
-        except CorruptRecordError:
-            return None
+        found = read_message(file, offset, min(offset + size, file.end), self.decode_options)
+        return found if isinstance(found, Message) else None
 
     def next_available(self, offset: int) -> int:
         """`offset`, or where the log goes on behind it when the segment that held it is not there any more."""

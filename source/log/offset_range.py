@@ -17,7 +17,7 @@ from reput.source.record.message_format import HOST_V6_EXTRA, STORE_TIMESTAMP_AT
 from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG
 from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
-from reput.source.segments.range_reader import scan_windows
+from reput.source.segments.range_reader import DecodeOptions, read_record, scan_windows
 from reput.source.segments.segment_head import HEAD_SIZE
 from reput.source.segments.segment_head import first_store_timestamp as head_store_timestamp
 
@@ -86,7 +86,7 @@ def split(
 ) -> Iterator[OffsetRange]:
     """Cut `[start, end)` at segments, and again so that a range has about `bytes_max` bytes, never inside a record.
 
-    `on_damage` as in ``scan_windows``, here and below.
+    `on_damage` as in ``DecodeOptions``, here and below.
 
     Raises
     ------
@@ -128,18 +128,18 @@ def align_down(
     """
     known = known or Boundaries()
     place = known.before(start, offset)
-    for scan in scan_windows(file, place, min(offset, file.end), check_crc=False, on_damage=on_damage):
-        place = scan.stop
+    for window in scan_windows(file, place, min(offset, file.end), DecodeOptions(on_damage=on_damage)):
+        place = window.end
         known.note(place)
     return place
 
 
 def _after_first(file: MappedFile, start: int, on_damage: str) -> int:
     """The place behind the record or the damaged range at `start`, or behind the file's blank."""
-    for scan in scan_windows(file, start, file.end, check_crc=False, on_damage=on_damage, window_bytes=rk.PARTS):
-        if scan.stop > start:
-            return scan.stop
-    return file.end
+    options = DecodeOptions(on_damage=on_damage)
+    if len(record := read_record(file, start, file.end, options)):
+        return record.end
+    return next((found.end for found in scan_windows(file, start, file.end, options) if found.end > start), file.end)
 
 
 def limit(
@@ -172,11 +172,11 @@ def _limit_messages(queue: MappedFileQueue, start: int, end: int, messages_max: 
     place, left = start, messages_max
     while place < end and (file := queue.find(place)) is not None:
         stop = min(end, file.end)
-        for scan in scan_windows(file, place, stop, check_crc=False, on_damage=on_damage):
-            if len(scan) >= left:
-                after = int(scan.parts[left - 1, rk.AT] + scan.parts[left - 1, rk.SIZE])
-                return scan.start + after
-            left -= len(scan)
+        for window in scan_windows(file, place, stop, DecodeOptions(on_damage=on_damage)):
+            if len(window) >= left:
+                after = int(window.parts[left - 1, rk.AT] + window.parts[left - 1, rk.SIZE])
+                return window.start + after
+            left -= len(window)
         place = stop
     return end
 
@@ -186,16 +186,13 @@ def check_begins_record(queue: MappedFileQueue, offset: int, on_damage: str = ST
     file = queue.find(offset)
     if file is None or offset == file.file_from_offset:
         return
-    bad = None
-    for scan in scan_windows(file, offset, file.end, check_crc=False, on_damage=on_damage, window_bytes=rk.PARTS):
-        bad = scan.verdict if not len(scan) else None
-        break
-    if bad is None or bad is Verdict.BLANK:
+    verdict = read_record(file, offset, file.end, DecodeOptions(on_damage=on_damage)).verdict
+    if verdict in (Verdict.MESSAGE, Verdict.BLANK):
         return
     before = align_down(file, file.file_from_offset, offset, on_damage)
     if before != offset:
         raise OptionError(
-            f"startingOffset={offset} is not where a record begins ({bad.name}); the nearest before it is {before}"
+            f"startingOffset={offset} is not where a record begins ({verdict.name}); the nearest before it is {before}"
             f" in {file.path}",
             file=file.path,
             physical_offset=offset,
@@ -219,10 +216,10 @@ def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int, on_damag
     ]
     place = candidates[-1].file_from_offset if candidates else queue.min_offset
     while place < end and (file := queue.find(place)) is not None:
-        for scan in scan_windows(file, place, min(end, file.end), check_crc=False, on_damage=on_damage):
-            for row in range(len(scan)):
-                if store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) >= timestamp_ms:
-                    return scan.place_of(row)
+        for window in scan_windows(file, place, min(end, file.end), DecodeOptions(on_damage=on_damage)):
+            for row in range(len(window)):
+                if store_timestamp_at(window.data, int(window.parts[row, rk.AT])) >= timestamp_ms:
+                    return window.offset_of(row)
         place = file.end
     return end
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.own_place import LOOKED_AT, NOT_FOUND, find_own_place
 from reput.source.log.offset_range import OffsetRange, no_file_with
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, cut_short, open_segment, read_fully
-from reput.source.segments.range_reader import scan_windows
+from reput.source.segments.range_reader import DecodeOptions, read_record
 
 _WINDOW_BYTES = 1 << 20
 
@@ -85,7 +84,7 @@ def _cuts(queue: MappedFileQueue, start: int, end: int, bytes_a_range: int) -> I
 def next_record(file: MappedFile, place: int, stop: int, on_damage: str) -> int:
     """The first place from `place` on, before `stop`, where a whole record seems to begin; `stop` without one.
 
-    Under DLedger it is the place of the record's entry. `on_damage` as in ``scan_windows``.
+    Under DLedger it is the place of the record's entry. `on_damage` as in ``DecodeOptions``.
 
     Raises
     ------
@@ -93,10 +92,8 @@ def next_record(file: MappedFile, place: int, stop: int, on_damage: str) -> int:
         The segment has gone, or is shorter than it was.
     """
     for head in _heads(file, place, stop):
-        for scan in scan_windows(file, head, stop, check_crc=False, on_damage=on_damage, window_bytes=rk.PARTS):
-            if len(scan):
-                return head
-            break
+        if len(read_record(file, head, stop, DecodeOptions(on_damage=on_damage))):
+            return head
     return stop
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.damage import BROKER, QUARANTINE, STOP
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_segment, read_head
-from reput.source.segments.range_reader import scan_windows
+from reput.source.segments.range_reader import DecodeOptions, scan_windows
 from reput.source.segments.resync import OpenSegment
 from reput.source.segments.segment_head import HEAD_SIZE, is_begun
 
@@ -172,18 +172,18 @@ class ReputEndFinder:
     def _walk_good(self, file: MappedFile, place: int) -> ReputEnd:
         # What a broker's replay passes over has good records in it, at which no range may be cut.
         note = self._on_boundary if self._on_damage != BROKER else None
-        stop, verdict, last = place, Verdict.EMPTY, -1
+        end, verdict, last = place, Verdict.EMPTY, -1
         digest = 0
-        for scan in scan_windows(file, place, file.end, check_crc=self._check_crc, on_damage=STOP):
-            stop, verdict = scan.stop, scan.verdict
-            if len(scan):
-                last = scan.place_of(-1)
+        for window in scan_windows(file, place, file.end, DecodeOptions(self._check_crc)):
+            end, verdict = window.end, window.verdict
+            if len(window):
+                last = window.offset_of(-1)
                 if note is not None:
                     note(last)
-                digest = zlib.crc32(scan.data[last - scan.start : stop - scan.start].data)
+                digest = zlib.crc32(window.data[last - window.start : end - window.start].data)
         if last < 0 or verdict is Verdict.BLANK or self._is_settled(last, digest):
-            return ReputEnd(stop, verdict)
-        return ReputEnd(last, verdict, stop - last)
+            return ReputEnd(end, verdict)
+        return ReputEnd(last, verdict, end - last)
 
     def _is_settled(self, offset: int, digest: int) -> bool:
         now = self._clock()
@@ -237,10 +237,8 @@ def _good_place_behind(segment: OpenSegment, place: int) -> int | None:
 
 def _is_older(segment: OpenSegment, place: int, damaged: int) -> bool:
     """Whether the record at `place` was stored before the last good one before `damaged`."""
-    before = None
-    for scan in scan_windows(
-        segment.file, segment.file.file_from_offset, damaged, check_crc=False, on_damage=QUARANTINE
-    ):
-        if len(scan):
-            before = segment.store_timestamp(scan.place_of(-1))
+    before, options = None, DecodeOptions(on_damage=QUARANTINE)
+    for window in scan_windows(segment.file, segment.file.file_from_offset, damaged, options):
+        if len(window):
+            before = segment.store_timestamp(window.offset_of(-1))
     return before is not None and segment.store_timestamp(place) < before

@@ -79,7 +79,7 @@ def _open(path: str) -> int:
 
 
 @contextmanager
-def open_segment(file: MappedFile, doing: str = "it was looked at") -> Iterator[int]:
+def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int | None = None) -> Iterator[int]:
     """A segment open for reading; see `open_for_reading`.
 
     Raises
@@ -90,7 +90,7 @@ def open_segment(file: MappedFile, doing: str = "it was looked at") -> Iterator[
         It cannot be opened, or not be read inside the ``with``; see ``read_error``.
     """
     try:
-        with open_for_reading(file.path) as descriptor:
+        with open_for_reading(file.path, offset) as descriptor:
             yield descriptor
     except FileNotFoundError as error:
         if error.filename != file.path:

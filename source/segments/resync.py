@@ -25,8 +25,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from reput.source.arrays import Bytes
-from reput.source.kernels import record_kernels as rk
-from reput.source.kernels.byte_kernels import load_i32
 from reput.source.kernels.own_place import LOOKED_AT, NOT_FOUND, find_own_place
 from reput.source.record import dledger_entry as dle
 from reput.source.record import message_format as fmt
@@ -34,7 +32,7 @@ from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 from reput.source.segments.damage import HEAD_BYTES, DamagedRange
 from reput.source.segments.mapped_file_queue import MappedFile, read_fully
-from reput.source.segments.segment_scan import WINDOW_BYTES, scan_segment
+from reput.source.segments.segment_scan import WINDOW_BYTES, Window, scan_record, scan_segment
 
 #: Verdicts on records whose place and lengths hold.
 SOUND_VERDICTS = frozenset(
@@ -65,24 +63,11 @@ class OpenSegment:
 
     def judge(self, place: int) -> Verdict:
         """The verdict on a place, checksums included."""
-        for scan in scan_segment(self._descriptor, self.file, place, self.file.end, check_crc=True, window_bytes=1):
-            return Verdict.MESSAGE if len(scan) else scan.verdict
-        return Verdict.UNDERFLOW
+        return self._record(place).verdict
 
     def good_size(self, place: int) -> int:
         """The size in bytes, frame included, of the good record at `place`; 0 when none is there."""
-        frame = self.file.frame
-        if place + self.smallest > self.file.end:
-            return 0
-        head = self._read(place, frame + LOOKED_AT)
-        if find_own_place(head, 0, len(head), place, frame) != 0:
-            return 0
-        size = frame + int(load_i32(head, frame))
-        if not self.smallest <= size <= self.file.end - place:
-            return 0
-        record, parts = self._read(place, size), np.empty((1, rk.PARTS), np.int64)
-        count, stop_at, _ = rk.scan_records(record, 0, len(record), place, self.file.end, frame, True, parts)
-        return size if (count, stop_at) == (1, size) else 0
+        return self._record(place).end - place
 
     def is_blank(self, place: int) -> bool:
         """Whether the blank stands at `place`, of exactly the size that is left."""
@@ -111,6 +96,9 @@ class OpenSegment:
         """The integer of `size` bytes at `place`, like `i32`."""
         data = os.pread(self._descriptor, size, place - self.file.file_from_offset)
         return int.from_bytes(data.ljust(size, b"\0"), "big", signed=True)
+
+    def _record(self, place: int) -> Window:
+        return scan_record(self._descriptor, self.file, place, self.file.end, check_crc=True)
 
     def _read(self, place: int, size: int) -> Bytes:
         data = np.empty(min(size, self.file.end - place), np.uint8)
@@ -159,8 +147,8 @@ class OpenSegment:
 
     def _runs_to(self, place: int, end: int) -> bool:
         """Whether good records follow each other from `place` to exactly `end`."""
-        for scan in scan_segment(self._descriptor, self.file, place, end, check_crc=True):
-            place = scan.stop
+        for window in scan_segment(self._descriptor, self.file, place, end, check_crc=True):
+            place = window.end
         return place == end
 
     def _goes_on(self, place: int) -> bool:

@@ -17,7 +17,7 @@ from reput.source.record.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
 from reput.source.rows import column_kernels
 from reput.source.rows.message_batches import message_batch
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.segment_scan import Scan
+from reput.source.segments.segment_scan import Window
 
 
 def small_record() -> bytes:
@@ -40,9 +40,9 @@ def compile_kernels(*, with_rows: bool = True) -> None:
     decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
     assert len(decoded.columns) == 1
     find_own_place(data, 0, size, 0, 0)
-    scan = Scan(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
+    window = Window(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
     piece = Piece(LogicNeeds(), (0,), 0)
-    piece.add(scan, MappedFile(0, size, ""))
+    piece.add(window, MappedFile(0, size, ""))
     piece.arrays(QueueFilter())
     table, queues = np.full(2, -1, np.int32), np.zeros((1, piece_kernels.QUEUE), np.int64)
     piece_kernels.queue_number(

@@ -290,11 +290,11 @@ MUTANTS = (
     ),
     # --- a rebuild behind damage (G5)
     _mutant(
-        "a blank of a wrong size ends a segment of a rebuild",
+        "a blank of a wrong size ends a segment",
         "source/segments/range_reader.py",
-        "    return find_damage(descriptor, file, place, verdict, on_damage) is None\n",
-        "    return True\n",
-        f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
+        "        if on_damage == BROKER or segment.is_blank(place):\n",
+        "        if True:\n",
+        "unit/source/segments/test_resync.py",
     ),
     _mutant(
         "damage is passed over in a range whose ends are not proven",
@@ -304,10 +304,10 @@ MUTANTS = (
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
     ),
     _mutant(
-        "a blank in the wrong place is taken for a segment's end",
+        "a blank of a wrong size ends a segment of a rebuild",
         "source/segments/range_reader.py",
-        "(descriptor, file, scan.stop, scan.verdict, end, options.on_damage)",
-        "(descriptor, file, scan.stop, scan.verdict, end, STOP)",
+        "if passes_over or verdict is Verdict.BLANK:\n",
+        "if passes_over:\n",
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
     ),
     _mutant(

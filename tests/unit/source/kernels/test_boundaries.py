@@ -13,7 +13,8 @@ from reput.source.log import offset_range
 from reput.source.log.offset_range import Boundaries, align_down, limit, split
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import Scan
+from reput.source.segments.range_reader import DecodeOptions
+from reput.source.segments.segment_scan import Window
 
 SIZE = 4096
 
@@ -77,9 +78,9 @@ def test_a_known_place_saves_the_walk(tmp_path: Path, monkeypatch: pytest.Monkey
     queue, records = write_log(tmp_path, varied_messages(30), 1 << 16)
     walks, scan_windows = [], offset_range.scan_windows
 
-    def noted(file: MappedFile, start: int, *rest: int, **options: bool) -> Iterator[Scan]:
+    def noted(file: MappedFile, start: int, end: int, options: DecodeOptions) -> Iterator[Window]:
         walks.append(start)
-        return scan_windows(file, start, *rest, **options)
+        return scan_windows(file, start, end, options)
 
     monkeypatch.setattr(offset_range, "scan_windows", noted)
     known, place = Boundaries(), records[20].physical_offset

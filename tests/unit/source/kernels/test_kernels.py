@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.logs import log_bytes
 from support.record_writer import Message
-from support.sink_runner import scan_of
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, QueueFilter
@@ -27,9 +26,10 @@ from reput.source.kernels.batch_decoder import decode_records
 from reput.source.kernels.crc_kernels import crc32
 from reput.source.kernels.java_hash import java_hash
 from reput.source.record.java_string import decode_utf8, hash_code
+from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_properties import parse_properties, split_keys
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import Window
+from reput.source.segments.segment_scan import Window
 
 LENGTHS = range(41)
 ALIGNMENTS = range(8)
@@ -209,7 +209,7 @@ def test_put_entries(
 
 def effects_of(window: Window, needs: LogicNeeds) -> PieceEntries:
     piece = Piece(needs, (1000,), window.start)
-    piece.add(scan_of(window), MappedFile(window.start, window.end - window.start, ""))
+    piece.add(window, MappedFile(window.start, window.end - window.start, ""))
     return PieceEntries([piece.arrays(QueueFilter())])
 
 
@@ -219,7 +219,7 @@ def window_of(messages: Sequence[Message]) -> Window:
     end = (1 << 33) + len(log)
     decoded = decode_records(data, 0, len(data), 1 << 33, end, check_crc=True, delays_ms=np.array([1000], np.int64))
     assert len(decoded.columns) == len(messages)
-    return Window(1 << 33, end, decoded.columns)
+    return Window(data, 1 << 33, decoded.columns.parts, end, Verdict.MESSAGE, 0, decoded.columns)
 
 
 TOPICS = [f"{'t' * size}{number}" for size in (0, 3, 7, 8, 9, 40) for number in range(12)]

@@ -15,7 +15,8 @@ from reput.source.log import reput_end_offset
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder, begins_with_record
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import Scan
+from reput.source.segments.range_reader import DecodeOptions
+from reput.source.segments.segment_scan import Window
 
 
 @pytest.fixture
@@ -256,9 +257,9 @@ def test_what_was_trusted_is_not_walked_again(log: LiveLog, monkeypatch: pytest.
     walks = []
     scan_windows = reput_end_offset.scan_windows
 
-    def noted(file: MappedFile, start: int, *rest: int, **options: bool) -> Iterator[Scan]:
+    def noted(file: MappedFile, start: int, end: int, options: DecodeOptions) -> Iterator[Window]:
         walks.append(start)
-        return scan_windows(file, start, *rest, **options)
+        return scan_windows(file, start, end, options)
 
     monkeypatch.setattr(reput_end_offset, "scan_windows", noted)
     ends = [0]

@@ -27,7 +27,8 @@ from reput.source.log.reput_end_offset import begins_with_record
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, Window, read_windows
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.segment_scan import Window
 
 CHECKED = DecodeOptions(check_crc=True, on_damage="quarantine")
 UNCHECKED = DecodeOptions(on_damage="quarantine")
