@@ -1,4 +1,4 @@
-"""What a process that reads ranges of the log needs once, before its first one."""
+"""What a process that reads ranges of the log does once, before the first one."""
 
 from __future__ import annotations
 

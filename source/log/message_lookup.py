@@ -1,6 +1,6 @@
 """The message at one offset of the log, and offset message ids.
 
-It is read by the reference decoder: who looks a message up shall not wait until the compiled one is compiled.
+The reference decoder reads it: a look-up need not wait until the compiled decoder is compiled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PORT_AND_OFFSET = struct.Struct(">iq")
 
 @dataclass(frozen=True)
 class MessageId:
-    """An offset message id: the broker's packed address (4 or 16 bytes), its port, the place in its log."""
+    """An offset message id: the broker's packed address (4 or 16 bytes), its port, the offset in its log."""
 
     address: bytes
     port: int
@@ -67,7 +67,9 @@ def host_text(host: tuple[bytes, int]) -> str:
 
 
 def read_message(file: MappedFile, offset: int, end: int, options: DecodeOptions) -> Message | Verdict:
-    """The message at `offset` of the log, inside `file`, or what stands there; one that crosses `end` is UNDERFLOW.
+    """The message at `offset` of the log, inside `file`, or the verdict on what stands there.
+
+    A record that crosses `end` is UNDERFLOW.
 
     Raises
     ------
@@ -130,14 +132,15 @@ class MessageLookup:
 
     @property
     def min_offset(self) -> int:
-        """The first place the log still has; 0 without segments."""
+        """The first physical offset that the log still has; 0 without segments."""
         return self._queue.min_offset
 
     def find(self, offset: int) -> Message | Absence:
         """The message that begins at `offset`, or why there is none.
 
-        Stricter than the broker, which returns whatever stands there (``DefaultMessageStore#lookMessageByOffset``):
-        magic, lengths, the record's own physical offset and the body's checksum must be right.
+        It is stricter than the broker, which returns whatever stands there
+        (``DefaultMessageStore#lookMessageByOffset``): magic, lengths, the record's own physical offset and the body's
+        checksum must be right, and under DLedger the header of its entry.
 
         Raises
         ------

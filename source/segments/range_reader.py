@@ -37,7 +37,7 @@ class DecodeOptions:
     delays_ms
         Delay levels in milliseconds, level 1 first.
     on_damage
-        What is done with a place in the middle of the log that is no good record; see ``damage``.
+        What is done where no good record stands in the middle of the log; see ``damage``.
     """
 
     check_crc: bool = False
@@ -125,7 +125,7 @@ def _walk(
     """The walk of `scan_windows`, and of `read_windows` where the range `is_planned`."""
     delays = np.array(options.delays_ms, np.int64)
     with open_segment(file, f"[{start}, {end}) was still to be read") as descriptor:
-        # Of a log that is not in memory the system reads twice as far ahead: it takes this for the whole file.
+        # The system takes this for the whole file: of a log that is not in memory it reads twice as far ahead.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while start < end:
             scan = scan_segment(descriptor, file, start, end, check_crc=options.check_crc, window_bytes=window_bytes)
@@ -150,34 +150,34 @@ def _walk(
                 break
 
 
-def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict, on_damage: str) -> DamagedRange | None:
-    """The damaged range that begins at `place`, where a scan ended with `verdict`, by `on_damage`.
+def find_damage(descriptor: int, file: MappedFile, start: int, verdict: Verdict, on_damage: str) -> DamagedRange | None:
+    """The damaged range that begins at `start`, where a scan ended with `verdict`, by `on_damage`.
 
-    None when the walk ends there: at a blank, at a record that crosses the end of what is read, at any place with
-    ``stop``. Where nothing in the segment shows where the log goes on, the range is the rest of the segment.
+    None when the walk ends there: at a blank, at a record that crosses the end of what is read, and with ``stop``
+    anywhere. Where nothing in the segment shows where the log goes on, the range is the rest of the segment.
     """
     if on_damage == STOP or verdict is Verdict.MESSAGE:
         return None
     segment = OpenSegment(descriptor, file)
-    if verdict is Verdict.UNDERFLOW:  # by what the whole segment says: a wrong size leads out of a range, too
-        verdict = segment.judge(place)
+    if verdict is Verdict.UNDERFLOW:  # the whole segment decides: a wrong size leads out of a range, too
+        verdict = segment.judge(start)
         if verdict is Verdict.MESSAGE or verdict in SOUND_VERDICTS:
             return None
     if verdict is Verdict.BLANK:
-        # No reader compares a blank's size, but a blank in the wrong place has a wrong one.
-        if on_damage == BROKER or segment.is_blank(place):
+        # No reader compares a blank's size, but a blank at a wrong offset has a wrong one.
+        if on_damage == BROKER or segment.is_blank(start):
             return None
-        end = segment.end_of_damage(place, verdict)
-        return None if end is None else segment.damaged_range(place, end, Verdict.BAD_BLANK.name)
+        end = segment.end_of_damage(start, verdict)
+        return None if end is None else segment.damaged_range(start, end, Verdict.BAD_BLANK.name)
     if on_damage == QUARANTINE:
-        end = segment.end_of_damage(place, verdict)
+        end = segment.end_of_damage(start, verdict)
     else:
-        end = broker_goes_on_at(segment, place, verdict)
-    return segment.damaged_range(place, file.end if end is None else end, verdict.name)
+        end = broker_goes_on_at(segment, start, verdict)
+    return segment.damaged_range(start, file.end if end is None else end, verdict.name)
 
 
 def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRecordError:
-    """The error for a place in the middle of the log that is not a good record."""
+    """The error for an offset in the middle of the log where no good record stands."""
     return CorruptRecordError(
         no_good_record(file, offset, verdict),
         advice="set onDamage=quarantine to leave out and record what is damaged, onDamage=broker to leave out what a "
@@ -188,7 +188,7 @@ def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRe
 
 
 def no_good_record(file: MappedFile, offset: int, verdict: Verdict) -> str:
-    """What a person is told of an offset that got `verdict`: the file, the byte of it, and the bytes there."""
+    """The text for an offset on which the verdict is `verdict`: the file, the byte of it, and the bytes there."""
     at = offset - file.file_from_offset
     found = read_head(file, 16, at).hex(" ", 4)
     return (

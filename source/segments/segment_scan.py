@@ -1,4 +1,4 @@
-"""The records of an open segment: window by window to the first that is not a good one, or a single one."""
+"""Scans of an open segment: window by window to the first record that is not a good one, or of a single record."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Window:
     parts
         int64[n, PARTS], where each record is in `data`. Both are valid until the next window is asked for.
     verdict
-        What stands at `end`: MESSAGE, or UNDERFLOW where the bytes that were read ended inside a record. In a window
-        without records that a walk went on behind: what stood at `start`.
+        The verdict on what stands at `end`; UNDERFLOW also where only the bytes that were read ended, MESSAGE where
+        only `parts` did. In a window that was passed over, the verdict on what stands at its `start`.
     frame
         The segment's.
     decoded
         The records as columns, None where the walk did not decode them; see `columns`.
     damaged
-        The damaged range that was passed over, which holds no record; None for any other window.
+        The damaged range that the window is, if it was passed over; it holds no record.
     """
 
     data: Bytes
@@ -76,7 +76,7 @@ class Window:
         return replace(self, parts=columns.parts, end=self.offset_of(len(columns)), verdict=bad, decoded=columns)
 
     def gap(self, end: int, damaged: DamagedRange | None) -> Window:
-        """The window without records that follows this one and reaches `end`."""
+        """The window without records from the end of this one to `end`."""
         columns = None if self.decoded is None else self.decoded.first(0)
         return replace(self, start=self.end, parts=self.parts[:0], end=end, decoded=columns, damaged=damaged)
 

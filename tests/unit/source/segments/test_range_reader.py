@@ -1,4 +1,4 @@
-"""Reading a range window by window: the same records whatever the window, and errors that name the place."""
+"""Reading a range window by window: the same records whatever the window, and errors that name the offset."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def one_segment(tmp_path: Path, messages: list[Message], size: int = 1 << 16) ->
 
 def read(file: MappedFile, start: int, end: int, window_bytes: int) -> list[Decoded]:
     """All messages of a range, after checking that the windows tile it."""
-    messages, place = [], start
+    messages, offset = [], start
     for window in read_windows(file, start, end, CHECKED, window_bytes):
-        assert window.start == place
-        place = window.end
+        assert window.start == offset
+        offset = window.end
         messages += list(window.columns.messages())
-    assert place == end
+    assert offset == end
     return messages
 
 
@@ -65,8 +65,8 @@ def test_a_record_larger_than_the_default_window(tmp_path: Path) -> None:
     """Small records behind a record of more than 2 MiB are records, not damage."""
     large = encode(Message(body=bytes(WINDOW_BYTES)), 0)
     small = np.tile(np.frombuffer(encode(Message(topic="T", body=b""), 0), np.uint8), (60_000, 1))
-    places = len(large) + np.arange(len(small)) * small.shape[1]
-    small[:, 28:36] = places.astype(">i8").view(np.uint8).reshape(-1, 8)
+    offsets = len(large) + np.arange(len(small)) * small.shape[1]
+    small[:, 28:36] = offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
     path = tmp_path / f"{0:020d}"
     path.write_bytes(large + small.tobytes())
     file = MappedFile(0, path.stat().st_size, str(path))
