@@ -54,7 +54,7 @@ class ReputError(Exception):
     file
         The file or directory that it is about, None where it is about none or several.
     physical_offset
-        The place of the log that it is about.
+        The offset in the log that it is about.
     """
 
     code: ClassVar[str] = "error"
@@ -120,7 +120,7 @@ class DataLossError(StoreError):
 
 
 class CommitLogRewoundError(StoreError):
-    """A record that was dispatched is no longer at its place: the log was cut and written again."""
+    """A record that was dispatched is no longer at its offset: the log was cut and written again."""
 
     code = "log-rewound"
 

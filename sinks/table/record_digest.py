@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from reput.source.arrays import Int64s
 from reput.source.kernels.batch_decoder import RecordColumns
-from reput.source.segments.range_reader import Window
+from reput.source.segments.segment_scan import Window
 
 # Bytes of the log that one sum stands for: few enough rows to be looked at one by one where it differs.
 STRETCH_BYTES = 1 << 20
