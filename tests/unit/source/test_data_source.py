@@ -199,10 +199,8 @@ def test_a_checkpoint_that_has_expired(
     (tmp_path / f"{START:020d}").unlink()
     with pytest.raises(DataLossError) as raised:
         stream(tmp_path).latestOffset(known, ALL)
-    assert str(raised.value) == (
-        "the log begins at 12288, records from 8292 on have expired unread; "
-        "set failOnDataLoss=false to go on at the log's beginning"
-    )
+    assert raised.value.cause == "the log begins at 12288, records from 8292 on have expired unread"
+    assert raised.value.advice == "set failOnDataLoss=false to go on at the log's beginning"
     reader = stream(tmp_path, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING):
         last = reader.latestOffset(known, ALL)
@@ -214,6 +212,16 @@ def test_a_stream_has_no_end(tmp_path: Path) -> None:
     """An option that a stream cannot honour is refused."""
     with pytest.raises(OptionError, match="endingOffset is for batch reads; a stream has no end"):
         stream(tmp_path, endingOffset=5)
+
+
+@pytest.mark.parametrize("kind", [CommitLogDataSource, CommitLogReader, CommitLogStreamReader])
+def test_whatever_spark_asks_for_tells_its_errors_with_their_fields(kind: type) -> None:
+    """But for questions that have no errors; of `read`, which is a generator, Spark is asked (spark/)."""
+    base = kind.__mro__[1]
+    asked = {name for name in vars(kind).keys() & {*vars(base), "prepareForTriggerAvailableNow"} if name[0] != "_"}
+    told = {name for name in asked if hasattr(vars(kind)[name], "__wrapped__")}
+    assert asked - told <= {"name", "read", "getDefaultReadLimit", "reportLatestOffset"}
+    assert told
 
 
 # --- batch reads and rows --------------------------------------------------------------------------------
