@@ -1,4 +1,4 @@
-"""Arrays that pass between modules, and what is asked of them in many places."""
+"""The types of arrays that pass between modules, and what many modules ask of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 Bytes: TypeAlias = NDArray[np.uint8]
 Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
-# Structured: one element an entry of a queue.
+# Structured: an element is an entry of a queue.
 Entries = np.ndarray[Any, Any]
 
 

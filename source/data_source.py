@@ -1,9 +1,8 @@
 """The Spark data source ``rocketmq-commitlog``: thin adapters over the segments, the end, the ranges, the decoder.
 
-Offsets are exclusive ends: an offset of 1000 says that every record before byte 1000 of the log was read. Each also
-says which record was the last, so that a log that was cut and written anew is noticed before anything more is read of
-it, whatever process asks. Spark compares offsets as JSON text, so they are built in one place, with plain integers and
-a fixed order of keys.
+Offsets are exclusive ends: an offset of 1000 means that every record before byte 1000 of the log was read. Each also
+names the last record, so that any process notices that a log was cut and written anew before it reads more of it. Spark
+compares offsets as JSON text, so they are built in one function, with plain integers and a fixed order of keys.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from reput.source.errors import DataLossError, OptionError, TransientError
+from reput.source.errors import DataLossError, OptionError, TransientError, told_through_spark
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
 from reput.source.options import LATEST, SourceOptions
 from reput.source.record.record_fingerprint import RecordFingerprint
@@ -42,11 +41,11 @@ _log = logging.getLogger(__name__)
 NAME = "rocketmq-commitlog"
 _OFFSET_VERSION = 1
 _LAST_RECORD = ("lastRecordOffset", "lastRecordSize", "lastRecordStoreTimestamp", "lastRecordBodyCrc")
-# How long a question for the end of an idle log may wait for an answer, when Spark asks one after the other: of what
-# that costs, Spark's part is the most.
+# How long a question for the end of an idle log may wait for its answer when Spark asks one after the other: most of
+# what a question costs is Spark's.
 _IDLE_S = 0.1
 _ASKED_AGAIN_WITHIN_S = 0.05
-# Segments go one after the other; a log that is gone anew each time is no log.
+# Segments go one after the other, but not at each of so many attempts.
 _ATTEMPTS = 20
 
 Answer = TypeVar("Answer")
@@ -60,7 +59,7 @@ class RangePartition(InputPartition):
 
 
 class CommitLogDataSource(DataSource):
-    """A RocketMQ commitlog as rows of messages, or as ranges of places; batch and streaming.
+    """A RocketMQ commitlog as rows of messages, or as ranges of physical offsets; batch and streaming.
 
     Register it once a session, then read; options are in ``options.SOURCE_OPTIONS``:
 
@@ -76,6 +75,7 @@ class CommitLogDataSource(DataSource):
     def _options(self) -> SourceOptions:
         return SourceOptions.parse(self.options)
 
+    @told_through_spark()
     def schema(self) -> StructType:
         """Columns of ``message_schema``: messages (with the body on request) or ranges."""
         options = self._options()
@@ -83,10 +83,12 @@ class CommitLogDataSource(DataSource):
             return spark_schema(RANGE_SCHEMA)
         return spark_schema(message_schema(include_body=options.include_body))
 
+    @told_through_spark()
     def reader(self, schema: StructType) -> CommitLogReader:  # noqa: ARG002  Spark's signature
         """The batch reader."""
         return CommitLogReader(_with_commit_logs(self._options()))
 
+    @told_through_spark()
     def streamReader(self, schema: StructType) -> CommitLogStreamReader:  # noqa: N802, ARG002
         """The micro-batch reader."""
         options = self._options()
@@ -96,7 +98,7 @@ class CommitLogDataSource(DataSource):
 
 
 def _with_commit_logs(options: SourceOptions) -> SourceOptions:
-    """With the directories that hold the log where store roots were given; ranges are asked for by reput itself."""
+    """The options with the directories of the log where store roots were given; only reput itself asks for ranges."""
     if options.rows == "ranges":
         return options
     return replace(options, path=given_commit_logs(options.path, dledger=options.enable_dledger_commit_log))
@@ -126,7 +128,8 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         return
     from reput.source.rows.message_batches import read_messages  # noqa: PLC0415
 
-    yield from read_messages(span, options)
+    with told_through_spark():
+        yield from read_messages(span, options)
 
 
 class CommitLogReader(DataSourceReader):
@@ -135,6 +138,7 @@ class CommitLogReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @told_through_spark()
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges that begin on a record; none for an empty log."""
         log = _log_reader(self._options)
@@ -143,7 +147,7 @@ class CommitLogReader(DataSourceReader):
         if self._options.ending_offset != LATEST:
             assert isinstance(self._options.ending_offset, int)
             end = log.align_down(start, min(end, self._options.ending_offset))
-        # Spark reads one partition of None when it gets none; an empty range says the same and is ours.
+        # Without a partition Spark reads one of None; an empty one means the same and is ours.
         return [RangePartition(span) for span in log.split(start, end)] or [_EmptyPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -170,12 +174,13 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._available_now_end: int | None = None
         self._initial_offset: dict[str, Any] | None = None
         self._identified: dict[str, Any] | None = None
-        self._told: tuple[int, int] | None = None
+        self._warned_of: tuple[int, int] | None = None
         self._answered_at = 0.0
         self._ahead: threading.Thread | None = None
 
+    @told_through_spark()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a first batch begins; the same answer however often Spark asks."""
+        """The offset where a first batch begins; the same one however often Spark asks."""
         if self._initial_offset is None:
             begin = self._log.initial_offset()
             self._initial_offset = self._offset(begin, begin)
@@ -189,6 +194,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMaxRows(self._options.max_messages_per_trigger)
         return ReadAllAvailable()
 
+    @told_through_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch, `start` itself when there is nothing new.
 
@@ -197,9 +203,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises
         ------
         CommitLogRewoundError
-            The log has not the record any more that was the last before `start`: it was cut and written anew.
+            The log no longer has the record that was the last before `start`: it was cut and written anew.
         DataLossError, SegmentError
-            Records behind `start` are not in the log any more, and `failOnDataLoss` is on.
+            Records behind `start` are no longer in the log, and `failOnDataLoss` is on.
         """
         waits = self._available_now_end is None and time.monotonic() - self._answered_at < _ASKED_AGAIN_WITHIN_S
         end = self._while_segments_go(lambda: self._end_of_batch(start, limit))
@@ -219,11 +225,12 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if bytes_max is not None and messages_max is None:
             messages_max = self._options.max_messages_per_trigger
         end = self._log.limit(begin, end, bytes_max, messages_max)
-        # Only now: what stands behind the last record is the log's when that record was the log's afterwards.
+        # Only now: what stands behind the last record is the log's if that record still is when this has been read.
         self._check_last_record(start, is_idle=end <= begin)
         # Paranoia as in Kafka's source: never go back, and keep the text of an offset that did not move.
         return start if end <= begin else self._offset(end, int(start.get("startOffset", begin)))
 
+    @told_through_spark()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the run: the log as it stands, its last record waited for."""
         self._available_now_end = self._while_segments_go(lambda: self._log.settled_end(self._log.queue().min_offset))
@@ -239,13 +246,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         named = {"version": _OFFSET_VERSION, "physicOffset": end}
         return named | ({} if bad_end is None else {"badEnd": bad_end.name})
 
+    @told_through_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Ranges of `[start, end)` that begin on a record; none when they are equal.
 
         Raises
         ------
         CommitLogRewoundError, DataLossError
-            See `latestOffset`.
+            For the reasons of `latestOffset`.
         TransientError
             The log was cut behind `start` since `end` was its end.
         """
@@ -278,7 +286,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _read(self._options, partition)
 
     def _while_segments_go(self, ask: Callable[[], Answer]) -> Answer:
-        """The answer; asked again with ``failOnDataLoss=false`` when segments expire while it is looked for."""
+        """The answer of `ask`; with ``failOnDataLoss=false`` it is asked again when segments expire meanwhile."""
         self._wait_for_look_ahead()
         for left in reversed(range(_ATTEMPTS)):
             try:
@@ -290,7 +298,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         raise AssertionError
 
     def _offset(self, offset: int, start_offset: int) -> dict[str, Any]:
-        """`start_offset` is where the stream began to read."""
+        """Spark's offset for `offset` of the log; `start_offset` is where the stream began to read."""
         last = self._log.last_record_before(offset)
         numbers = (-1,) * len(_LAST_RECORD) if last is None else astuple(last)
         return {
@@ -302,7 +310,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
 
     def _checked(self, offset: dict[str, Any]) -> int:
-        """The place that a checkpoint's offset names, after checking that this is still the same log."""
+        """The physical offset that a checkpoint's offset names, after checking that this is still the same log."""
         if offset.get("version") != _OFFSET_VERSION:
             raise OptionError(
                 f"the checkpoint's offset is {offset}, which is not of version {_OFFSET_VERSION} of this source"
@@ -314,7 +322,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._identified = offset
         queue = self._log.queue()
         further = queue.next_available(begin)
-        # The end of segments in front of a hole is told by name: `LogReader.end`.
+        # `LogReader.end` raises the error for the end of segments in front of a hole.
         if further == begin or (self._options.fail_on_data_loss and begin >= queue.min_offset):
             return begin
         if begin < queue.min_offset:
@@ -325,8 +333,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             goes_on = "behind them"
         if self._options.fail_on_data_loss:
             raise DataLossError(gone, advice=f"set failOnDataLoss=false to go on {goes_on}", physical_offset=begin)
-        if self._told != (begin, further):
-            self._told = begin, further
+        if self._warned_of != (begin, further):
+            self._warned_of = begin, further
             _log.warning("%s; going on %s", gone, goes_on)
         return further
 

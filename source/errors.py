@@ -27,9 +27,12 @@ again after `TRY_AGAIN` alone: after the others a person must look.
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Final
+
+from reput.source.printable import printable
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -38,8 +41,8 @@ TRY_AGAIN: Final = 75  # EX_TEMPFAIL of sysexits.h
 # What to do about an UnexplainedError, in every command that asks for this word.
 GIVE_YES: Final = "give the right --store, or --yes to go by this log all the same"
 
-# What the source raises while Spark plans or reads for it arrives as the text of its traceback.
-_REMOTE = re.compile(r"^reput\.[\w.]*\.(\w+Error): (.+)", re.MULTILINE)
+# Begins the line of an error's text that has its fields; see `told_through_spark`.
+_FIELDS: Final = "reput-error: "
 
 
 class ReputError(Exception):
@@ -54,7 +57,7 @@ class ReputError(Exception):
     file
         The file or directory that it is about, None where it is about none or several.
     physical_offset
-        The place of the log that it is about.
+        The offset in the log that it is about.
     """
 
     code: ClassVar[str] = "error"
@@ -86,6 +89,29 @@ class ReputError(Exception):
             "physicalOffset": self.physical_offset,
         }
         return json.dumps({"error": {name: value for name, value in fields.items() if value is not None}})
+
+    @staticmethod
+    def from_json(text: str) -> ReputError:
+        """The error of which `to_json` gave what `text` begins with; of a class that is not loaded here, the base.
+
+        Raises
+        ------
+        ValueError
+            It gave no such thing.
+        """
+        try:
+            told = json.JSONDecoder().raw_decode(text)[0]["error"]
+            kind = next((kind for kind in _kinds(ReputError) if kind.code == told["code"]), ReputError)
+            place = {"file": told.get("file"), "physical_offset": told.get("physicalOffset")}
+            return kind(told["cause"], advice=told.get("advice"), **place)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(text) from error
+
+
+def _kinds(kind: type[ReputError]) -> Iterator[type[ReputError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
 
 
 class OptionError(ReputError):
@@ -120,7 +146,7 @@ class DataLossError(StoreError):
 
 
 class CommitLogRewoundError(StoreError):
-    """A record that was dispatched is no longer at its place: the log was cut and written again."""
+    """A record that was dispatched is no longer at its offset: the log was cut and written again."""
 
     code = "log-rewound"
 
@@ -175,7 +201,24 @@ class OutputFullError(OutputError, TransientError):
     exit_code = TRY_AGAIN
 
 
-def remote_error(error: BaseException) -> tuple[str, str] | None:
-    """Class name and message of the error of this tree that `error` carries as text, None without one."""
-    found = _REMOTE.findall(str(error))
-    return found[-1] if found else None
+@contextmanager
+def told_through_spark() -> Iterator[None]:
+    """Have an error that is raised inside say its fields in its text: of another process, Spark passes on that alone.
+
+    Its message is one line, for whoever reads Spark's error, and `to_json` the next: no line of either is begun by a
+    name or by bytes of the log. Those of errors that led to it might be, and are not told.
+    """
+    try:
+        yield
+    except ReputError as error:
+        error.args = (f"{printable(str(error))}\n{_FIELDS}{error.to_json()}",)
+        raise error from None
+
+
+def remote_error(text: str) -> ReputError | None:
+    """The last error, with its fields, that was `told_through_spark` in what Spark says; None without one."""
+    for line in reversed(text.splitlines()):
+        if line.startswith(_FIELDS):
+            with suppress(ValueError):
+                return ReputError.from_json(line[len(_FIELDS) :])
+    return None

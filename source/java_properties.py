@@ -30,7 +30,7 @@ def load_properties(data: bytes) -> dict[str, Property]:
     Raises
     ------
     ValueError
-        A name or value has a malformed ``\uXXXX``, which Java refuses, too; the message tells the line.
+        A name or value has a malformed ``\uXXXX``, which Java refuses, too; the message names the line.
     """
     text = data.decode("iso-8859-1")
     found: dict[str, Property] = {}

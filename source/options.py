@@ -1,6 +1,6 @@
 """The source's options, named as in Spark's Kafka source and in broker.conf: unit, default, limit, reason of each.
 
-An option is a field of a frozen dataclass, with all that is known of it in one place: whoever adds one adds one field.
+An option is a field of a frozen dataclass, which holds all that is known of it: whoever adds an option adds one field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reput.source.segments.damage import BROKER, QUARANTINE, STOP
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-# What Java keeps such a number in, what a timer can be, and how long a record at the end may be waited for: an hour.
+# The greatest int and long of Java, the longest time of a timer, and the longest wait for the last record: an hour.
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 WAIT_MS_MAX: Final = INT_MAX
@@ -49,7 +49,7 @@ class Option:
 
 
 def option(name: str, parse: Callable[[str], Parsed], allowed: str, default: Default, reason: str) -> Parsed | Default:
-    """A field of a frozen dataclass that is an option; to mypy it is what `parse` gives, or the default."""
+    """A field of a frozen dataclass that is an option; mypy sees what `parse` gives, or the default."""
     found: Parsed | Default = field(default=default, metadata={_OPTION: Option(name, parse, allowed, default, reason)})
     return found
 
@@ -74,13 +74,13 @@ def _fields(group: type[Any]) -> dict[str, Option]:
 
 
 def shown(text: str, length_max: int = _SHOWN_MAX) -> str:
-    """`text` as an error names it: on one line, and no longer than a reader wants."""
+    """`text` as an error shows it: on one line, and cut at `length_max` characters."""
     safe = printable(text)
     return safe if len(safe) <= length_max else f"{safe[:length_max]}... ({len(text)} characters)"
 
 
 def whole_number(minimum: int, maximum: int = LONG_MAX) -> Callable[[str], int]:
-    """A parser of whole numbers from `minimum` to `maximum`; see `number_allowed` for the words."""
+    """A parser of whole numbers from `minimum` to `maximum`; `number_allowed` has the words for it."""
 
     def parse(text: str) -> int:
         match = _NUMBER.fullmatch(text.strip())
@@ -142,7 +142,7 @@ def offset_or_word(*words: str) -> Callable[[str], int | str]:
 
 def paths(text: str) -> tuple[Path, ...]:
     """A parser of one or several directories with commas between, as ``storePathCommitLog`` has them."""
-    found = tuple(Path(part.strip()) for part in text.split(",") if part.strip())
+    found = tuple(Path(path.strip()) for path in text.split(",") if path.strip())
     if not found or "\0" in text:
         raise ValueError(text)
     return found
@@ -172,7 +172,13 @@ def parse_given(specs: Iterable[Option], given: Mapping[str, str], where: str = 
 
 
 def parse_value(spec: Option, text: str, where: str = "") -> Any:
-    """The value of one option; see `parse_given` for errors."""
+    """The value of one option.
+
+    Raises
+    ------
+    OptionError
+        The value is not allowed; the message begins with `where` and names what is.
+    """
     try:
         return spec.parse(text)
     except ValueError:
@@ -297,7 +303,13 @@ class SourceOptions(LogOptions):
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Parse Spark's options; see `parse_given` for errors."""
+        """Parse Spark's options.
+
+        Raises
+        ------
+        OptionError
+            An option is unknown, its value is not allowed, or it excludes another one that is given.
+        """
         options = filled(cls, parse_given(SOURCE_OPTIONS, given))
         if not options.path:
             raise OptionError("path is missing: the commitlog directory, or several with commas between")

@@ -1,4 +1,4 @@
-"""Text of strangers, such as topics, keys and properties, made harmless for a terminal, a log and JSON.
+"""Text from outside, such as topics, keys and properties, made harmless for a terminal, a log and JSON.
 
 A producer chooses this text. Control characters would move the cursor, change colours or write to the clipboard
 (ESC, C1), and bidirectional marks would show another order of characters than there is.
@@ -26,7 +26,7 @@ def printable_json(value: object, *, default: Callable[[object], object] | None 
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:
-    if text.isprintable():  # the most, and quickly told
+    if text.isprintable():  # as most text is, and a fast test
         return text
     return "".join(
         escape(character) if unicodedata.category(character) in _UNSAFE_CATEGORIES else character for character in text

@@ -1,4 +1,4 @@
-"""What the shell allows this process (``ulimit``): looked at before anything begins, and named where it is reached."""
+"""The limits of this process (``ulimit``): compared before anything begins, and named where one is reached."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Final
 
 from reput.source.errors import EnvironmentSetupError
 
-# What the system says where a disk is full, or a quota is reached.
+# The system's errors for a full disk and for a quota that is reached.
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _GIB: Final = 1024 * 1024 * 1024
 _KIB: Final = 1024
-# A user's limit above this stands in nobody's way.
+# A user's limit above this is enough for any command.
 _THREADS_LOOKED_AT: Final = 8192
 _FILES_ENOUGH: Final = 65536
 _STACK_BYTES: Final = 256 * _KIB
@@ -38,7 +38,7 @@ READING: Final = Needs("reput", _GIB, 64, 8)
 
 
 def check_limits(needs: Needs) -> None:
-    """See that `needs` fit into what this process may have; the soft limit of open files is raised for it.
+    """Check that this process may have what `needs` lists; the soft limit of open files is raised for it.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def check_limits(needs: Needs) -> None:
 
 
 def limit_reached(error: OSError) -> tuple[str, str | None] | None:
-    """The limit that the system's refusal speaks of, and what to do; None where it speaks of something else."""
+    """The limit that caused the system's error, and what to do; None where the cause is something else."""
     if error.errno == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return f"this process may open no more files (ulimit -n is {limit})", "allow it more"

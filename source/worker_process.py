@@ -1,4 +1,4 @@
-"""What a process that reads ranges of the log needs once, before its first one."""
+"""What a process that reads ranges of the log does once, before the first one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def settle_worker() -> None:
     """
     gc.collect()
     gc.freeze()
-    b"\1" * _TAKEN_BY_A_RANGE  # noqa: B018  written, and freed at once
+    b"\1" * _TAKEN_BY_A_RANGE
 
 
 def keep_freed_memory() -> None:

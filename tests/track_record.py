@@ -164,7 +164,7 @@ TRACK_RECORD = (
         "hudi#5400",
         "no way to stop when data were lost",
         (
-            "unit/source/log/test_log_reader.py::test_a_place_that_has_expired",
+            "unit/source/log/test_log_reader.py::test_an_offset_that_has_expired",
             f"{TAIL}::test_expired_records_are_a_loss_unless_allowed",
         ),
     ),

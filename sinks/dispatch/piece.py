@@ -32,7 +32,7 @@ from reput.source.kernels.batch_decoder import RecordColumns, decode_columns
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFile
 from reput.source.segments.range_reader import corrupt_record
-from reput.source.segments.segment_scan import Scan
+from reput.source.segments.segment_scan import Window
 
 PIECE_BYTES = 64 * 1024 * 1024
 
@@ -82,7 +82,7 @@ class QueueFilter:
 
 
 def make_pieces(
-    scans: Iterable[Scan],
+    windows: Iterable[Window],
     file: MappedFile,
     needs: LogicNeeds,
     delays_ms: tuple[int, ...],
@@ -91,8 +91,8 @@ def make_pieces(
 ) -> Iterator[PieceRow]:
     """The effects of consecutive records of `file`, piece by piece; `delays_ms` as in ``DecodeOptions``.
 
-    Their arrays are left in scratch files below `directory`, or in memory where that is None. The scans have columns
-    unless the needs are plain. Memory: four times `PIECE_BYTES`, and one scan.
+    Their arrays are left in scratch files below `directory`, or in memory where that is None. The windows have
+    columns unless the needs are plain. Memory: four times `PIECE_BYTES`, and one window.
 
     Raises
     ------
@@ -100,10 +100,10 @@ def make_pieces(
         A property that must be a number is not one.
     """
     piece = None
-    for scan in scans:
+    for window in windows:
         if piece is None:
-            piece = Piece(needs, delays_ms, scan.start)
-        piece.add(scan, file)
+            piece = Piece(needs, delays_ms, window.start)
+        piece.add(window, file)
         if piece.size_bytes >= PIECE_BYTES:
             yield piece.finish(wanted, directory)
             piece = None
@@ -127,7 +127,7 @@ class Piece:
         self._entries = np.empty((_ENTRIES, CQ_STORE_UNIT_SIZE), np.uint8)
         self._hashes, self._offsets = np.empty(_KEYS, np.int32), np.empty(_KEYS, np.int64)
         self._timestamps = np.empty(_KEYS, np.int64)
-        # Scan by scan: what `ext_units` gave; of each entry of a batch queue, its queue's number and its bytes.
+        # Window by window: what `ext_units` gave; of each entry of a batch queue, its queue's number and its bytes.
         self._ext: list[tuple[Int64s, Int32s, Any]] = []
         self._batches: list[tuple[Int32s, Bytes]] = []
         self._added_bytes = 0
@@ -141,32 +141,31 @@ class Piece:
     def _count(self, which: int) -> int:
         return int(self._state[which])
 
-    def add(self, scan: Scan, file: MappedFile) -> None:
-        """Collect the effects of the records of a scan, which begins where the one before ended."""
+    def add(self, window: Window, file: MappedFile) -> None:
+        """Collect the effects of the records of a window, which begins where the one before ended."""
         row, known_row, known_code = 0, _NO_ROW, 0
         first = self._count(kernels.ENTRIES)
         while True:
-            row, cause = self._add(scan, row, known_row, known_code)
-            if row == len(scan):
+            row, cause = self._add(window, row, known_row, known_code)
+            if row == len(window):
                 break
             if cause == kernels.NO_ROOM:
                 self._grow()
                 continue
-            one, verdict = decode_columns(scan.data, scan.start, scan.parts[row : row + 1], self._delays)
+            one, verdict = decode_columns(window.data, window.start, window.parts[row : row + 1], self._delays)
             if verdict is not Verdict.MESSAGE:
-                raise corrupt_record(file, scan.place_of(row), verdict)
+                raise corrupt_record(file, window.offset_of(row), verdict)
             known_row, known_code = row, int(one.tags_code[0])
         self._has_queued |= self._count(kernels.ENTRIES) > first
         if not self._needs.is_plain:
-            assert scan.columns is not None
-            self._add_more(scan.columns, first)
-        self._end = scan.stop
+            self._add_more(window.columns, first)
+        self._end = window.end
 
-    def _add(self, scan: Scan, first: int, known_row: int, known_code: int) -> tuple[int, int]:
-        columns, needs = scan.columns, self._needs
+    def _add(self, window: Window, first: int, known_row: int, known_code: int) -> tuple[int, int]:
+        columns, needs = window.decoded, self._needs
         spans, codes = (self._spans, self._tags_codes) if columns is None else (columns.spans, columns.tags_code)
         row, cause = kernels.add_records(
-            *(scan.data, scan.parts, first, scan.start, self._delays, known_row, known_code),
+            *(window.data, window.parts, first, window.start, self._delays, known_row, known_code),
             *(columns is not None, spans, codes, self._state),
             *(needs.consume_queue, needs.arrivals, self._table, self._queues, self._topics),
             *(self._numbers, self._entries, self._queue_offsets),
@@ -196,7 +195,7 @@ class Piece:
     # --- what few stores need ---------------------------------------------------------------------------------
 
     def _add_more(self, columns: RecordColumns, first: int) -> None:
-        """Add what the compiled pass leaves out of the records of a scan, whose entries begin at `first`."""
+        """Add what the compiled pass leaves out of the records of a window, whose entries begin at `first`."""
         needs = self._needs
         queued = queued_records(columns.sys_flag) & needs.consume_queue
         if needs.batch_topics:
@@ -271,7 +270,7 @@ class Piece:
 
     def _arrive(self, number: int, columns: RecordColumns, row: int, queue_offset: int) -> None:
         """Note that a further queue got a record, which is queued whatever the record is."""
-        queue, place = self._queues[number], columns.place + columns.parts[row, rk.AT]
+        queue, place = self._queues[number], columns.data_offset + columns.parts[row, rk.AT]
         if queue[kernels.ARRIVED_QUEUED] < 1 or queue[kernels.ARRIVED_AT] <= place:
             last = place, queue_offset, columns.tags_code[row], columns.store_timestamp[row], 1
             queue[kernels.ARRIVED_AT : kernels.ARRIVED_QUEUED + 1] = last

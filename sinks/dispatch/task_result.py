@@ -28,7 +28,7 @@ def last_record_of(columns: RecordColumns) -> list[int] | None:
         return None
     at = int(columns.parts[-1, rk.AT])
     crc = int(load_i32(columns.data, at + BODY_CRC_AT))
-    return [columns.place + at, int(columns.msg_size[-1]), int(columns.store_timestamp[-1]), crc]
+    return [columns.data_offset + at, int(columns.msg_size[-1]), int(columns.store_timestamp[-1]), crc]
 
 
 def in_log_order(results: pa.Table) -> pa.Table:

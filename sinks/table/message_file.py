@@ -23,7 +23,8 @@ from reput.source.log.offset_range import OffsetRange
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
 from reput.source.rows.message_schema import MESSAGE_SCHEMA
 from reput.source.segments.mapped_file_name import file_name
-from reput.source.segments.range_reader import DecodeOptions, Window, read_windows
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.segment_scan import Window
 
 # The table's columns: the broker's name, then those of a message. All are nullable in Delta: a constraint on a column
 # would cost every writer a check for each row.

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from reput.source.arrays import Int64s
 from reput.source.kernels.batch_decoder import RecordColumns
-from reput.source.segments.range_reader import Window
+from reput.source.segments.segment_scan import Window
 
 # The bytes of the log that one sum covers: few enough rows to be compared one by one where the sum differs.
 STRETCH_BYTES = 1 << 20

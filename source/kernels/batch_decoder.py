@@ -1,6 +1,6 @@
 """The compiled decoder: bytes of a segment to columns, and one verdict where they end.
 
-Same contract as the reference decoder (``message_decoder``); nothing here decides anything that is not decided there.
+It has the contract of the reference decoder (``message_decoder``), and decides nothing that is not decided there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _dispatch_columns(
 ) -> int:
     """Fill the columns from row `first` on; returns the first row whose numbers are not good here, or the end.
 
-    Of that row all but `tags_codes` is filled. Row by row, so that a record is still in the cache when it is needed.
+    In that row all but `tags_codes` is filled. The work goes row by row, while a record is still in the cache.
     """
     for row in range(first, parts.shape[0]):
         at = parts[row, rk.AT]
@@ -129,8 +129,8 @@ class RecordColumns:
     ----------
     data
         uint8, the buffer; ``parts`` and ``spans`` point into it.
-    place
-        The place in the log of ``data[0]``.
+    data_offset
+        The physical offset of ``data[0]``.
     parts
         int64[n, PARTS]: start and size of the record, its body, its topic, its properties.
     spans
@@ -142,7 +142,7 @@ class RecordColumns:
     """
 
     data: Bytes
-    place: int
+    data_offset: int
     parts: Int64s
     spans: Int32s
     tags_code: Int64s
@@ -156,8 +156,8 @@ class RecordColumns:
 
     @property
     def physical_offset(self) -> Int64s:
-        """int64[n], each record's place in the log."""
-        return self.parts[:, rk.AT] + self.place
+        """int64[n], each record's."""
+        return self.parts[:, rk.AT] + self.data_offset
 
     @property
     def msg_size(self) -> Int64s:
@@ -168,7 +168,7 @@ class RecordColumns:
         """The first `count` of the records."""
         return RecordColumns(
             self.data,
-            self.place,
+            self.data_offset,
             self.parts[:count],
             self.spans[:count],
             self.tags_code[:count],
@@ -264,7 +264,7 @@ def decode_records(
     data: Bytes,
     at: int,
     limit: int,
-    place: int,
+    data_offset: int,
     file_end: int,
     *,
     check_crc: bool,
@@ -277,9 +277,11 @@ def decode_records(
     Parameters
     ----------
     data
-        Bytes of one segment file; `place` is the place in the log of ``data[0]``.
+        Bytes of one segment file.
+    data_offset
+        The physical offset of ``data[0]``.
     file_end
-        The place in the log of the segment's end (exclusive).
+        The physical offset of the segment's end (exclusive).
     delays_ms
         Delay levels in milliseconds, level 1 first.
     frame
@@ -289,8 +291,8 @@ def decode_records(
     """
     if parts is None:
         parts = np.empty((records_max(limit - at), rk.PARTS), np.int64)
-    count, stop_at, verdict = rk.scan_records(data, at, limit, place + at, file_end, frame, check_crc, parts)
-    columns, bad = decode_columns(data, place, parts[:count], delays_ms)
+    count, stop_at, verdict = rk.scan_records(data, at, limit, data_offset + at, file_end, frame, check_crc, parts)
+    columns, bad = decode_columns(data, data_offset, parts[:count], delays_ms)
     if bad is not Verdict.MESSAGE:
         return Decoded(columns, int(parts[len(columns), rk.AT]) - frame, bad)
     return Decoded(columns, stop_at, Verdict(verdict))
@@ -301,18 +303,18 @@ def records_max(size: int) -> int:
     return size // SMALLEST_RECORD + 1
 
 
-def decode_columns(data: Bytes, place: int, parts: Int64s, delays_ms: Int64s) -> tuple[RecordColumns, Verdict]:
-    """Columns of the records that `scan_records` found, and MESSAGE; or those before a bad one, and its verdict."""
+def decode_columns(data: Bytes, data_offset: int, parts: Int64s, delays_ms: Int64s) -> tuple[RecordColumns, Verdict]:
+    """The columns of records that `scan_records` found, and MESSAGE; or of those before a bad one, and its verdict."""
     count = len(parts)
     spans, tags_codes = np.empty((count, len(pk.LOCATED), 2), np.int32), np.empty(count, np.int64)
     queue_ids, queue_offsets = np.empty(count, np.int32), np.empty(count, np.int64)
     sys_flags, store_timestamps = np.empty(count, np.int32), np.empty(count, np.int64)
     columns = RecordColumns(
-        data, place, parts, spans, tags_codes, queue_ids, queue_offsets, sys_flags, store_timestamps
+        data, data_offset, parts, spans, tags_codes, queue_ids, queue_offsets, sys_flags, store_timestamps
     )
     row, verdict = 0, Verdict.MESSAGE
     while (row := _fill(columns, row, delays_ms)) < count:
-        verdict, message = _reference(data, place, parts[row], delays_ms)
+        verdict, message = _judge_by_reference(data, data_offset, parts[row], delays_ms)
         if message is None:
             break
         tags_codes[row] = message.tags_code
@@ -338,9 +340,11 @@ def _fill(columns: RecordColumns, first: int, delays_ms: Int64s) -> int:
     )
 
 
-def _reference(data: Bytes, place: int, parts: Int64s, delays_ms: Int64s) -> tuple[Verdict, Message | None]:
-    """What the reference decoder says of one record that is good but for its numbers."""
+def _judge_by_reference(
+    data: Bytes, data_offset: int, parts: Int64s, delays_ms: Int64s
+) -> tuple[Verdict, Message | None]:
+    """The reference decoder's verdict on one record that is good but for its numbers, and the message."""
     at, size = int(parts[rk.AT]), int(parts[rk.SIZE])
-    delays = tuple(delays_ms.tolist())
+    physical_offset, delays = data_offset + at, tuple(delays_ms.tolist())
     record = data[at : at + size].data
-    return decode_message(record, 0, place + at, place + at + size, check_crc=False, delays_ms=delays)
+    return decode_message(record, 0, physical_offset, physical_offset + size, check_crc=False, delays_ms=delays)

@@ -1,8 +1,8 @@
 """Compiled kernels over bytes: integers, words of eight bytes, the search for a byte, comparison.
 
 numba checks no bounds: a caller compares with the bytes at hand before it loads, and nothing here reads a byte that
-it was not given. Indices are unsigned, since numba takes a signed one for a place that may count from the end; without
-that, the compiler makes one load, or one store, of the bytes of an integer.
+it was not given. Indices are unsigned, since numba lets a signed one count from the end; with unsigned ones the
+compiler makes one load, or one store, of all bytes of an integer.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def first_byte(marks: int) -> int:
 
 @inlined
 def find_byte(data: Any, at: int, end: int, byte: int) -> int:
-    """Where `byte` is first in `data[at:end]`, or `end`; `at` may be at `end` already."""
+    """The index of the first `byte` in `data[at:end]`, or `end`; `at` may equal `end`."""
     wanted = np.uint64(byte) * np.uint64(_ONES)
     while at < end and at + WORD <= data.size:
         found = zero_bytes(load_word(data, at) ^ wanted)
@@ -127,11 +127,11 @@ def find_byte(data: Any, at: int, end: int, byte: int) -> int:
 
 @inlined
 def find_either(data: Any, at: int, end: int, byte: int, other: int) -> int:
-    """Where the first byte of `data[at:end]` is that is one of the two, or `end`; `at` may be at `end` already."""
+    """The index of the first byte of `data[at:end]` that is one of the two, or `end`; `at` may equal `end`."""
     wanted, or_this = np.uint64(byte) * np.uint64(_ONES), np.uint64(other) * np.uint64(_ONES)
     while at < end and at + WORD <= data.size:
         word = load_word(data, at)
-        # What a borrow adds stands above the first of each, and so above the first of both.
+        # The bits that a borrow adds are above the first match of each byte, and so above the first match of either.
         found = zero_bytes(word ^ wanted) | zero_bytes(word ^ or_this)
         if end - at < WORD:
             found |= np.uint64(0x80) << np.uint64(8 * (end - at))
@@ -145,7 +145,7 @@ def find_either(data: Any, at: int, end: int, byte: int, other: int) -> int:
 
 @inlined
 def spans_equal(left: Any, left_at: int, right: Any, right_at: int, size: int) -> bool:
-    """Whether `size` bytes at the two places are equal."""
+    """Whether the `size` bytes from each of the two indices on are equal."""
     i = 0
     while i + WORD <= size:
         if load_word(left, left_at + i) != load_word(right, right_at + i):

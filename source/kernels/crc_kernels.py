@@ -9,21 +9,21 @@ import numpy as np
 from reput.source.kernels.byte_kernels import WORD, load_word
 from reput.source.kernels.compile import kernel
 
-# Four checksums, each of every fourth word, are put together at the end: one alone would wait for its own look-ups.
+# Four checksums, each of every fourth word, are combined at the end: a single one would wait for its own look-ups.
 _WORDS = 4
-_BLOCK = _WORDS * WORD
-_NEXT_BLOCK = np.uint64(_BLOCK - WORD)
+_ROUND_BYTES = _WORDS * WORD
+_NEXT_ROUND = np.uint64(_ROUND_BYTES - WORD)
 
 
 def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """Row k: what a byte does to the checksum k bytes further on."""
-    tables = np.zeros((_BLOCK, 256), dtype=np.uint32)
+    """Tables whose row k holds what each byte does to the checksum k bytes further on."""
+    tables = np.zeros((_ROUND_BYTES, 256), dtype=np.uint32)
     for byte in range(256):
         crc = byte
         for _ in range(8):
             crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
         tables[0, byte] = crc
-    for row in range(1, _BLOCK):
+    for row in range(1, _ROUND_BYTES):
         previous = tables[row - 1]
         tables[row] = previous >> 8 ^ tables[0][previous & 0xFF]
     return tables
@@ -53,19 +53,19 @@ def crc32(data: Any, start: int, size: int) -> int:
     """CRC-32 of `size` bytes from `start`, as ``zlib.crc32`` gives it (unsigned)."""
     crc = np.uint64(0xFFFFFFFF)
     at, end = start, start + size
-    if size >= _BLOCK:
+    if size >= _ROUND_BYTES:
         second, third, fourth = np.uint64(0), np.uint64(0), np.uint64(0)
-        while at + 2 * _BLOCK <= end:
-            crc = _fold(load_word(data, at) ^ crc, _NEXT_BLOCK)
-            second = _fold(load_word(data, at + WORD) ^ second, _NEXT_BLOCK)
-            third = _fold(load_word(data, at + 2 * WORD) ^ third, _NEXT_BLOCK)
-            fourth = _fold(load_word(data, at + 3 * WORD) ^ fourth, _NEXT_BLOCK)
-            at += _BLOCK
+        while at + 2 * _ROUND_BYTES <= end:
+            crc = _fold(load_word(data, at) ^ crc, _NEXT_ROUND)
+            second = _fold(load_word(data, at + WORD) ^ second, _NEXT_ROUND)
+            third = _fold(load_word(data, at + 2 * WORD) ^ third, _NEXT_ROUND)
+            fourth = _fold(load_word(data, at + 3 * WORD) ^ fourth, _NEXT_ROUND)
+            at += _ROUND_BYTES
         crc = _fold(load_word(data, at) ^ crc, 0)
         crc = _fold(load_word(data, at + WORD) ^ second ^ crc, 0)
         crc = _fold(load_word(data, at + 2 * WORD) ^ third ^ crc, 0)
         crc = _fold(load_word(data, at + 3 * WORD) ^ fourth ^ crc, 0)
-        at += _BLOCK
+        at += _ROUND_BYTES
     while at + WORD <= end:
         crc = _fold(load_word(data, at) ^ crc, 0)
         at += WORD

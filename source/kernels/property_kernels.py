@@ -1,4 +1,4 @@
-"""Compiled kernels over properties: where the store's own properties are, the tags code, the inner batch."""
+"""Compiled kernels over properties: they locate those that the store reads, and compute tags code and inner batch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BATCH_NUM, _MSG_BASE_OFFSET = props.DEFAULT_BATCH_NUM, props.DEFAULT_MSG_BASE_O
 
 @inlined
 def _known_property(data: Any, at: int, size: int) -> int:
-    """Which of LOCATED the item `data[at:at + size]` is, or -1; one without a value is none."""
+    """The index in LOCATED of the item `data[at:at + size]`, or -1; an item without a value is not a property."""
     head = load_bytes(data, at, min(WORD, data.size - at))
     for i in range(_LETTER_BEGINS[data[at]], _LETTER_BEGINS[data[at] + 1]):
         index = _BY_LETTER[i]
@@ -64,8 +64,8 @@ def _known_property(data: Any, at: int, size: int) -> int:
 def locate_properties(data: Any, parts: Any, row: int, spans: Any) -> None:
     """Fill `spans[row]` (int32[n, len(LOCATED), 2]: start in `data`, size; size 0 = absent).
 
-    The rules are ``message_properties.parse_properties``'s; the separators are ASCII, so bytes and text agree. A name
-    ends at the first separator: an item is one of LOCATED if it begins with the name and that separator.
+    The rules are those of ``message_properties.parse_properties``; the separators are ASCII, so bytes and text agree. A
+    name ends at the first separator: an item is one of LOCATED if it begins with the name and that separator.
     """
     for index in range(_LOCATED_COUNT):
         spans[row, index, 0] = 0
@@ -83,9 +83,10 @@ def locate_properties(data: Any, parts: Any, row: int, spans: Any) -> None:
 
 @kernel
 def _parse_ascii(data: Any, at: int, size: int, most: int) -> tuple[int, bool]:
-    """Java's parse of ASCII text as an integer up to `most`, and whether it is one.
+    """The integer up to `most` that Java parses from ASCII text, and whether there is one.
 
-    (0, False) for digits beyond ASCII too, which Java reads: so rare that the reference decoder judges them.
+    Digits beyond ASCII give (0, False), too. Java reads them, but they are so rare that the reference decoder judges
+    them.
     """
     end = at + size
     negative = data[at] == 0x2D
@@ -105,7 +106,7 @@ def _parse_ascii(data: Any, at: int, size: int, most: int) -> tuple[int, bool]:
 def tags_code(data: Any, parts: Any, row: int, spans: Any, store_timestamp: int, delays_ms: Any) -> tuple[int, bool]:
     """The tags code of one record by the rule of ``message_properties.tags_code``.
 
-    The second is False where DELAY counts and is no number, or none that is judged here: ask the reference decoder.
+    The second is False where DELAY counts and `_parse_ascii` cannot read it: the reference decoder must judge it.
     """
     code = java_hash(data, spans[row, TAGS, 0], spans[row, TAGS, 1], 0)
     if spans[row, DELAY, 1] == 0:
@@ -130,7 +131,7 @@ def _delayed_code(
 def inner_batch(data: Any, row: int, spans: Any) -> tuple[int, int, bool]:
     """Number of messages and base offset of one record by the rule of ``message_properties.inner_batch``.
 
-    The third is False where one of the two is no number, or none that is judged here: ask the reference decoder.
+    The third is False where `_parse_ascii` cannot read one of the two: the reference decoder must judge it.
     """
     if spans[row, INNER_NUM, 1] == 0 or spans[row, INNER_BASE, 1] == 0:
         return _BATCH_NUM, _MSG_BASE_OFFSET, True

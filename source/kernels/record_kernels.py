@@ -1,4 +1,4 @@
-"""Compiled kernels over the records of a segment: one verdict each, and where their parts are.
+"""Compiled kernels over the records of a segment: a verdict on each, and where its parts are.
 
 numba checks no bounds, so nothing here indexes with a number read from the file before it was compared with the
 bytes at hand. Each kernel is a pure function of primitives and arrays.
@@ -25,14 +25,14 @@ _MESSAGE, _BLANK, _EMPTY, _UNDERFLOW = (
     int(Verdict.EMPTY),
     int(Verdict.UNDERFLOW),
 )
-_BAD_MAGIC, _BAD_SIZE, _BAD_PLACE = (
+_BAD_MAGIC, _BAD_SIZE, _BAD_PHYSICAL_OFFSET = (
     int(Verdict.BAD_MAGIC),
     int(Verdict.BAD_SIZE),
     int(Verdict.BAD_PHYSICAL_OFFSET),
 )
 _BAD_LENGTH, _BAD_TOPIC, _BAD_CRC = int(Verdict.BAD_LENGTH), int(Verdict.BAD_TOPIC), int(Verdict.BAD_CRC)
 _BAD_PROPERTY_CRC = int(Verdict.BAD_PROPERTY_CRC)
-_MAGIC_AT, _PLACE_AT, _SYS_FLAG_AT = fmt.MAGIC_AT, fmt.PHYSICAL_OFFSET_AT, fmt.SYS_FLAG_AT
+_MAGIC_AT, _PHYSICAL_OFFSET_AT, _SYS_FLAG_AT = fmt.MAGIC_AT, fmt.PHYSICAL_OFFSET_AT, fmt.SYS_FLAG_AT
 _BODY_CRC_AT, _BODY_LENGTH_AT, _BODY_AT = fmt.BODY_CRC_AT, fmt.BODY_LENGTH_AT, fmt.BODY_AT
 _FIXED_LENGTH, _BLANK_SIZE, _V6_EXTRA = fmt.FIXED_LENGTH, fmt.BLANK_SIZE, fmt.HOST_V6_EXTRA
 _MESSAGE_MAGIC, _BLANK_MAGIC = fmt.MESSAGE_MAGIC_CODE, fmt.BLANK_MAGIC_CODE
@@ -65,8 +65,8 @@ def _property_crc_differs(data: Any, at: int, end: int) -> bool:
 
 
 @kernel
-def check_entry(data: Any, at: int, limit: int, place: int, file_end: int) -> int:
-    """Judge the DLedger header at `data[at:limit]`; the same tests as ``dledger_entry.check_entry``."""
+def check_entry(data: Any, at: int, limit: int, offset: int, file_end: int) -> int:
+    """Judge the DLedger header at `data[at:limit]`, at `offset` of the log, as ``dledger_entry.check_entry`` does."""
     if limit - at < _BLANK_SIZE:
         return _UNDERFLOW
     magic = load_i32(data, at)
@@ -75,12 +75,12 @@ def check_entry(data: Any, at: int, limit: int, place: int, file_end: int) -> in
         if magic == _ENTRY_BLANK_MAGIC:
             return _BLANK
         return _EMPTY if magic == 0 and size == 0 else _BAD_MAGIC
-    if size < _ENTRY_HEADER_SIZE + _FIXED_LENGTH or size > file_end - place:
+    if size < _ENTRY_HEADER_SIZE + _FIXED_LENGTH or size > file_end - offset:
         return _BAD_SIZE
     if size > limit - at:
         return _UNDERFLOW
-    if load_i64(data, at + _ENTRY_POS_AT) != place:
-        return _BAD_PLACE
+    if load_i64(data, at + _ENTRY_POS_AT) != offset:
+        return _BAD_PHYSICAL_OFFSET
     record = at + _ENTRY_HEADER_SIZE
     magic = load_i32(data, record + _MAGIC_AT)
     if magic not in (_MESSAGE_MAGIC, _MESSAGE_MAGIC_V2):
@@ -92,10 +92,12 @@ def check_entry(data: Any, at: int, limit: int, place: int, file_end: int) -> in
 
 
 @kernel
-def check_record(data: Any, at: int, limit: int, place: int, file_end: int, check_crc: bool, parts: Any) -> int:
-    """Judge the record at `data[at:limit]` whose place in the log is `place`; fill `parts` for a message.
+def check_record(
+    data: Any, at: int, limit: int, physical_offset: int, file_end: int, check_crc: bool, parts: Any
+) -> int:
+    """Judge the record at `data[at:limit]`; fill `parts` for a message.
 
-    Same tests in the same order as ``message_decoder.decode_message``, without the properties.
+    The same tests in the same order as ``message_decoder.decode_message``, without the properties.
     """
     if limit - at < _BLANK_SIZE:
         return _UNDERFLOW
@@ -108,12 +110,12 @@ def check_record(data: Any, at: int, limit: int, place: int, file_end: int, chec
         if magic != _MESSAGE_MAGIC_V2:
             return _EMPTY if magic == 0 and size == 0 else _BAD_MAGIC
         wider = _V2_EXTRA
-    if size < _FIXED_LENGTH or size > file_end - place:
+    if size < _FIXED_LENGTH or size > file_end - physical_offset:
         return _BAD_SIZE
     if size > limit - at:
         return _UNDERFLOW
-    if load_i64(data, at + _PLACE_AT) != place:
-        return _BAD_PLACE
+    if load_i64(data, at + _PHYSICAL_OFFSET_AT) != physical_offset:
+        return _BAD_PHYSICAL_OFFSET
     sys_flag = load_i32(data, at + _SYS_FLAG_AT)
     hosts = (_V6_EXTRA if sys_flag & _BORN_V6 else 0) + (_V6_EXTRA if sys_flag & _STORE_V6 else 0)
     end = at + size
@@ -149,23 +151,23 @@ def check_record(data: Any, at: int, limit: int, place: int, file_end: int, chec
 
 @kernel
 def scan_records(
-    data: Any, at: int, limit: int, place: int, file_end: int, frame: int, check_crc: bool, parts: Any
+    data: Any, at: int, limit: int, offset: int, file_end: int, frame: int, check_crc: bool, parts: Any
 ) -> tuple[int, int, int]:
     """Follow the records of `data[at:limit]` until one is not a message, or `parts` is full.
 
-    `frame` is the size of what stands before each record: 0, or a DLedger entry's header. `parts` is int64[n, PARTS],
-    and says where the records are, not their frames. Returns (number of messages, where the scan stopped in `data`,
-    the verdict there: MESSAGE when only `parts` ended it).
+    `offset` is the physical offset of ``data[at]``. `frame` is the size of what stands before each record: 0, or a
+    DLedger entry's header. `parts` is int64[n, PARTS], and holds where the records are, not their frames. Returns the
+    number of messages, where the scan stopped in `data`, and the verdict there: MESSAGE when `parts` is full.
     """
     count = 0
     while count < parts.shape[0]:
-        verdict = check_entry(data, at, limit, place, file_end) if frame else _MESSAGE
+        verdict = check_entry(data, at, limit, offset, file_end) if frame else _MESSAGE
         if verdict == _MESSAGE:
-            verdict = check_record(data, at + frame, limit, place + frame, file_end, check_crc, parts[count])
+            verdict = check_record(data, at + frame, limit, offset + frame, file_end, check_crc, parts[count])
         if verdict != _MESSAGE:
             return count, at, verdict
         size = frame + parts[count, SIZE]
         at += size
-        place += size
+        offset += size
         count += 1
     return count, at, _MESSAGE

@@ -1,1 +1,1 @@
-"""One whole commitlog: where it ends, its ranges, its records by place, time and id."""
+"""One whole commitlog: where it ends, its ranges, its records by offset, time and id."""

@@ -1,10 +1,10 @@
 """The last record that a reader has of the log, and whether the log still has it.
 
 After an unclean stop a broker sets its write position back and writes other records over those that a reader already
-had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: a record may still stand whole at its place, behind the
-log's new end. So it counts only when its own bytes are as they were and the records before it lead to it. The first is
-one small read, and enough as soon as the broker has written as far; the second reads the segment as far as the record,
-and is asked for now and then.
+had (``MappedFileQueue#truncateDirtyFiles``). It clears no byte: a record may still stand whole at its offset, behind
+the log's new end. So it counts only when its own bytes are as they were and the records before it lead to it. The first
+test is one small read, and enough as soon as the broker has written that far; the second reads the segment up to the
+record, and is made now and then.
 """
 
 from __future__ import annotations
@@ -20,39 +20,38 @@ from reput.source.log.offset_range import Boundaries, store_timestamp_at
 from reput.source.record.record_fingerprint import FINGERPRINTED_BYTES, RecordFingerprint, fingerprint_of
 from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
-from reput.source.segments.range_reader import scan_windows
+from reput.source.segments.range_reader import DecodeOptions, scan_windows
 
-# Following a segment's records takes a while, so that an idle log is followed so seldom that it is a small part of
-# the time: more often when the file has changed meanwhile, which its time of change need not tell.
+# Following a segment's records takes a while, so an idle log is followed seldom enough to make that a small part of the
+# time, and more often when the file's time of change is another one. A file may change without that.
 _IDLE_S = 1.0
 _CHANGED_S, _CHANGED_FACTOR = 2.0, 20
 _UNCHANGED_S, _UNCHANGED_FACTOR = 10.0, 200
 
 
 def last_record_before(queue: MappedFileQueue, end: int, on_damage: str, known: Boundaries) -> RecordFingerprint | None:
-    """The last record of the segment that holds the byte before `end`, a place where a record may begin.
+    """The last record of the segment that holds the byte before `end`; at `end`, a record may begin.
 
-    None when that segment is not there, or has no record before `end`.
+    None when there is no such segment, or it has no record before `end`.
     """
     file = queue.find(end - 1)
     if file is None:
         return None
-    place = end
-    while place > file.file_from_offset:
-        begin = known.before(file.file_from_offset, place - 1)
+    begin = end
+    while begin > file.file_from_offset:
+        begin = known.before(file.file_from_offset, begin - 1)
         last = -1
-        for scan in scan_windows(file, begin, end, check_crc=False, on_damage=on_damage):
-            known.note(scan.stop)
-            if len(scan):
-                last = scan.place_of(-1)
+        for window in scan_windows(file, begin, end, DecodeOptions(on_damage=on_damage)):
+            known.note(window.end)
+            if len(window):
+                last = window.offset_of(-1)
         if last >= 0:
             return record_at(file, last + file.frame)
-        place = begin
     return None
 
 
 def record_at(file: MappedFile, offset: int) -> RecordFingerprint | None:
-    """The record whose first bytes stand at `offset` of the log, a place in `file`; None when none of it does.
+    """The record whose first bytes stand at `offset` of the log, inside `file`; None when no record's do.
 
     Raises
     ------
@@ -64,9 +63,9 @@ def record_at(file: MappedFile, offset: int) -> RecordFingerprint | None:
 
 
 def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFingerprint | None:
-    """The record that the log has at the place of `known`; `known` itself where its segment expired or is missing.
+    """The record that the log has at the offset of `known`; `known` itself where its segment expired or is missing.
 
-    A segment is missing when there are some behind it: a broker that cuts its log leaves none there.
+    A segment counts as missing when there are some behind it: a broker that cuts its log leaves none there.
     """
     file = queue.find(known.offset)
     if file is None:
@@ -74,43 +73,43 @@ def find_record(queue: MappedFileQueue, known: RecordFingerprint) -> RecordFinge
     try:
         return record_at(file, known.offset)
     except DataLossError:
-        return known  # the next listing tells whether it expired
+        return known  # the next listing shows whether it expired
 
 
 def is_led_to(queue: MappedFileQueue, known: RecordFingerprint, begins: Iterable[int], on_damage: str) -> bool:
-    """Whether records follow each other to `known` from its segment's begin, or from one of the places `begins`.
+    """Whether records follow each other to `known` from its segment's begin, or from one of the offsets `begins`.
 
-    Damage is passed over where `on_damage` says so, unless the record behind it was stored before the
-    last one in front of it: there the log was cut, and old records stand behind its new end.
+    Damage is passed over where `on_damage` says so, unless the record behind it was stored before the last one in front
+    of it: then the log was cut there, and old records stand behind its new end.
     """
     file = queue.find(known.offset)
     if file is None:
         return known.offset < queue.end_of_files
-    place = known.offset - file.frame
-    allowed = {file.file_from_offset, *(begin for begin in begins if file.file_from_offset < begin <= place)}
-    return any(_leads(file, begin, place, on_damage) for begin in sorted(allowed))
+    offset = known.offset - file.frame
+    allowed = {file.file_from_offset, *(begin for begin in begins if file.file_from_offset < begin <= offset)}
+    return any(_leads(file, begin, offset, on_damage) for begin in sorted(allowed))
 
 
-def _leads(file: MappedFile, begin: int, place: int, on_damage: str) -> bool:
-    stop, before, is_behind_damage = begin, None, False
-    for scan in scan_windows(file, begin, place, check_crc=False, on_damage=on_damage):
-        stop = scan.stop
-        if len(scan):
-            first, last = (store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) for row in (0, -1))
+def _leads(file: MappedFile, begin: int, offset: int, on_damage: str) -> bool:
+    end, before, is_behind_damage = begin, None, False
+    for window in scan_windows(file, begin, offset, DecodeOptions(on_damage=on_damage)):
+        end = window.end
+        if len(window):
+            first, last = (store_timestamp_at(window.data, int(window.parts[row, rk.AT])) for row in (0, -1))
             if is_behind_damage and before is not None and first < before:
                 return False
             before, is_behind_damage = last, False
         else:
-            is_behind_damage = is_behind_damage or scan.stop > scan.start
-    if stop != place or not is_behind_damage or before is None:
-        return stop == place
-    record = record_at(file, place + file.frame)
+            is_behind_damage = is_behind_damage or window.end > window.start
+    if end != offset or not is_behind_damage or before is None:
+        return end == offset
+    record = record_at(file, offset + file.frame)
     return record is not None and record.store_timestamp >= before
 
 
 @dataclass
 class _Watched:
-    """The record that is watched, when it was first seen, and what its segment looked like when it was followed."""
+    """The record that is watched, how its segment looked when its records were followed, and when to do so again."""
 
     record: RecordFingerprint
     stamp: tuple[int, int] | None
@@ -120,7 +119,7 @@ class _Watched:
 
 
 class LastRecordWatch:
-    """Tells, cheaply and as often as it is asked, whether the last record is still the log's."""
+    """Looks, cheaply and as often as it is asked, whether the last record is still the log's."""
 
     def __init__(self, on_damage: str = STOP, clock: Callable[[], float] = time.monotonic) -> None:
         """`on_damage` as in `is_led_to`; `clock` is monotonic, in seconds."""
@@ -139,7 +138,7 @@ class LastRecordWatch:
     ) -> bool:
         """Whether the log has `known`; the records that lead to it are followed at first, and while `is_idle`.
 
-        `begins` are places where reading began: behind a damaged record nothing else leads to `known`.
+        `begins` are the offsets where reading began: behind a damaged record nothing else leads to `known`.
         """
         if find_record(queue, known) != known:
             return False

@@ -1,4 +1,4 @@
-"""One commitlog as the data source and the pipeline see it: where to begin, where it ends, which log it is."""
+"""One commitlog as the data source and the pipeline see it: its begin, its end, its identity."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from reput.source.errors import CommitLogRewoundError, CorruptRecordError, DataLossError, ReputError, TransientError
+from reput.source.errors import CommitLogRewoundError, DataLossError, ReputError, TransientError
 from reput.source.log import offset_range
 from reput.source.log.last_record import LastRecordWatch, find_record, is_led_to, last_record_before
+from reput.source.log.message_lookup import read_message
 from reput.source.log.offset_range import Boundaries, OffsetRange
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import EARLIEST, LATEST, SourceOptions
 from reput.source.record.message_decoder import Message, Verdict
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.mapped_file_queue import MappedFileQueue, open_segment, read_head
-from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.range_reader import DecodeOptions
 from reput.source.segments.segment_listing import SegmentListing
 
 _log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 # What a writer leaves for a moment at the end of a log; anything else there is worth a word.
 _QUIET_VERDICTS = (Verdict.EMPTY, Verdict.BLANK, Verdict.UNDERFLOW, Verdict.MESSAGE)
 
-# An empty place stays the end of the log while its first bytes are zeros. Once in a while everything is looked at.
+# An end with nothing behind it stays the end while its first bytes are zeros; now and then everything is looked at.
 _HEAD_BYTES = 8
 _FULL_LOOK_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.01
@@ -36,7 +37,7 @@ _WAY_OUT = (
 
 
 class LogReader:
-    """Reads one commitlog by its options, as it is at each question. For one thread."""
+    """Reads one commitlog by its options; each method answers by the log as it then is. For one thread."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = self._options = options
@@ -54,13 +55,13 @@ class LogReader:
             over_holes=not options.fail_on_data_loss,
         )
         self._watch = LastRecordWatch(options.on_damage)
-        # Where to begin, once the log's end was asked for that.
+        # The initial offset, once it was looked for in the log.
         self._begin: int | None = None
-        # The end found last, if nothing stood there; the segments of then, and when everything was looked at.
+        # The end found last, if nothing stood there; the segments at that time, and when all of the log was looked at.
         self._empty_end: tuple[int, MappedFileQueue, float] | None = None
         self._found: tuple[ReputEnd, float] | None = None
         self.last_end: int | None = None
-        #: What stands at the last end found, when that is nothing a growing log has there.
+        #: The verdict on the last end found, when a growing log has no such thing there.
         self.bad_end: Verdict | None = None
         self._warned_at = -1
 
@@ -70,13 +71,13 @@ class LogReader:
         return DecodeOptions(self._options.check_crc == "all", self._options.delays_ms, self._options.on_damage)
 
     def queue(self) -> MappedFileQueue:
-        """The segments as they are now; see ``SegmentListing.load`` for errors."""
+        """The segments as they are now; the errors are those of ``SegmentListing.load``."""
         return self._listing.load()
 
     def initial_offset(self) -> int:
-        """Where the options say to begin, inside what the log still has.
+        """The offset where the options say to begin, inside what the log still has.
 
-        A time, and the log's end, are looked for once: whoever asks again is to begin at the same place.
+        A time, and the log's end, are looked for once: whoever asks again is to begin at the same offset.
 
         Raises
         ------
@@ -108,9 +109,9 @@ class LogReader:
         return wanted
 
     def end(self, start: int) -> int:
-        """The end of whole records, looking on from `start`, where a record begins.
+        """The end of whole records at or behind `start`, where a record begins.
 
-        With `failOnDataLoss=false` it is at most where segments are missing, if there are some behind them.
+        With `failOnDataLoss=false` it is no further than where segments are missing, if there are some behind them.
         """
         queue = self.queue()
         begin = max(start, queue.min_offset)
@@ -123,12 +124,12 @@ class LogReader:
         self._empty_end = (begin, queue, now) if is_empty else None
         if self._found is None or self._found[0] != found:
             self._found = found, now
-        return self._noted(found)
+        return self._note_end(found)
 
     def wait_at(self, end: int, seconds: float) -> None:
-        """Wait until something stands at `end`, where the log was found to end, or at most so many seconds.
+        """Wait until something stands at `end`, where the log was found to end, but at most so many seconds.
 
-        Where something stands there that is no record, and has for a while, all of the time is waited.
+        Where something has stood there for a while that is no record, this waits for the whole time.
         """
         now = time.monotonic()
         deadline = now + seconds
@@ -158,10 +159,10 @@ class LogReader:
             found = self._finder.settle(self.queue, begin)
             # Segments that went while it was looked for: what was found is where they began, not where the log ends.
             if self._options.fail_on_data_loss or self.queue().last_row_begin <= begin:
-                return self._noted(found)
+                return self._note_end(found)
 
     def align_down(self, start: int, offset: int) -> int:
-        """The last place up to `offset` where a record begins, walking from `start` or a segment's beginning."""
+        """The last offset up to `offset` where a record begins, on a walk from `start` or a segment's beginning."""
         file = self.queue().find(offset)
         if file is None:
             return offset
@@ -169,12 +170,18 @@ class LogReader:
         return offset_range.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
-        """See ``offset_range.limit``."""
+        """The boundary up to `end` that is at most so many bytes and messages from `start`; always past one record."""
         on_damage = self._options.on_damage
         return offset_range.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
-        """See ``offset_range.split``."""
+        """The ranges of `[start, end)`: cut at segments, and into about `maxBytesPerPartition` bytes between records.
+
+        Raises
+        ------
+        DataLossError
+            A segment of the range has gone, and `failOnDataLoss` is on.
+        """
         return offset_range.split(
             self.queue(),
             start,
@@ -201,26 +208,23 @@ class LogReader:
             return file.path, position, os.pread(descriptor, size, position)
 
     def message_at(self, offset: int, size: int) -> Message | None:
-        """The message of `size` bytes that begins at `offset`; None where no good record of that size does."""
+        """The message that begins at `offset` and has at most `size` bytes; None where no such good record does."""
         file = self.queue().find(offset)
         if file is None:
             return None
-        try:
-            windows = read_windows(file, offset - file.frame, offset + size, self.decode_options)
-            return next((message for window in windows for message in window.columns.messages()), None)
-        except CorruptRecordError:
-            return None
+        found = read_message(file, offset, min(offset + size, file.end), self.decode_options)
+        return found if isinstance(found, Message) else None
 
     def next_available(self, offset: int) -> int:
-        """`offset`, or where the log goes on behind it when the segment that held it is not there any more."""
+        """`offset`, or the offset where the log goes on when the segment that held it is gone."""
         return self.queue().next_available(offset)
 
     def look_anew(self) -> None:
-        """Trust nothing that was listed before."""
+        """Have the segments listed anew at the next question."""
         self._listing.forget()
 
     def last_record_before(self, end: int) -> RecordFingerprint | None:
-        """The last record before `end`, a place where a record may begin; None when its segment has none."""
+        """The last record before `end`, where a record may begin; None when its segment has none."""
         record = last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
         if record is not None:
             self._watch.note_found(record)
@@ -240,7 +244,7 @@ class LogReader:
             return
 
     def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:
-        """The record that the log has at the place of `known`, by its first bytes; `known` where it has expired.
+        """The record that the log has at the offset of `known`, by its first bytes; `known` itself where it expired.
 
         Raises
         ------
@@ -252,7 +256,7 @@ class LogReader:
         return find_record(queue, known)
 
     def is_led_to(self, known: RecordFingerprint, *begins: int) -> bool:
-        """Whether the records before `known` lead to it: from its segment's begin, or one of these places."""
+        """Whether the records before `known` lead to it from its segment's begin, or from one of `begins`."""
         return is_led_to(self.queue(), known, begins, self._options.on_damage)
 
     def check_last_record(self, known: RecordFingerprint, begin: int, *, is_idle: bool) -> None:
@@ -282,7 +286,7 @@ class LogReader:
             )
 
     def identity(self, offset: int) -> dict[str, int]:
-        """What tells this log from another in an offset: the first record of the segment that ends before `offset`.
+        """What an offset holds to tell this log from another: the first record of the segment with the byte before it.
 
         -1 where the log has no byte before `offset`.
         """
@@ -310,7 +314,8 @@ class LogReader:
         if self._options.fail_on_data_loss:
             queue.check_no_hole(start)
 
-    def _noted(self, end: ReputEnd) -> int:
+    def _note_end(self, end: ReputEnd) -> int:
+        """Keep the end for those that ask, warn of what stands there, and return its offset."""
         self.bad_end = end.verdict if end.verdict not in _QUIET_VERDICTS else None
         if self.bad_end is not None and end.offset != self._warned_at:
             self._warned_at = end.offset
@@ -327,7 +332,7 @@ class LogReader:
 def rewound(
     known: RecordFingerprint, found: RecordFingerprint | None, reader: str | None = None
 ) -> CommitLogRewoundError:
-    """The error for a record that was read, by `reader` where somebody else tells it, and is not the log's any more."""
+    """The error for a record that was read, by `reader` if another process reports it, and is no longer the log's."""
     who = "" if reader is None else f"{reader}: "
     now = "no such record" if found is None else f"one of {found.size} bytes, stored at {found.store_timestamp}"
     return CommitLogRewoundError(

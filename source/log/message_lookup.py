@@ -1,31 +1,32 @@
-"""The message at one offset of the log, and offset message ids."""
+"""The message at one offset of the log, and offset message ids.
+
+The reference decoder reads it: a look-up need not wait until the compiled decoder is compiled.
+"""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.source.errors import OptionError
-from reput.source.record import message_format as fmt
+from reput.source.errors import DataLossError, OptionError
+from reput.source.record.dledger_entry import decode_entry
 from reput.source.record.message_decoder import Message, Verdict, decode_message
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_segment
+from reput.source.segments.range_reader import DecodeOptions, no_good_record
+from reput.source.segments.segment_scan import read_record_bytes
 
-# Most records end within it, so that one read is enough.
-_HEAD_BYTES = 4096
 _MSG_ID = re.compile(r"(?:[0-9a-fA-F]{32}|[0-9a-fA-F]{56})")
 _PORT_AND_OFFSET = struct.Struct(">iq")
-_OWN_OFFSET = struct.Struct(">q")
 
 
 @dataclass(frozen=True)
 class MessageId:
-    """An offset message id: the broker's packed address (4 or 16 bytes), its port, the place in its log."""
+    """An offset message id: the broker's packed address (4 or 16 bytes), its port, the offset in its log."""
 
     address: bytes
     port: int
@@ -63,6 +64,30 @@ def host_text(host: tuple[bytes, int]) -> str:
     """``address:port`` of a packed address and a port, an IPv6 address in brackets."""
     address, port = ipaddress.ip_address(host[0]), host[1]
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def read_message(file: MappedFile, offset: int, end: int, options: DecodeOptions) -> Message | Verdict:
+    """The message at `offset` of the log, inside `file`, or the verdict on what stands there.
+
+    A record that crosses `end` is UNDERFLOW.
+
+    Raises
+    ------
+    DataLossError
+        The segment has gone, or is shorter than it was.
+    StoreError, TransientError
+        The segment cannot be read; see ``read_error``.
+    """
+    start = offset - file.frame
+    if start < file.file_from_offset:  # inside the frame of the first record
+        return Verdict.BAD_PHYSICAL_OFFSET
+    decode = decode_entry if file.frame else decode_message
+    with open_segment(file, offset=offset) as descriptor:
+        data = read_record_bytes(descriptor, file, start, end)
+    verdict, message = decode(data.data, 0, start, file.end, check_crc=options.check_crc, delays_ms=options.delays_ms)
+    if message is not None:
+        return message
+    return Verdict.BAD_PHYSICAL_OFFSET if verdict is Verdict.UNDERFLOW and len(data) < end - start else verdict
 
 
 @dataclass(frozen=True)
@@ -103,18 +128,19 @@ class MessageLookup:
         delays_ms: tuple[int, ...] = parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL),
     ) -> None:
         self._queue = MappedFileQueue.load(paths, mapped_file_size, dledger=dledger)
-        self._delays_ms = delays_ms
+        self._options = DecodeOptions(check_crc=True, delays_ms=delays_ms)
 
     @property
     def min_offset(self) -> int:
-        """The first place the log still has; 0 without segments."""
+        """The first physical offset that the log still has; 0 without segments."""
         return self._queue.min_offset
 
     def find(self, offset: int) -> Message | Absence:
         """The message that begins at `offset`, or why there is none.
 
-        Stricter than the broker, which returns whatever stands there (``DefaultMessageStore#lookMessageByOffset``):
-        magic, lengths, the record's own physical offset and the body's checksum must be right.
+        It is stricter than the broker, which returns whatever stands there
+        (``DefaultMessageStore#lookMessageByOffset``): magic, lengths, the record's own physical offset and the body's
+        checksum must be right, and under DLedger the header of its entry.
 
         Raises
         ------
@@ -125,17 +151,12 @@ class MessageLookup:
         if file is None:
             return self._outside(offset)
         try:
-            verdict, message, head = self._read(file, offset)
-        except FileNotFoundError:
-            return Absence(offset, "expired", f"{file.path} is gone: the log expired while it was looked at")
-        if message is not None:
-            return message
-        at = offset - file.file_from_offset
-        detail = (
-            f"{file.path}: no good record at offset {offset} (byte {at} of the file): {verdict.name}, "
-            f"the bytes there are {head[:16].hex(' ', 4)}"
-        )
-        return Absence(offset, f"no good record ({verdict.name})", detail)
+            found = read_message(file, offset, file.end, self._options)
+            if isinstance(found, Message):
+                return found
+            return Absence(offset, f"no good record ({found.name})", no_good_record(file, offset, found))
+        except DataLossError as error:
+            return Absence(offset, "expired", str(error))
 
     def _outside(self, offset: int) -> Absence:
         begin, end = self._queue.min_offset, self._queue.end_of_files
@@ -145,19 +166,3 @@ class MessageLookup:
         if offset < begin:
             return Absence(offset, "expired", f"{detail}: it expired")
         return Absence(offset, "in a missing segment", f"offset {offset} is in a segment that is missing from the log")
-
-    def _read(self, file: MappedFile, offset: int) -> tuple[Verdict, Message | None, bytes]:
-        with open_for_reading(file.path, offset) as descriptor:
-            at, size = offset - file.file_from_offset, min(_HEAD_BYTES, file.end - offset)
-            data = os.pread(descriptor, size, at)
-            verdict, message = self._decode(data, file, offset)
-            # A length is believed only from a record that names this place: anything else may be a gigabyte of nothing.
-            if verdict is Verdict.UNDERFLOW and len(data) >= fmt.FIXED_LENGTH:
-                if _OWN_OFFSET.unpack_from(data, fmt.PHYSICAL_OFFSET_AT)[0] != offset:
-                    return Verdict.BAD_PHYSICAL_OFFSET, None, data
-                data = os.pread(descriptor, int.from_bytes(data[:4], "big"), at)
-                verdict, message = self._decode(data, file, offset)
-        return verdict, message, data
-
-    def _decode(self, data: bytes, file: MappedFile, offset: int) -> tuple[Verdict, Message | None]:
-        return decode_message(memoryview(data), 0, offset, file.end, check_crc=True, delays_ms=self._delays_ms)

@@ -1,4 +1,4 @@
-"""Places in the log where records begin: splitting `[start, end)` into ranges, limiting it, finding a time."""
+"""Physical offsets where records begin: to split `[start, end)` into ranges, to limit it, to find a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reput.source.record.message_format import HOST_V6_EXTRA, STORE_TIMESTAMP_AT
 from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG
 from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
-from reput.source.segments.range_reader import scan_windows
+from reput.source.segments.range_reader import DecodeOptions, read_record, scan_windows
 from reput.source.segments.segment_head import HEAD_SIZE
 from reput.source.segments.segment_head import first_store_timestamp as head_store_timestamp
 
@@ -38,7 +38,7 @@ RANGE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """`[start, end)` of the log, inside one segment; both are places where a record or the blank begins."""
+    """`[start, end)` of the log, inside one segment; a record or the blank begins at each of them."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class OffsetRange:
 
 
 def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[OffsetRange]:
-    """The ranges that rows of `RANGE_SCHEMA` say."""
+    """The ranges in rows of `RANGE_SCHEMA`."""
     for batch in batches:
         for row in batch.to_pylist():
             file = MappedFile(row["file_from_offset"], row["file_size"], row["file"], row["frame"])
@@ -54,24 +54,24 @@ def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[OffsetRange]:
 
 
 class Boundaries:
-    """Places where records begin, met while walking: what saves walking the same bytes again, and no more than that."""
+    """Offsets where records begin, noted on walks only to save walking the same bytes again."""
 
     def __init__(self) -> None:
-        self._places: list[int] = []
+        self._offsets: list[int] = []
 
-    def note(self, place: int) -> None:
-        """A record begins at `place`, or the records of its file end there."""
-        at = bisect_left(self._places, place)
-        if at == len(self._places) or self._places[at] != place:
-            if len(self._places) >= _BOUNDARIES_MAX:
-                self._places.clear()
+    def note(self, offset: int) -> None:
+        """Add an offset where a record begins, or where the records of its file end."""
+        at = bisect_left(self._offsets, offset)
+        if at == len(self._offsets) or self._offsets[at] != offset:
+            if len(self._offsets) >= _BOUNDARIES_MAX:
+                self._offsets.clear()
                 at = 0
-            self._places.insert(at, place)
+            self._offsets.insert(at, offset)
 
     def before(self, start: int, offset: int) -> int:
-        """The last known place in `[start, offset]`; `start` itself is one."""
-        at = bisect_right(self._places, offset)
-        return max(start, self._places[at - 1]) if at else start
+        """The last known boundary in `[start, offset]`; `start` itself is one."""
+        at = bisect_right(self._offsets, offset)
+        return max(start, self._offsets[at - 1]) if at else start
 
 
 def split(
@@ -86,7 +86,7 @@ def split(
 ) -> Iterator[OffsetRange]:
     """Cut `[start, end)` at segments, and again so that a range has about `bytes_max` bytes, never inside a record.
 
-    `on_damage` as in ``scan_windows``, here and below.
+    `on_damage` as in ``DecodeOptions``, here and below.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def split(
 
 
 def no_file_with(offset: int, end: int | None = None) -> DataLossError:
-    """The error for a place that no segment has any more, where `[offset, end)` was to be read."""
+    """The error for an `offset` that no segment has any more, where `[offset, end)` was to be read."""
     unread = "" if end is None else f", [{offset}, {end}) was still to be read"
     return DataLossError(f"the log has no file with offset {offset} any more{unread}", physical_offset=offset)
 
@@ -122,24 +122,24 @@ def no_file_with(offset: int, end: int | None = None) -> DataLossError:
 def align_down(
     file: MappedFile, start: int, offset: int, on_damage: str = STOP, known: Boundaries | None = None
 ) -> int:
-    """The last place up to `offset` where a record begins or the file's records end, walking from `start`.
+    """The last boundary up to `offset`: where a record begins or the file's records end, on a walk from `start`.
 
-    `known` shortens the walk, and learns from it.
+    `known` shortens the walk, and takes note of it.
     """
     known = known or Boundaries()
-    place = known.before(start, offset)
-    for scan in scan_windows(file, place, min(offset, file.end), check_crc=False, on_damage=on_damage):
-        place = scan.stop
-        known.note(place)
-    return place
+    boundary = known.before(start, offset)
+    for window in scan_windows(file, boundary, min(offset, file.end), DecodeOptions(on_damage=on_damage)):
+        boundary = window.end
+        known.note(boundary)
+    return boundary
 
 
 def _after_first(file: MappedFile, start: int, on_damage: str) -> int:
-    """The place behind the record or the damaged range at `start`, or behind the file's blank."""
-    for scan in scan_windows(file, start, file.end, check_crc=False, on_damage=on_damage, window_bytes=rk.PARTS):
-        if scan.stop > start:
-            return scan.stop
-    return file.end
+    """The offset behind the record or the damaged range at `start`, or behind the file's blank."""
+    options = DecodeOptions(on_damage=on_damage)
+    if len(record := read_record(file, start, file.end, options)):
+        return record.end
+    return next((found.end for found in scan_windows(file, start, file.end, options) if found.end > start), file.end)
 
 
 def limit(
@@ -151,7 +151,7 @@ def limit(
     on_damage: str = STOP,
     known: Boundaries | None = None,
 ) -> int:
-    """The place up to `end` where at most so many bytes or messages from `start` end; always past one record."""
+    """The boundary up to `end` that is at most so many bytes and messages from `start`; always past one record."""
     if bytes_max is not None and start + bytes_max < end:
         end = min(end, _limit_bytes(queue, start, start + bytes_max, on_damage, known))
     if messages_max is not None:
@@ -164,20 +164,20 @@ def _limit_bytes(queue: MappedFileQueue, start: int, offset: int, on_damage: str
     first = queue.find(start)
     if file is None or first is None:
         return offset if first is not None else start
-    place = align_down(file, max(start, file.file_from_offset), offset, on_damage, known)
-    return place if place > start else _after_first(first, start, on_damage)
+    end = align_down(file, max(start, file.file_from_offset), offset, on_damage, known)
+    return end if end > start else _after_first(first, start, on_damage)
 
 
 def _limit_messages(queue: MappedFileQueue, start: int, end: int, messages_max: int, on_damage: str) -> int:
-    place, left = start, messages_max
-    while place < end and (file := queue.find(place)) is not None:
+    left = messages_max
+    while start < end and (file := queue.find(start)) is not None:
         stop = min(end, file.end)
-        for scan in scan_windows(file, place, stop, check_crc=False, on_damage=on_damage):
-            if len(scan) >= left:
-                after = int(scan.parts[left - 1, rk.AT] + scan.parts[left - 1, rk.SIZE])
-                return scan.start + after
-            left -= len(scan)
-        place = stop
+        for window in scan_windows(file, start, stop, DecodeOptions(on_damage=on_damage)):
+            if len(window) >= left:
+                after = int(window.parts[left - 1, rk.AT] + window.parts[left - 1, rk.SIZE])
+                return window.start + after
+            left -= len(window)
+        start = stop
     return end
 
 
@@ -186,16 +186,13 @@ def check_begins_record(queue: MappedFileQueue, offset: int, on_damage: str = ST
     file = queue.find(offset)
     if file is None or offset == file.file_from_offset:
         return
-    bad = None
-    for scan in scan_windows(file, offset, file.end, check_crc=False, on_damage=on_damage, window_bytes=rk.PARTS):
-        bad = scan.verdict if not len(scan) else None
-        break
-    if bad is None or bad is Verdict.BLANK:
+    verdict = read_record(file, offset, file.end, DecodeOptions(on_damage=on_damage)).verdict
+    if verdict in (Verdict.MESSAGE, Verdict.BLANK):
         return
     before = align_down(file, file.file_from_offset, offset, on_damage)
     if before != offset:
         raise OptionError(
-            f"startingOffset={offset} is not where a record begins ({bad.name}); the nearest before it is {before}"
+            f"startingOffset={offset} is not where a record begins ({verdict.name}); the nearest before it is {before}"
             f" in {file.path}",
             file=file.path,
             physical_offset=offset,
@@ -203,31 +200,31 @@ def check_begins_record(queue: MappedFileQueue, offset: int, on_damage: str = ST
 
 
 def first_store_timestamp(file: MappedFile) -> int | None:
-    """Store time in milliseconds of a segment's first record, None when it has none."""
+    """The store time in milliseconds of a segment's first record; None when there is none."""
     return head_store_timestamp(read_head(file, HEAD_SIZE), file.frame)
 
 
 def find_timestamp(queue: MappedFileQueue, end: int, timestamp_ms: int, on_damage: str = STOP) -> int:
-    """The place of the first record before `end` stored at or after `timestamp_ms`; `end` when there is none.
+    """The offset of the first record before `end` stored at or after `timestamp_ms`; `end` when there is none.
 
-    Store times are taken as rising from segment to segment; within one, the first that reaches the time counts.
+    Store times are assumed to rise from segment to segment; within one, the first that reaches the time counts.
     """
     candidates = [
         file
         for file in queue.files
         if file.file_from_offset < end and (first := first_store_timestamp(file)) is not None and first < timestamp_ms
     ]
-    place = candidates[-1].file_from_offset if candidates else queue.min_offset
-    while place < end and (file := queue.find(place)) is not None:
-        for scan in scan_windows(file, place, min(end, file.end), check_crc=False, on_damage=on_damage):
-            for row in range(len(scan)):
-                if store_timestamp_at(scan.data, int(scan.parts[row, rk.AT])) >= timestamp_ms:
-                    return scan.place_of(row)
-        place = file.end
+    start = candidates[-1].file_from_offset if candidates else queue.min_offset
+    while start < end and (file := queue.find(start)) is not None:
+        for window in scan_windows(file, start, min(end, file.end), DecodeOptions(on_damage=on_damage)):
+            for row in range(len(window)):
+                if store_timestamp_at(window.data, int(window.parts[row, rk.AT])) >= timestamp_ms:
+                    return window.offset_of(row)
+        start = file.end
     return end
 
 
 def store_timestamp_at(data: Bytes, at: int) -> int:
-    """Store time in milliseconds of the record that begins at `data[at]`."""
+    """The store time in milliseconds of the record that begins at `data[at]`."""
     shift = HOST_V6_EXTRA if load_i32(data, at + SYS_FLAG_AT) & BORNHOST_V6_FLAG else 0
     return int(load_i64(data, at + STORE_TIMESTAMP_AT + shift))

@@ -1,7 +1,7 @@
 """The frame around each record of a DLedger commitlog (dledger 0.2.3 and later), and its rules in plain Python.
 
-``<storePathRootDir>/dledger-<dLegerSelfId>/data`` holds entries: a header, then one record whose own place is the
-entry's and the header's size. Ranges of such a log begin at entries; queues and index name the records. All integers
+``<storePathRootDir>/dledger-<dLegerSelfId>/data`` holds entries: a header, then one record, whose own offset is the
+entry's plus the header's size. Ranges of such a log begin at entries; queues and index name the records. All integers
 are big-endian and signed.
 
 Sources: ``DLedgerEntry``, ``DLedgerEntryCoder``, ``DLedgerCommitLog#checkMessageAndReturnSize``.
@@ -17,7 +17,7 @@ from reput.source.record.message_decoder import Message, Verdict, decode_message
 ENTRY_MAGIC_CODE = 1
 ENTRY_BLANK_MAGIC_CODE = -1  # the rest of the file holds no entry; the rest's size in bytes follows
 
-# magic, size with this header, index, term, place of the entry, channel, chain CRC, body CRC, size of the body.
+# magic, size with this header, index, term, offset of the entry, channel, chain CRC, body CRC, size of the body.
 # DLedger leaves both checksums 0 or keeps them for itself: RocketMQ reads neither.
 _HEADER = struct.Struct(">iiqqqiiii")
 
@@ -31,11 +31,11 @@ assert ENTRY_BODY_SIZE_AT == ENTRY_HEADER_SIZE - 4
 assert struct.calcsize(">iiqq") == ENTRY_POS_AT
 
 
-def check_entry(data: memoryview, at: int, place: int, file_end: int) -> Verdict:
-    """Judge the header at `data[at:]`, whose place in the log is `place`; MESSAGE says that a record stands behind it.
+def check_entry(data: memoryview, at: int, offset: int, file_end: int) -> Verdict:
+    """Judge the header at `data[at:]`, at `offset` of the log; MESSAGE says that a record stands behind it.
 
-    Stricter than the broker, which looks at the magic code alone: sizes, place and the record's own size must fit. A
-    plain record is no entry: where a store holds both kinds, they lie in different files.
+    It is stricter than the broker, which looks at the magic code alone: sizes, offset and the record's own size must
+    fit. A plain record is no entry: where a store holds both kinds, they lie in different files.
     """
     available = len(data) - at
     if available < fmt.BLANK_SIZE:
@@ -47,12 +47,12 @@ def check_entry(data: memoryview, at: int, place: int, file_end: int) -> Verdict
         return Verdict.EMPTY
     if magic != ENTRY_MAGIC_CODE:
         return Verdict.BAD_MAGIC
-    if not ENTRY_HEADER_SIZE + fmt.FIXED_LENGTH <= size <= file_end - place:
+    if not ENTRY_HEADER_SIZE + fmt.FIXED_LENGTH <= size <= file_end - offset:
         return Verdict.BAD_SIZE
     if size > available:
         return Verdict.UNDERFLOW
     *_, pos, _, _, _, body_size = _HEADER.unpack_from(data, at)
-    if pos != place:
+    if pos != offset:
         return Verdict.BAD_PHYSICAL_OFFSET
     total_size, record_magic = struct.unpack_from(">ii", data, at + ENTRY_HEADER_SIZE)
     if record_magic not in (fmt.MESSAGE_MAGIC_CODE, fmt.MESSAGE_MAGIC_CODE_V2):
@@ -63,14 +63,15 @@ def check_entry(data: memoryview, at: int, place: int, file_end: int) -> Verdict
 
 
 def decode_entry(
-    data: memoryview, at: int, place: int, file_end: int, *, check_crc: bool, delays_ms: tuple[int, ...]
+    data: memoryview, at: int, offset: int, file_end: int, *, check_crc: bool, delays_ms: tuple[int, ...]
 ) -> tuple[Verdict, Message | None]:
-    """Judge and decode the entry at `data[at:]`; see ``message_decoder.decode_message`` for the parameters.
+    """Judge and decode the entry at `data[at:]`, at `offset` of the log.
 
-    The message's physical offset is `place` and the header's size.
+    The other parameters are those of ``message_decoder.decode_message``. The message's physical offset is `offset` plus
+    the header's size.
     """
-    verdict = check_entry(data, at, place, file_end)
+    verdict = check_entry(data, at, offset, file_end)
     if verdict is not Verdict.MESSAGE:
         return verdict, None
-    at, place = at + ENTRY_HEADER_SIZE, place + ENTRY_HEADER_SIZE
-    return decode_message(data, at, place, file_end, check_crc=check_crc, delays_ms=delays_ms)
+    at, offset = at + ENTRY_HEADER_SIZE, offset + ENTRY_HEADER_SIZE
+    return decode_message(data, at, offset, file_end, check_crc=check_crc, delays_ms=delays_ms)

@@ -1,7 +1,7 @@
 """The reference decoder: one record in plain Python, the specification in code.
 
-It is slow and stays for ever; the compiled decoder (``batch_decoder``) must give the same verdict and the same fields
-for every input, and every decoder test runs over both.
+It is slow, and it stays: the compiled decoder (``batch_decoder``) must give the same verdict and the same fields for
+every input, and every decoder test runs over both.
 
 Records of both versions are read wherever they stand: a 4.9.3 broker writes V1 only and would stop at a V2 record, but
 a log that holds one was not written by 4.9.3.
@@ -28,7 +28,10 @@ from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDR
 
 
 class Verdict(IntEnum):
-    """What stands at a place of the log. Stricter than the broker, which never checks a record's own place."""
+    """What stands at an offset of the log.
+
+    It is stricter than the broker, which never compares a record's own physical offset.
+    """
 
     MESSAGE = 0
     BLANK = 1  # the file's records end here, the log goes on in the next file
@@ -36,7 +39,7 @@ class Verdict(IntEnum):
     UNDERFLOW = 3  # the record goes on beyond the bytes given; read more
     BAD_MAGIC = 4
     BAD_SIZE = 5  # the total size is below the smallest record or beyond the end of the file
-    BAD_PHYSICAL_OFFSET = 6  # stale bytes: a record that was written for another place
+    BAD_PHYSICAL_OFFSET = 6  # stale bytes: a record that was written for another offset
     BAD_LENGTH = 7  # the parts' lengths do not add up to the total size
     BAD_TOPIC = 8  # the topic is empty
     BAD_CRC = 9  # the body's checksum differs
@@ -119,9 +122,9 @@ def decode_message(
     at
         Where the record begins in `data`.
     physical_offset
-        The place in the log of ``data[at]``; a record that names another one is stale.
+        The offset in the log of ``data[at]``; a record that names another one is stale.
     file_end
-        The place in the log of the segment's end (exclusive); no record crosses it.
+        The offset in the log of the segment's end (exclusive); no record crosses it.
     check_crc
         Whether the body is checked against its CRC-32, and the record against the one that 5.2.0 and later append to
         its properties, where there is one. A property of that name elsewhere is an ordinary one.

@@ -1,4 +1,4 @@
-"""A record's properties text to what the store needs of it (``MessageDecoder#string2messageProperties``)."""
+"""What the store reads from a record's properties text (``MessageDecoder#string2messageProperties``)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def split_keys(keys: str) -> list[str]:
-    """The single keys of a KEYS property: split at each blank, empty pieces dropped (``IndexService#buildIndex``)."""
+    """The single keys of a KEYS property: split at each blank, without the empty ones (``IndexService#buildIndex``)."""
     return [key for key in keys.split(KEY_SEPARATOR) if key]
 
 

@@ -1,4 +1,4 @@
-"""Enough of one record to know it again."""
+"""Enough of one record to recognize it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAGIC_CODES = (fmt.MESSAGE_MAGIC_CODE, fmt.MESSAGE_MAGIC_CODE_V2)
 
 @dataclass(frozen=True)
 class RecordFingerprint:
-    """Enough of one record to know it again: its place, size, store timestamp (ms) and body CRC."""
+    """Enough of one record to recognize it: its physical offset, size, store timestamp (ms) and body CRC."""
 
     offset: int
     size: int
@@ -23,9 +23,9 @@ class RecordFingerprint:
 
 
 def fingerprint_of(head: bytes, offset: int) -> RecordFingerprint | None:
-    """The record at `offset` of the log by its first `FINGERPRINTED_BYTES`; None when they begin none of that place.
+    """The record at `offset` of the log, by its first `FINGERPRINTED_BYTES`; None when they are none of that offset.
 
-    Checksums are not looked at: what writes over a record begins with these bytes.
+    Checksums are not compared: whatever is written over a record begins with these bytes.
     """
     if len(head) < FINGERPRINTED_BYTES or _integer(head, fmt.MAGIC_AT, 4) not in _MAGIC_CODES:
         return None

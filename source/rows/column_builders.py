@@ -31,11 +31,11 @@ class Values:
 
     @property
     def filled(self) -> NDArray[Any]:
-        """What is there."""
+        """The values that were added."""
         return self._array[: self.size]
 
     def reserve(self, count: int) -> NDArray[Any]:
-        """All the memory, with room for `count` more values at least; who fills it adds to `size`."""
+        """All the memory, with room for at least `count` more values; whoever fills it adds to `size`."""
         if self.size + count > len(self._array):
             grown = np.empty(max(2 * len(self._array), self.size + count), self._array.dtype)
             grown[: self.size] = self.filled
@@ -80,7 +80,7 @@ class Ends(Values):
 
 
 def numbers(values: Any, valid: Any = None) -> pa.Array:
-    """Integers as they are, without the looks that ``pa.array`` takes at each array; `valid` is null's contrary."""
+    """An array of these integers, without the checks that ``pa.array`` makes; null where `valid` is false."""
     bitmap = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
@@ -150,9 +150,9 @@ class TextNumbers:
     Attributes
     ----------
     count
-        How many there are; kernels tell their callers.
+        How many there are; the kernels return it.
     table, ends, data
-        As ``column_kernels.number_spans`` has them.
+        As in ``column_kernels.number_spans``.
     """
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class TextNumbers:
         return int(self.ends[self.count])
 
     def grow(self, size: int) -> None:
-        """Double what has no room for one more text of `size` bytes."""
+        """Double each array that has no room for one more text of `size` bytes."""
         if self.count + 1 == len(self.ends):
             self.ends = np.append(self.ends, np.empty(len(self.ends) - 1, np.int32))
         if 2 * (self.count + 1) > len(self.table):
@@ -182,7 +182,7 @@ class TextNumbers:
         self.count = 0
 
     def coded(self, codes: Int32s) -> tuple[Int32s, pa.Array]:
-        """The numbers `codes` of texts as Java decodes them, and these; a negative number stays."""
+        """`codes` as numbers of the texts as Java decodes them, and these texts; a negative number stays."""
         texts = _utf8(self.ends[: self.count + 1], self.data[: self.size_bytes])
         if texts.type != pa.string():  # bytes that differ may be one text to Java
             encoded = _java_text(texts).dictionary_encode()
@@ -196,7 +196,7 @@ class TextNumbers:
 
 
 class RepeatedTexts:
-    """Texts that repeat: each once, and its number where it stands; an empty one is null."""
+    """Texts that repeat: each is kept once, and by its number wherever it comes; an empty one is null."""
 
     def __init__(self) -> None:
         self._codes = Values(np.int32)
@@ -233,7 +233,7 @@ class RepeatedTexts:
         return self._texts.spans()
 
     def array(self, texts: pa.Array | None = None) -> pa.Array:
-        """All texts, or what `texts` has in the place of each of `spans`; encoded as a dictionary if they are text."""
+        """All texts, or what `texts` has instead of each of `spans`; encoded as a dictionary if they are text."""
         codes, known = (self._codes.filled, texts) if texts is not None else self.numbered()
         if not self._texts.count:
             return pa.nulls(len(codes), TEXT if known.type == pa.string() else known.type)
@@ -300,7 +300,7 @@ class MessageIds:
         self._digits = Values(np.uint16)  # two of them
 
     def add(self, data: Bytes, hosts: Int64s, host_sizes: Int64s, offsets: Int64s) -> None:
-        """Add the ids of records stored at places `offsets` by these hosts."""
+        """Add the ids of records that these hosts stored at the physical offsets `offsets`."""
         out = self._digits.reserve(int((host_sizes + 8).sum()))
         ck.message_ids(data, hosts, host_sizes, offsets, self._ends.reserve_from_last(len(hosts)), out)
         self._ends.size += len(hosts)
@@ -319,7 +319,7 @@ class MessageIds:
 
 
 def _utf8(ends: Int32s, out: Bytes, valid: pa.Buffer | None = None) -> pa.Array:
-    """Bytes one value after the other as a string array, or as a binary one if they are no UTF-8."""
+    """A string array of values that follow each other in `out`, or a binary one if they are not UTF-8."""
     buffers = [valid, pa.py_buffer(ends), pa.py_buffer(out)]
     array = pa.Array.from_buffers(pa.string(), len(ends) - 1, buffers)
     if not ck.is_ascii(out, len(out)):

@@ -1,7 +1,7 @@
 """Compiled kernels that lay text out as Arrow wants it: bytes in one buffer and where each value ends, or numbers.
 
-Each adds to what a column has from windows before. Spans are read a word of eight bytes at a time, a word only where
-the buffer has all of it.
+Each adds to what a column has from earlier windows. Spans are read by words of eight bytes, where the buffer holds the
+whole word.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 @inlined
 def _copy(data: Any, at: int, size: int, out: Any, to: int) -> None:
-    """Copy a span by words: up to seven bytes behind it are written, too, and the next span replaces them."""
+    """Copy a span by words: up to seven bytes behind it are written, too, which the next span overwrites."""
     if at + size + WORD <= data.size:
         for i in range(0, size, WORD):
             store_word(out, to + i, load_word(data, at + i))
@@ -204,8 +204,8 @@ def add_properties(
 
     Returns
     -------
-    The first row that there was no room for, or the end; how many items these rows have before it, a name maybe more
-    than once; how many numbers there are.
+    The first row that there was no room for, or the end; how many items the rows before it have, where a name may come
+    more than once; how many numbers there are.
     """
     item = np.int64(row_ends[first] - row_ends[0])
     to = np.int64(value_ends[item])
@@ -253,21 +253,21 @@ def add_properties(
 
 @kernel
 def keep_last(row_ends: Any, names: Any, latest: Any, kept: Any) -> int:
-    """Leave each name once in its row, in the first one's place with the last one's value; returns how many are left.
+    """Keep each name once in its row, where it came first, with its last value; returns how many are kept.
 
     `row_ends` begins with 0 and `names` (int32[m]) are the items' numbers; both are changed. `latest` is int64 scratch
-    with an element a number, all -1; `kept` (int64[m]) takes which item's value each one that is left has.
+    with an element a number, all -1; `kept` (int64[m]) takes, for each name kept, the item whose value it has.
     """
     count = first = 0
     for row in range(row_ends.size - 1):
         row_first = count
         for item in range(first, row_ends[row + 1]):
-            place = latest[names[item]]
-            if place < row_first:  # not in this row before
-                place = count
-                names[place], latest[names[item]] = names[item], place
+            slot = latest[names[item]]
+            if slot < row_first:  # not in this row before
+                slot = count
+                names[slot], latest[names[item]] = names[item], slot
                 count += 1
-            kept[place] = item
+            kept[slot] = item
         first = row_ends[row + 1]
         row_ends[row + 1] = count
     return count
@@ -275,7 +275,7 @@ def keep_last(row_ends: Any, names: Any, latest: Any, kept: Any) -> int:
 
 @kernel
 def message_ids(data: Any, hosts: Any, host_sizes: Any, offsets: Any, ends: Any, out: Any) -> None:
-    """Write offset message ids (``MessageDecoder#createMessageId``): host, port and place in upper-case hex.
+    """Write offset message ids (``MessageDecoder#createMessageId``): host, port and physical offset in upper-case hex.
 
     `out` holds two digits an element (uint16); `ends` (int32[n + 1]) counts digits, from `ends[0]` on.
     """

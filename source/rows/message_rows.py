@@ -1,4 +1,4 @@
-"""Records of window after window, collected as rows of `ENCODED_SCHEMA`."""
+"""The records of several windows, collected as rows of `ENCODED_SCHEMA`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENCODED = {
     **dict.fromkeys(("topic", "born_host", "store_host", "tags", "transaction_type", "real_topic"), TEXT),
     "properties": pa.map_(TEXT, MESSAGE_SCHEMA.field("properties").type.item_field),
 }
-# MESSAGE_SCHEMA with a dictionary in the place of each text that repeats from message to message.
+# MESSAGE_SCHEMA with a dictionary instead of each text that repeats from message to message.
 ENCODED_SCHEMA = pa.schema([field.with_type(ENCODED.get(field.name, field.type)) for field in MESSAGE_SCHEMA])
 
 _TYPE_SHIFT = (TRANSACTION_MASK & -TRANSACTION_MASK).bit_length() - 1
@@ -47,15 +47,15 @@ _TIME = MESSAGE_SCHEMA.field("store_time").type
 _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 _TIMES = ("store_time", "born_time")
 _NUMBERS = {field.name: field.type for field in MESSAGE_SCHEMA if pa.types.is_integer(field.type)}
-# Texts by the property they are; those that a column has as a number are of no interest as texts.
+# The columns that hold a property as text, and those that hold one as an integer.
 _REPEATED_PROPERTIES = {"tags": pk.TAGS, "real_topic": pk.REAL_TOPIC}
 _INTEGER_PROPERTIES = {"delay_level": pk.DELAY, "real_queue_id": pk.REAL_QUEUE_ID}
-# So many, the first ones of `pk.LOCATED`.
+# How many properties have columns: the first ones of `pk.LOCATED`.
 _PROPERTIES_WITH_COLUMNS = 1 + max(*_REPEATED_PROPERTIES.values(), *_INTEGER_PROPERTIES.values(), pk.KEYS, pk.UNIQ_KEY)
 
 
 class MessageRows:
-    """Rows that records make, until they are cleared."""
+    """The rows of records, until they are cleared."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -73,7 +73,7 @@ class MessageRows:
 
     @property
     def text_bytes(self) -> int:
-        """Bytes of the texts that a record can have many of: properties, keys, its topic if that is another one."""
+        """Bytes of the texts that may be large: properties, keys, and topics, each topic once."""
         return self._properties.size_bytes + self._keys.size_bytes + self._repeated["topic"].size_bytes
 
     def add(self, columns: RecordColumns) -> None:
@@ -112,9 +112,9 @@ class MessageRows:
         self._count += len(columns)
 
     def batch(self) -> pa.RecordBatch:
-        """All rows, valid until there are more or they are cleared; dictionaries have no text that no row has.
+        """All rows, valid until there are more or they are cleared.
 
-        `transaction_type`'s has.
+        Dictionaries have no text that no row has, but for that of `transaction_type`.
         """
         repeated = self._repeated
         types = (self._numbers["sys_flag"].filled & TRANSACTION_MASK) >> _TYPE_SHIFT
@@ -155,7 +155,7 @@ def _mapped(column: RepeatedTexts, convert: Callable[[bytes], Any], kind: pa.Dat
 
 
 def _integer(span: bytes) -> int | None:
-    """A property as Java's integer, None where it is none."""
+    """A property as the integer that Java reads, None where it reads none."""
     return parse_int(decode_utf8(span))
 
 

@@ -1,4 +1,4 @@
-"""The contract between the source and everything behind it: the columns of a dispatched record, and of a range."""
+"""The contract between the source and everything behind it: the columns of a dispatched record."""
 
 from __future__ import annotations
 

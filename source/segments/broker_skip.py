@@ -1,9 +1,9 @@
 """Where a broker's replay goes on behind a record that it does not dispatch, in a segment that is complete.
 
 ``DefaultMessageStore.ReputMessageService#doReput`` with ``CommitLog#checkMessageAndReturnSize`` of 4.9.3, of a master;
-``DLedgerCommitLog#checkMessageAndReturnSize`` under DLedger. Two things are not copied. A record that says it is of
-another place, or that has no topic, the broker dispatches: here it is left out, and the log goes on behind it, as it
-does there. And after a record whose sizes differ, the broker's own position is wrong by the difference, and by the
+``DLedgerCommitLog#checkMessageAndReturnSize`` under DLedger. Two things are not copied. The broker dispatches a
+record that names another physical offset, or that has no topic: here it is left out, and the log goes on behind it, as
+it does there. And after a record whose sizes differ, the broker's own position is wrong by the difference, and by the
 record's size for what it skips later in the same read: it then loses records of the next segments, too, and how many
 depends on how much was readable at that instant.
 """
@@ -15,14 +15,14 @@ from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 from reput.source.segments.resync import OpenSegment
 
-# What the broker cannot parse: it throws, and skips what it could read.
+# Records that the broker cannot parse: it throws, and skips all that it could read.
 _THROWS = (Verdict.BAD_DELAY, Verdict.BAD_INNER_BATCH)
 
 
-def broker_goes_on_at(segment: OpenSegment, place: int, verdict: Verdict) -> int:
-    """The place where the replay parses its next record, or the segment's end."""
+def broker_goes_on_at(segment: OpenSegment, offset: int, verdict: Verdict) -> int:
+    """The offset where the replay parses its next record, or the segment's end."""
     end = segment.file.end
-    record = place + segment.file.frame
+    record = offset + segment.file.frame
     magic = segment.i32(record + fmt.MAGIC_AT)
     if verdict in _THROWS or magic not in (fmt.MESSAGE_MAGIC_CODE, fmt.MESSAGE_MAGIC_CODE_V2):
         return end
@@ -34,7 +34,7 @@ def broker_goes_on_at(segment: OpenSegment, place: int, verdict: Verdict) -> int
 
 
 def _parsed_length(segment: OpenSegment, record: int, *, is_v2: bool) -> int | None:
-    """How many bytes the broker's parser takes for the record; None where it throws."""
+    """The size of the record as the broker's parser computes it; None where the parser throws."""
     total_size = segment.i32(record)
     sys_flag = segment.i32(record + fmt.SYS_FLAG_AT)
     hosts = [

@@ -1,4 +1,4 @@
-"""Which directory holds a commitlog: the one that somebody gave, the one in it, or what to give instead."""
+"""The directory that holds a commitlog: the one that was given, one in it, or a hint what to give instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMED_MAX = 3
 def given_commit_logs(paths: Sequence[Path], *, dledger: bool) -> tuple[Path, ...]:
     """The directories of one commitlog where each of `paths` is one, or a store root that holds it.
 
-    An empty directory is one only where its name says so, or another one has files: a new broker's has none yet.
+    An empty directory counts only by its name, or if another one has files: a new broker's has none yet.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def check_store(store: Path) -> None:
 
 
 def no_commit_log(path: Path) -> StoreError:
-    """The error for a `path` that was to be a commitlog, with the store root to give instead if there is one near."""
+    """The error for a `path` that holds no commitlog; it names the store root to give instead, if one is near."""
     return StoreError(f"no commitlog at {path}: {_state(path)}", advice=_instead(path), file=path)
 
 
@@ -111,8 +111,8 @@ def _near(path: Path) -> Iterator[Path]:
     """Directories that somebody may have meant, the likeliest first."""
     root = path.parent if path.name == COMMIT_LOG else path
     yield root / "data"
-    for place in (root, root.parent, root.parent.parent):
-        yield from (place / COMMIT_LOG, place)
+    for directory in (root, root.parent, root.parent.parent):
+        yield from (directory / COMMIT_LOG, directory)
     for below in (root, path):
         for child in _directories_in(below):
             yield from (child / COMMIT_LOG, child / "data")
@@ -127,7 +127,7 @@ def _has_segments(path: Path) -> bool:
 
 
 def _names_in(path: Path) -> Iterator[str]:
-    """What a directory holds, sorted, of a large one a part."""
+    """The names in a directory, sorted; of a large one only some."""
     try:
         with os.scandir(path) as entries:
             yield from sorted({entry.name for entry in islice(entries, _LOOKED_AT_MAX)} - {_FILE_SYSTEMS_OWN})

@@ -1,4 +1,4 @@
-"""What is done with a place in the middle of the log that is no good record, and what is known of it."""
+"""What is done where no good record stands in the middle of the log, and how such a range is described."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 STOP: Final = "stop"
 #: The damaged range is left out and recorded; see ``resync`` for where it ends.
 QUARANTINE: Final = "quarantine"
-#: What a broker's replay leaves out is left out and recorded; see ``broker_skip``.
+#: The range that a broker's replay leaves out is left out and recorded; see ``broker_skip``.
 BROKER: Final = "broker"
 
 #: How many bytes of a damaged range are kept.
@@ -23,7 +23,7 @@ class DamagedRange:
     Attributes
     ----------
     cause
-        The name of the ``Verdict`` on `start`.
+        The name of the ``Verdict`` on what stands at `start`.
     file, position
         The segment's path, and the byte of it where the range begins.
     head

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, order=True)
 class MappedFile:
-    """One segment: the place of its first byte, its size in bytes, its path.
+    """One segment: the physical offset of its first byte, its size in bytes, its path.
 
     `frame` is the size in bytes of what stands before each record: 0, or ``dledger_entry.ENTRY_HEADER_SIZE``.
     """
@@ -41,7 +41,7 @@ class MappedFile:
 
     @property
     def end(self) -> int:
-        """The place after its last byte."""
+        """The physical offset after its last byte."""
         return self.file_from_offset + self.size
 
 
@@ -79,18 +79,18 @@ def _open(path: str) -> int:
 
 
 @contextmanager
-def open_segment(file: MappedFile, doing: str = "it was looked at") -> Iterator[int]:
-    """A segment open for reading; see `open_for_reading`.
+def open_segment(file: MappedFile, doing: str = "it was looked at", offset: int | None = None) -> Iterator[int]:
+    """A read-only descriptor of a segment; `offset` is the physical offset that is wanted, for an error to name.
 
     Raises
     ------
     DataLossError
-        It has gone since it was listed; `doing` says in the message what for it was wanted.
+        It has gone since it was listed; the message says by `doing` what was being done with it.
     StoreError, TransientError
         It cannot be opened, or not be read inside the ``with``; see ``read_error``.
     """
     try:
-        with open_for_reading(file.path) as descriptor:
+        with open_for_reading(file.path, offset) as descriptor:
             yield descriptor
     except FileNotFoundError as error:
         if error.filename != file.path:
@@ -151,8 +151,8 @@ class MappedFileQueue:
     ) -> MappedFileQueue:
         """List the segments of one commitlog, which may lie in several directories.
 
-        With `dledger`, its records are DLedger's from some file on; the files before hold plain records, where a broker
-        with an old commitlog went over to DLedger (``DLedgerCommitLog#dividedCommitlogOffset``).
+        With `dledger`, its records are DLedger's from some file on; the files before hold plain records if a broker
+        with an old commitlog changed to DLedger (``DLedgerCommitLog#dividedCommitlogOffset``).
 
         Raises
         ------
@@ -181,12 +181,12 @@ class MappedFileQueue:
 
     @property
     def min_offset(self) -> int:
-        """The first place the log still has; 0 without segments."""
+        """The first physical offset that the log still has; 0 without segments."""
         return self.files[0].file_from_offset if self.files else 0
 
     @property
     def end_of_files(self) -> int:
-        """The place after the last file, which is not the end of valid data; 0 without segments."""
+        """The physical offset after the last file, which is not the end of valid data; 0 without segments."""
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:
@@ -196,7 +196,7 @@ class MappedFileQueue:
 
     @property
     def last_row_begin(self) -> int:
-        """Where the last segments begin that follow each other without a hole; 0 without segments."""
+        """The begin of the last row of segments without a hole; 0 without segments."""
         begin = self.min_offset
         for file, after in zip(self.files, self.files[1:], strict=False):
             if file.end != after.file_from_offset:
@@ -204,7 +204,7 @@ class MappedFileQueue:
         return begin
 
     def next_available(self, offset: int) -> int:
-        """`offset`, or where the next segment begins when there is none with it and there are some behind it."""
+        """`offset`, or the begin of the next segment where the one that held `offset` is missing."""
         at = bisect_right(self.files, offset, key=_FIRST_BYTE)
         is_there = at > 0 and offset < self.files[at - 1].end
         return offset if is_there or at == len(self.files) else self.files[at].file_from_offset
@@ -214,7 +214,7 @@ class MappedFileQueue:
         return self.find(file.end)
 
     def check_no_hole(self, start: int) -> None:
-        """Raise SegmentError when a segment after the one that holds `start` is missing in the row."""
+        """Raise SegmentError when a segment behind the one that holds `start` is missing from the row."""
         for file, after in zip(self.files, self.files[1:], strict=False):
             if after.file_from_offset > start and file.end != after.file_from_offset:
                 begin = after.file_from_offset
@@ -227,8 +227,8 @@ class MappedFileQueue:
                 )
 
 
-@lru_cache(maxsize=1024)  # said once, however often the directory is listed
-def _ignore(name: str, directory: Path) -> None:
+@lru_cache(maxsize=1024)  # one warning, however often the directory is listed
+def _warn_of(name: str, directory: Path) -> None:
     _log.warning("ignored %r in %s: not a segment's name", name, directory)
 
 
@@ -254,12 +254,12 @@ def _segments(directory: Path) -> Iterator[MappedFile]:
     if not segments:
         check_is_commit_log(directory)
     for name in others:
-        _ignore(name, directory)
+        _warn_of(name, directory)
 
 
 def _framed(files: Sequence[MappedFile], *, dledger: bool) -> list[MappedFile]:
-    """The segments of one directory with their frame, which the first file that was begun tells."""
-    framed = next((said for file in files if (said := _is_framed(file)) is not None), dledger)
+    """The segments of one directory with their frame, which the first file that was begun shows."""
+    framed = next((known for file in files if (known := _is_framed(file)) is not None), dledger)
     if framed and not dledger:
         directory = Path(files[0].path).parent
         raise OptionError(

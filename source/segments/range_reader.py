@@ -1,4 +1,8 @@
-"""Read a range of one segment, window by window, in bounded memory: scan it, or decode it to columns.
+"""Walk over the records of a range of one segment, window by window, in bounded memory; or read a single record.
+
+There is one walk, and two ways to end it. `scan_windows` looks for where the good records end: that is no error.
+`read_windows` reads a range that was planned, both of whose ends are where a record or the blank begins: whatever ends
+it before is an error.
 
 Damage in the middle of the log is passed over where that is asked for, the same bytes whatever the range: where the log
 goes on is a function of the segment (``resync``, ``broker_skip``), and ranges are never cut inside a damaged one.
@@ -8,162 +12,59 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reput.source.arrays import Int64s
 from reput.source.errors import CorruptRecordError
-from reput.source.kernels.batch_decoder import RecordColumns, decode_columns
 from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 from reput.source.segments.broker_skip import broker_goes_on_at
 from reput.source.segments.damage import BROKER, QUARANTINE, STOP, DamagedRange
-from reput.source.segments.mapped_file_queue import MappedFile, open_segment
+from reput.source.segments.mapped_file_queue import MappedFile, open_segment, read_head
 from reput.source.segments.resync import SOUND_VERDICTS, OpenSegment
-from reput.source.segments.segment_scan import WINDOW_BYTES, Scan, scan_segment
-
-# Whether a record's numbers are good does not depend on the delays themselves.
-_NO_DELAYS = np.zeros(1, np.int64)
+from reput.source.segments.segment_scan import WINDOW_BYTES, Window, scan_record, scan_segment
 
 
 @dataclass(frozen=True)
 class DecodeOptions:
-    """How records are decoded: `check_crc` of every body; delays in milliseconds, level 1 first; see ``damage``."""
+    """How records are read.
+
+    Attributes
+    ----------
+    check_crc
+        Whether every body is compared with its checksum.
+    delays_ms
+        Delay levels in milliseconds, level 1 first.
+    on_damage
+        What is done where no good record stands in the middle of the log; see ``damage``.
+    """
 
     check_crc: bool = False
     delays_ms: tuple[int, ...] = parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL)
     on_damage: str = STOP
 
 
-@dataclass(frozen=True)
-class Window:
-    """Consecutive records of a range: the columns of `[start, end)`, places in the log.
-
-    The windows of a range follow each other without a gap, and the last one ends where the range ends, behind the
-    blank if the range ends with the file. `damaged` says that there is no good record in the window, and why.
-    """
-
-    start: int
-    end: int
-    columns: RecordColumns
-    damaged: DamagedRange | None = None
-
-
 def scan_windows(
-    file: MappedFile,
-    start: int,
-    end: int,
-    *,
-    check_crc: bool,
-    on_damage: str,
-    window_bytes: int = WINDOW_BYTES,
-) -> Iterator[Scan]:
+    file: MappedFile, start: int, end: int, options: DecodeOptions, window_bytes: int = WINDOW_BYTES
+) -> Iterator[Window]:
     """Follow the records of `[start, end)` of one segment to the first that is not a good one.
 
-    `start` is where a record begins; one that crosses `end` ends the scan as UNDERFLOW. Memory: one window, and never
-    less than the largest record. Unless `on_damage` is ``stop``, a damaged range is a scan of its own and the
-    walk goes on behind it; one that crosses `end` is not entered.
+    `start` is where a record begins. The verdict of the last window says what ended the walk; for a record that crosses
+    `end` that is UNDERFLOW. Unless `options.on_damage` is ``stop``, a damaged range is a window of its own and the walk
+    goes on behind it; one that crosses `end` is not entered.
+
+    The parts of a window are valid until the next one is asked for. Memory: one window, and never less than the largest
+    record.
 
     Raises
     ------
     DataLossError
         The segment has gone, or is shorter than it was.
     """
-    with _opened(file, start, end) as descriptor:
-        while start < end:
-            last = None
-            for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
-                last = _as_a_broker_reads(scan) if on_damage == BROKER else scan
-                yield last
-                if last is not scan:
-                    break
-            assert last is not None
-            damaged = find_damage(descriptor, file, last.stop, last.verdict, on_damage) if last.stop < end else None
-            if damaged is None or damaged.end > end:
-                return
-            yield Scan(last.data, damaged.start, last.parts[:0], damaged.end, last.verdict, file.frame)
-            start = damaged.end
-
-
-def _as_a_broker_reads(scan: Scan) -> Scan:
-    """The scan, cut before a record whose properties a broker cannot parse: behind that it reads nothing more."""
-    columns, bad = decode_columns(scan.data, scan.start, scan.parts, _NO_DELAYS)
-    if bad is Verdict.MESSAGE:
-        return scan
-    return replace(scan, parts=scan.parts[: len(columns)], stop=scan.place_of(len(columns)), verdict=bad)
-
-
-@contextmanager
-def _opened(file: MappedFile, start: int, end: int) -> Iterator[int]:
-    with open_segment(file, f"[{start}, {end}) was still to be read") as descriptor:
-        # Of a log that is not in memory the system reads twice as far ahead: it takes this for the whole file.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        yield descriptor
-
-
-def find_damage(descriptor: int, file: MappedFile, place: int, verdict: Verdict, on_damage: str) -> DamagedRange | None:
-    """The damaged range that begins at `place`, where a scan ended with `verdict`, by `on_damage`.
-
-    None when the walk ends there: at a blank, at a record that crosses the end of what is read, at any place with
-    ``stop``. Where nothing in the segment shows where the log goes on, the range is the rest of the segment.
-    """
-    if on_damage == STOP or verdict is Verdict.MESSAGE:
-        return None
-    segment = OpenSegment(descriptor, file)
-    if verdict is Verdict.UNDERFLOW:  # by what the whole segment says: a wrong size leads out of a range, too
-        verdict = segment.judge(place)
-        if verdict is Verdict.MESSAGE or verdict in SOUND_VERDICTS:
-            return None
-    if verdict is Verdict.BLANK:
-        # No reader compares a blank's size, but a blank in the wrong place has a wrong one.
-        if on_damage == BROKER or segment.is_blank(place):
-            return None
-        end = segment.end_of_damage(place, verdict)
-        return None if end is None else segment.damaged_range(place, end, Verdict.BAD_BLANK.name)
-    if on_damage == QUARANTINE:
-        end = segment.end_of_damage(place, verdict)
-    else:
-        end = broker_goes_on_at(segment, place, verdict)
-    return segment.damaged_range(place, file.end if end is None else end, verdict.name)
-
-
-def read_scans(
-    file: MappedFile, start: int, end: int, options: DecodeOptions, window_bytes: int = WINDOW_BYTES
-) -> Iterator[Scan]:
-    """The records of `[start, end)` of one segment, not decoded; both are places where a record or the blank begins.
-
-    The scans follow each other without a gap; the last ends behind the blank if the range ends with the file. Memory:
-    one window. Damage ends it, whatever `options.on_damage` says; what that counts as damage does.
-
-    Raises
-    ------
-    CorruptRecordError
-        A record of the range fails its checks.
-    DataLossError
-        The segment has gone, or is shorter than it was.
-    """
-    with _opened(file, start, end) as descriptor:
-        for scan in scan_segment(descriptor, file, start, end, check_crc=options.check_crc, window_bytes=window_bytes):
-            if not _stops_short(scan, scan.stop, scan.verdict, end):
-                yield scan
-                continue
-            if not _ends_segment(descriptor, file, scan.stop, scan.verdict, end, options.on_damage):
-                raise corrupt_record(file, scan.stop, scan.verdict)
-            yield replace(scan, stop=end)
-
-
-def _stops_short(scan: Scan, stop: int, verdict: Verdict, end: int) -> bool:
-    """Whether the walk to `end` is over at `stop` for what stands there, and not because a window ended."""
-    return stop < end and (verdict not in (Verdict.UNDERFLOW, Verdict.MESSAGE) or not len(scan))
-
-
-def _ends_segment(descriptor: int, file: MappedFile, place: int, verdict: Verdict, end: int, on_damage: str) -> bool:
-    """Whether the range rightly ends behind the blank at `place`: by `on_damage` that may be damage, too."""
-    if verdict is not Verdict.BLANK or end != file.end:
-        return False
-    return find_damage(descriptor, file, place, verdict, on_damage) is None
+    # A broker reads nothing behind a record whose properties it cannot parse; to anybody else its lengths are enough.
+    decodes = options.on_damage == BROKER
+    return _walk(file, start, end, options, window_bytes, decodes=decodes, passes_over=True, is_planned=False)
 
 
 def read_windows(
@@ -173,12 +74,17 @@ def read_windows(
     options: DecodeOptions,
     window_bytes: int = WINDOW_BYTES,
     *,
+    decodes: bool = True,
     passes_over: bool = True,
 ) -> Iterator[Window]:
-    """Decode the records of `[start, end)` of one segment; both are places where a record or the blank begins.
+    """Read the records of `[start, end)` of one segment; both are where a record or the blank begins.
 
-    The columns of a window are valid until the next one is asked for. Memory: one window and its columns. Unless it
-    `passes_over` damage, that ends it, as with `read_scans`.
+    The windows follow each other without a gap, and the last one ends where the range ends, behind the blank if the
+    range ends with the file. Damage is passed over as with `scan_windows`; unless the read `passes_over` it, damage is
+    an error, and `options.on_damage` says only what counts as damage.
+
+    The columns of a window are valid until the next one is asked for; there are none unless the read `decodes`. Memory:
+    one window and its columns.
 
     Raises
     ------
@@ -187,53 +93,105 @@ def read_windows(
     DataLossError
         The segment has gone, or is shorter than it was.
     """
-    on_damage = options.on_damage if passes_over else STOP
+    return _walk(file, start, end, options, window_bytes, decodes=decodes, passes_over=passes_over, is_planned=True)
+
+
+def read_record(file: MappedFile, start: int, end: int, options: DecodeOptions, *, decodes: bool = False) -> Window:
+    """The good record at `start` alone, or a window without records, whose verdict says what stands there.
+
+    `start` is where its frame begins; a record that crosses `end` is UNDERFLOW. Damage is never passed over.
+
+    Raises
+    ------
+    DataLossError
+        The segment has gone, or is shorter than it was.
+    """
+    with open_segment(file, f"[{start}, {end}) was still to be read") as descriptor:
+        found = scan_record(descriptor, file, start, end, check_crc=options.check_crc)
+    return found.decode(np.array(options.delays_ms, np.int64)) if decodes or options.on_damage == BROKER else found
+
+
+def _walk(
+    file: MappedFile,
+    start: int,
+    end: int,
+    options: DecodeOptions,
+    window_bytes: int,
+    *,
+    decodes: bool,
+    passes_over: bool,
+    is_planned: bool,
+) -> Iterator[Window]:
+    """The walk of `scan_windows`, and of `read_windows` where the range `is_planned`."""
     delays = np.array(options.delays_ms, np.int64)
-    with _opened(file, start, end) as descriptor:
+    with open_segment(file, f"[{start}, {end}) was still to be read") as descriptor:
+        # The system takes this for the whole file: of a log that is not in memory it reads twice as far ahead.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while start < end:
-            for window, verdict in _decoded(descriptor, file, start, end, options.check_crc, delays, window_bytes):
-                if verdict is not None:
-                    damaged = find_damage(descriptor, file, window.end, verdict, on_damage)
-                    at_end = descriptor, file, window.end, verdict, end, options.on_damage
-                    if damaged is None and not _ends_segment(*at_end):
-                        raise corrupt_record(file, window.end, verdict)
-                if window.start < window.end:
+            scan = scan_segment(descriptor, file, start, end, check_crc=options.check_crc, window_bytes=window_bytes)
+            for window in (found.decode(delays) if decodes else found for found in scan):
+                start, verdict = window.end, window.verdict
+                if start == end or (len(window) and verdict in (Verdict.UNDERFLOW, Verdict.MESSAGE)):
                     yield window
-                start = window.end
-                if verdict is not None:
-                    # A range that was planned under another policy may end inside.
-                    stop = end if damaged is None else min(damaged.end, end)
-                    no_columns, _ = decode_columns(window.columns.data, start, window.columns.parts[:0], delays)
-                    yield Window(start, stop, no_columns, damaged and replace(damaged, end=stop))
-                    start = stop
-                    break
+                    continue
+                damaged = None
+                if passes_over or verdict is Verdict.BLANK:
+                    damaged = find_damage(descriptor, file, start, verdict, options.on_damage)
+                is_end = damaged is None and verdict is Verdict.BLANK and end == file.end
+                if is_planned and not is_end and (damaged is None or not passes_over):
+                    raise corrupt_record(file, start, verdict)
+                if len(window) or not is_planned:
+                    yield window
+                if not is_planned and (damaged is None or damaged.end > end):
+                    return
+                # A range that was planned under another policy may end inside.
+                start = end if damaged is None else min(damaged.end, end)
+                yield window.gap(start, damaged and replace(damaged, end=start))
+                break
 
 
-def _decoded(
-    descriptor: int, file: MappedFile, start: int, end: int, check_crc: bool, delays: Int64s, window_bytes: int
-) -> Iterator[tuple[Window, Verdict | None]]:
-    """Windows of good records from `start` on; the last has the verdict on its end, if that is before `end`."""
-    for scan in scan_segment(descriptor, file, start, end, check_crc=check_crc, window_bytes=window_bytes):
-        columns, bad = decode_columns(scan.data, scan.start, scan.parts, delays)
-        stop, verdict = scan.stop, scan.verdict
-        if bad is not Verdict.MESSAGE:
-            stop, verdict = scan.place_of(len(columns)), bad
-        if _stops_short(scan, stop, verdict, end):
-            yield Window(scan.start, stop, columns), verdict
-            return
-        yield Window(scan.start, stop, columns), None
+def find_damage(descriptor: int, file: MappedFile, start: int, verdict: Verdict, on_damage: str) -> DamagedRange | None:
+    """The damaged range that begins at `start`, where a scan ended with `verdict`, by `on_damage`.
+
+    None when the walk ends there: at a blank, at a record that crosses the end of what is read, and with ``stop``
+    anywhere. Where nothing in the segment shows where the log goes on, the range is the rest of the segment.
+    """
+    if on_damage == STOP or verdict is Verdict.MESSAGE:
+        return None
+    segment = OpenSegment(descriptor, file)
+    if verdict is Verdict.UNDERFLOW:  # the whole segment decides: a wrong size leads out of a range, too
+        verdict = segment.judge(start)
+        if verdict is Verdict.MESSAGE or verdict in SOUND_VERDICTS:
+            return None
+    if verdict is Verdict.BLANK:
+        # No reader compares a blank's size, but a blank at a wrong offset has a wrong one.
+        if on_damage == BROKER or segment.is_blank(start):
+            return None
+        end = segment.end_of_damage(start, verdict)
+        return None if end is None else segment.damaged_range(start, end, Verdict.BAD_BLANK.name)
+    if on_damage == QUARANTINE:
+        end = segment.end_of_damage(start, verdict)
+    else:
+        end = broker_goes_on_at(segment, start, verdict)
+    return segment.damaged_range(start, file.end if end is None else end, verdict.name)
 
 
 def corrupt_record(file: MappedFile, offset: int, verdict: Verdict) -> CorruptRecordError:
-    """The error for a place in the middle of the log that is not a good record."""
-    at = offset - file.file_from_offset
-    with open_segment(file) as descriptor:
-        found = os.pread(descriptor, 16, at)
+    """The error for an offset in the middle of the log where no good record stands."""
     return CorruptRecordError(
-        f"{file.path}: no good record at offset {offset} (byte {at} of the file): {verdict.name}, the bytes there are "
-        f"{found.hex(' ', 4)}",
+        no_good_record(file, offset, verdict),
         advice="set onDamage=quarantine to leave out and record what is damaged, onDamage=broker to leave out what a "
         "broker's replay leaves out, or startingOffset to a later record to go on behind it",
         file=file.path,
         physical_offset=offset,
+    )
+
+
+def no_good_record(file: MappedFile, offset: int, verdict: Verdict) -> str:
+    """The text for an offset on which the verdict is `verdict`: the file, the byte of it, and the bytes there."""
+    at = offset - file.file_from_offset
+    found = read_head(file, 16, at).hex(" ", 4)
+    return (
+        f"{file.path}: no good record at offset {offset} (byte {at} of the file): {verdict.name}, the bytes there are "
+        f"{found}"
     )

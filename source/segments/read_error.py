@@ -1,4 +1,4 @@
-"""What it means that the system does not let a file or directory be read."""
+"""The errors for files and directories that the system refuses to read."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ _LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 def read_error(path: str, error: OSError, offset: int | None = None) -> ReputError | None:
     """The error to raise for one that the system raised on `path`; None where it is not about that file.
 
-    `offset`, where it is known, is the physical offset that was wanted.
-
-    A file that is gone is no such error: what that means depends on who was reading.
+    `offset` is the physical offset that was wanted, where it is known. A file that is gone has no error here: what that
+    means depends on who was reading.
     """
     if isinstance(error, FileNotFoundError) or error.errno in _LIMITS or error.filename not in (None, path):
         return None

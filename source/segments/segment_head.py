@@ -1,4 +1,4 @@
-"""What a segment's first bytes say: whether it was begun, how its records are framed, when the first was stored."""
+"""The first bytes of a segment: whether it was begun, how its records are framed, when the first one was stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _i64(head: bytes, at: int) -> int:
 
 
 def is_framed(head: bytes, file_from_offset: int, size: int) -> bool | None:
-    """Whether the segment holds DLedger entries; None when nothing in its head tells, as when it is all zeros."""
+    """Whether the segment holds DLedger entries; None when its head does not show it, as when it is all zeros."""
     if _i32(head, fmt.MAGIC_AT) in (*_RECORD_MAGIC_CODES, fmt.BLANK_MAGIC_CODE):
         return False
     magic, entry_size = _i32(head, 0), _i32(head, dle.ENTRY_SIZE_AT)
@@ -44,7 +44,7 @@ def is_begun(head: bytes, file_from_offset: int, frame: int) -> bool:
 
 
 def first_store_timestamp(head: bytes, frame: int) -> int | None:
-    """Store time in milliseconds of the segment's first record, None when it has none."""
+    """The store time in milliseconds of the segment's first record; None when there is none."""
     record = head[frame:]
     if _i32(record, fmt.MAGIC_AT) not in _RECORD_MAGIC_CODES:
         return None

@@ -1,9 +1,9 @@
 """The row of segments, listed again only when something may have changed: a live log is looked at many times a second.
 
-A directory's time of change tells of segments that came, went or were renamed. It has a granularity, so a listing of a
-directory that changed just before is not relied on; where it is coarser, or a network's file system tells it late, a
-listing is old after `_LISTED_EVERY_S`. What the segments hold is never judged by a time: a broker writes to them
-through a mapping, which may leave their times as they were.
+A directory's time of change shows that segments came, went or were renamed. It has a granularity, so a listing of a
+directory that has just changed is not relied on. Where it is coarser, or a network's file system shows it late, a
+listing is outdated after `_LISTED_EVERY_S`. The contents of segments are never judged by a time: a broker writes to
+them through a mapping, which may leave their times as they were.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reput.source.segments.mapped_file_queue import MappedFileQueue
 
 _LISTED_EVERY_S = 5.0
 _JUST_BEFORE_NS = 100_000_000
-# A segment that is being made, or copied into its place, has another size for so long at most.
+# A segment that is being made, or copied, has another size for so long at most.
 _PATIENCE_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _Stamp = tuple[int, int, int]
 
 
 class SegmentListing:
-    """The segments of one commitlog, again and again."""
+    """Lists the segments of one commitlog again and again."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class SegmentListing:
         dledger: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """See ``MappedFileQueue.load``; `clock` is monotonic, in seconds."""
+        """Take the arguments of ``MappedFileQueue.load``; `clock` is monotonic, in seconds."""
         self._paths = tuple(paths)
         self._mapped_file_size = mapped_file_size
         self._dledger = dledger
@@ -54,11 +54,11 @@ class SegmentListing:
         Raises
         ------
         TransientError
-            The log had segments before, and now there are none, or a directory of it has gone. No broker leaves such a
-            log: it keeps its last segment.
+            The log had segments before, and now it has none, or one of its directories has gone. No broker leaves such
+            a log: it keeps its last segment.
         ReputError
-            See ``MappedFileQueue.load``. Files that form no row are an error once they have done so for some seconds,
-            or when none was listed before.
+            ``MappedFileQueue.load`` raised it. For files that form no row, that is only once they have formed none for
+            some seconds, or when no row was listed before.
         """
         stamps = [_stamp(path) for path in self._paths]
         if self._queue is not None and self._is_known(self._queue, stamps):
@@ -73,7 +73,7 @@ class SegmentListing:
         return self._queue
 
     def forget(self) -> None:
-        """List the directories at the next call, whatever they say of themselves."""
+        """Have the next call list the directories, whatever their times of change are."""
         self._is_settled = False
 
     def _is_known(self, queue: MappedFileQueue, stamps: Sequence[_Stamp | None]) -> bool:
@@ -122,7 +122,7 @@ def _gone(path: Path, what: str) -> TransientError:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """What changes when a segment comes or goes; None without such a directory."""
+    """The status fields that change when a segment comes or goes; None without such a directory."""
     try:
         status = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a store keeps its log: the directories that broker.conf and the store itself name (``MessageStoreConfig``)."""
+"""The directories of a store's log, by broker.conf and by the store itself (``MessageStoreConfig``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 def commit_log_paths(store: Path, broker: Mapping[str, str], directory: Path) -> tuple[Path, ...]:
     """The directories of a plain commitlog, by the settings `broker` of the broker.conf in `directory`.
 
-    Those that the broker has below its root are taken below `store`.
+    Those that are below the broker's root are taken below `store`.
     """
     root = broker.get("storePathRootDir", "").rstrip("/")
     listed = [broker.get("storePathCommitLog", "")]
@@ -41,14 +41,14 @@ def with_dledger(plain: tuple[Path, ...], store: Path, broker: Mapping[str, str]
     StoreError
         `store` has no such directory.
     OptionError
-        It has several, and `broker` does not say whose is meant.
+        It has several, and `broker` does not name the one that is meant.
     """
     own = dledger_directory(store, broker) / _DLEDGER_DATA
     return (*(path for path in plain if _has_entries(path)), own)
 
 
 def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
-    """The directory that is all DLedger's: ``dledger-<dLegerSelfId>`` in the store; see `with_dledger` for errors."""
+    """DLedger's own directory, ``dledger-<dLegerSelfId>`` in the store; the errors are those of `with_dledger`."""
     self_id = broker.get("dLegerSelfId")
     named = [store / f"{_DLEDGER}{self_id}"] if self_id else store.glob(f"{_DLEDGER}*")
     found = sorted(path for path in named if path.is_dir())
@@ -69,7 +69,7 @@ def dledger_directory(store: Path, broker: Mapping[str, str]) -> Path:
 def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -> None:
     """Raise OptionError when the store's log is DLedger's, though enableDLegerCommitLog is off.
 
-    `is_stated` says that somebody set it so: then an older commitlog beside DLedger's directory is enough.
+    With `is_stated`, somebody has switched it off: then an older commitlog beside DLedger's directory is enough.
     """
     others = sorted(path for path in store.glob(f"{_DLEDGER}*") if _has_entries(path / _DLEDGER_DATA))
     has_plain = any(_has_entries(path) for path in plain)
@@ -84,7 +84,7 @@ def check_no_dledger(plain: tuple[Path, ...], store: Path, *, is_stated: bool) -
 
 
 def is_dledger_log(directory: Path) -> bool:
-    """Whether a directory is called as DLedger calls that of its log: ``dledger-SELFID/data``."""
+    """Whether a directory has the name of a DLedger log: ``dledger-SELFID/data``."""
     return directory.name == _DLEDGER_DATA and directory.parent.name.startswith(_DLEDGER)
 
 

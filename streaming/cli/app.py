@@ -31,9 +31,13 @@ class _Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command with absolute paths (``working_directory``) and its errors in one line (``run_or_fail``)."""
         ctx.params = {name: made_absolute(value) for name, value in ctx.params.items()}
-        _is_read_by_program.set(ctx.params.get("as_json", False) or ctx.params.get("output_format") == _JSON_FORMAT)
+        is_json = ctx.params.get("as_json", False) or ctx.params.get("output_format") == _JSON_FORMAT
+        before = _is_read_by_program.set(is_json)
         result: list[Any] = []
-        run_or_fail(lambda: result.append(super(_Command, self).invoke(ctx)))
+        try:
+            run_or_fail(lambda: result.append(super(_Command, self).invoke(ctx)))
+        finally:
+            _is_read_by_program.reset(before)
         return result[0]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from reput.streaming.cli.app import Store, Verbose, app, errors, run_or_fail, set_up_logging
+from reput.streaming.cli.app import Json, Store, Verbose, app, errors, run_or_fail, set_up_logging
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
@@ -29,6 +30,7 @@ def tail(
     config: ConfigFile = None,
     option: Overrides = None,
     verbose: Verbose = False,
+    as_json: Json = False,
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415  --help need not wait for Spark's modules
@@ -57,7 +59,7 @@ def tail(
                     job.run(spark, available_now=available_now)
             finally:
                 end_session(spark)
-        for line in reporter.summary() or ["the log has nothing new"]:
-            typer.echo(line)
+        summary = reporter.summary()
+        typer.echo(json.dumps({"summary": summary}) if as_json else "\n".join(summary or ["the log has nothing new"]))
 
     run_or_fail(run)

@@ -20,10 +20,9 @@ from reput.sinks.table.record_digest import StretchSums
 from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_cut import RangeCut
-from reput.source.record.message_decoder import Verdict
 from reput.source.segments.damage import STOP, DamagedRange
-from reput.source.segments.range_reader import DecodeOptions, Window, read_scans, read_windows
-from reput.source.segments.segment_scan import Scan
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.segment_scan import Window
 
 # A window's records are walked, then used: meanwhile they stay in the processor's second cache.
 _WINDOW_BYTES = 512 * 1024
@@ -158,21 +157,18 @@ class RangeTask:
     ) -> Iterator[PieceRow]:
         """What the range makes; adds what was passed over to `damaged`, and the records to `sums` and `part`."""
         file, needs, read = span.file, self.needs, (span.file, span.start, span.end, self.decode)
-        scans: Iterable[Scan]
-        if needs and needs.is_plain and not (part or self.with_sums or passes_over):
-            scans = read_scans(*read, _WINDOW_BYTES)
-        else:
-            windows = _noting(read_windows(*read, TABLE_WINDOW_BYTES, passes_over=passes_over), damaged)
-            if part:
-                windows = part.passing(windows)
-            if self.with_sums:
-                windows = sums.passing(windows)
-            if needs is None:
-                # Nothing is made but the table: the range is looked through for it, and for what is left out.
-                deque(windows if part or passes_over else (), maxlen=0)
-                return
-            scans = (_scan(window, file.frame) for window in windows)
-        yield from make_pieces(scans, file, needs, self.decode.delays_ms, self.wanted, self.scratch)
+        decodes = not (needs and needs.is_plain) or bool(part) or self.with_sums or passes_over
+        window_bytes = TABLE_WINDOW_BYTES if decodes else _WINDOW_BYTES
+        windows = _noting(read_windows(*read, window_bytes, decodes=decodes, passes_over=passes_over), damaged)
+        if part:
+            windows = part.passing(windows)
+        if self.with_sums:
+            windows = sums.passing(windows)
+        if needs is None:
+            # Nothing is made but the table: the range is looked through for it, and for what is left out.
+            deque(windows if part or passes_over else (), maxlen=0)
+            return
+        yield from make_pieces(windows, file, needs, self.decode.delays_ms, self.wanted, self.scratch)
 
 
 def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[Window]:
@@ -180,11 +176,6 @@ def _noting(windows: Iterable[Window], damaged: list[DamagedRange]) -> Iterator[
         if window.damaged is not None:
             damaged.append(window.damaged)
         yield window
-
-
-def _scan(window: Window, frame: int) -> Scan:
-    columns = window.columns
-    return Scan(columns.data, columns.place, columns.parts, window.end, Verdict.MESSAGE, frame, columns)
 
 
 def _scratch_files(pieces: Iterable[PieceRow]) -> list[Path]:

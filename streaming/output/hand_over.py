@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -214,12 +214,12 @@ def doubt_of_log(files: DurableFiles, log: LogReader) -> str | None:
     if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
         return None
     place = broker_recovers_from(segments, load_store_checkpoint(files), unclean=True)
-    end, on_damage = log.settled_end(segments.min_offset), log.decode_options.on_damage
+    end, options = log.settled_end(segments.min_offset), replace(log.decode_options, check_crc=True)
     verdict = Verdict.EMPTY
     file = segments.find(place)
     while file is not None:
-        for scan in scan_windows(file, file.file_from_offset, file.end, check_crc=True, on_damage=on_damage):
-            place, verdict = scan.stop, scan.verdict
+        for window in scan_windows(file, file.file_from_offset, file.end, options):
+            place, verdict = window.end, window.verdict
         if verdict is not Verdict.BLANK:
             break
         file = segments.following(file)

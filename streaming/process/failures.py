@@ -16,8 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from reput.source import errors
-from reput.source.errors import OutputError, ReputError, TransientError, remote_error
+from reput.source.errors import TRY_AGAIN, OutputError, ReputError, TransientError, remote_error
 from reput.source.printable import printable
 from reput.streaming.process.jvm import has_jvm_died, last_jvm
 
@@ -73,9 +72,9 @@ def failure_of(error: BaseException) -> ReputError:
     """The error of reput's tree that tells `error` in one line; one of the tree is told as it is."""
     if isinstance(error, ReputError):
         return error
-    text = _text(error)
-    if (remote := _remote(text)) is not None:
-        return _named(*remote)
+    text = text_of(error)
+    if (remote := remote_error(text)) is not None:
+        return remote
     if has_jvm_died(within_s=_JVM_ENDS_WITHIN_S) or isinstance(error, Py4JNetworkError):
         return _jvm_death()
     if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
@@ -98,9 +97,9 @@ def failure_of(error: BaseException) -> ReputError:
 def is_passing(error: BaseException) -> bool:
     """Whether the reason may be gone at the next try."""
     if isinstance(error, ReputError):
-        return error.exit_code == errors.TRY_AGAIN
-    text = _text(error)
-    if _remote(text) is not None:
+        return error.exit_code == TRY_AGAIN
+    text = text_of(error)
+    if remote_error(text) is not None:
         return False
     if isinstance(error, OSError) and error.errno in _PASSING_ERRNOS:
         return True
@@ -114,7 +113,7 @@ def is_passing(error: BaseException) -> bool:
 
 def first_line(error: BaseException) -> str:
     """What `error` says, without the traces around it: the innermost cause that its text names."""
-    text = _text(error)
+    text = text_of(error)
     for pattern in (_PYTHON_ERROR, _JAVA_CAUSE):
         found = [match for match in pattern.findall(text) if not match[0].endswith("Py4JException")]
         if found and (pattern is _JAVA_CAUSE or _PYTHON_TRACE in text):
@@ -126,7 +125,7 @@ def first_line(error: BaseException) -> str:
     return one_line(lines[0]) if lines else type(error).__name__
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """What `error` says; pyspark's own errors ask the JVM first, and it may be gone."""
     try:
         return str(error)
@@ -134,20 +133,10 @@ def _text(error: BaseException) -> str:
         return f"{getattr(error, '_desc', '')}\n\nJVM stacktrace:\n{getattr(error, '_stackTrace', '')}"
 
 
-def _remote(text: str) -> tuple[str, str] | None:
-    return remote_error(ReputError(text))
-
-
 def one_line(text: str) -> str:
     """`text` without line ends and unprintable characters, cut where it is very long."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= _LINE_LENGTH_MAX else f"{line[:_LINE_LENGTH_MAX]} ..."
-
-
-def _named(name: str, words: str) -> ReputError:
-    """An error of a Spark process, again as what it was there."""
-    kind = getattr(errors, name, ReputError)
-    return kind(words) if isinstance(kind, type) and issubclass(kind, ReputError) else ReputError(words)
 
 
 def _jvm_death() -> TransientError:

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.source.errors import ReputError, TransientError, remote_error
-from reput.streaming.process.failures import first_line
+from reput.source.errors import ReputError, TransientError, remote_error, told_through_spark
+from reput.streaming.process.failures import first_line, text_of
 from reput.streaming.process.jvm import has_jvm_died
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -31,12 +31,24 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
     A job that fails for a reason of Spark's own is run again: what tasks write has a name of its own each time and
     counts only when the driver commits it. Met with 4.2.0: two queries that start at once can spoil the serialized
     form of a task (``OptionalDataException``).
+
+    Raises
+    ------
+    ReputError
+        What `task` raised, as it was.
     """
+
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with told_through_spark():
+            yield from task(batches)
+
     for pause in (*_PAUSES_S, None):
         try:
-            return ranges.mapInArrow(task, ddl).toArrow()
+            return ranges.mapInArrow(told, ddl).toArrow()
         except Exception as error:
-            if pause is None or has_jvm_died(within_s=pause) or remote_error(error) is not None:
+            if (remote := remote_error(text_of(error))) is not None:
+                raise remote from error
+            if pause is None or has_jvm_died(within_s=pause):
                 raise
             _log.warning("a Spark job failed and is run again in %.1f s: %s", pause, first_line(error))
             time.sleep(pause)
@@ -46,8 +58,8 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
 def outcome_of(work: Callable[[], object]) -> bytes:
     """What `work` gives, or the ReputError that it raises, pickled, for the driver to ask `outcome` for.
 
-    Of an error that a task raised, Spark would tell the text of a traceback. One that may pass is raised all the same:
-    a cluster tries the task again, on another machine where it can.
+    So a task that Spark would only try again in vain ends well. An error that may pass is raised: a cluster tries the
+    task again, on another machine where it can.
     """
     try:
         return pickle.dumps(work())

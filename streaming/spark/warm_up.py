@@ -11,13 +11,13 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, QueueFilter
 from reput.sinks.formats.index_file import ENTRY_SIZE, put_entries
 from reput.source.kernels.batch_decoder import decode_records
-from reput.source.kernels.own_place import find_own_place
+from reput.source.kernels.own_offset import find_own_offset
 from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_format import FIXED_LENGTH, MESSAGE_MAGIC_CODE
 from reput.source.rows import column_kernels
 from reput.source.rows.message_batches import message_batch
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.segment_scan import Scan
+from reput.source.segments.segment_scan import Window
 
 
 def small_record(physical_offset: int = 0) -> bytes:
@@ -39,10 +39,10 @@ def compile_kernels(*, with_rows: bool = True) -> None:
     data = np.frombuffer(bytearray(record), np.uint8)
     decoded = decode_records(data, 0, size, 0, size, check_crc=True, delays_ms=np.zeros(1, np.int64))
     assert len(decoded.columns) == 1
-    find_own_place(data, 0, size, 0, 0)
-    scan = Scan(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
+    find_own_offset(data, 0, size, 0, 0)
+    window = Window(data, 0, decoded.columns.parts, size, Verdict.UNDERFLOW, 0)
     piece = Piece(LogicNeeds(), (0,), 0)
-    piece.add(scan, MappedFile(0, size, ""))
+    piece.add(window, MappedFile(0, size, ""))
     piece.arrays(QueueFilter())
     table, queues = np.full(2, -1, np.int32), np.zeros((1, piece_kernels.QUEUE), np.int64)
     piece_kernels.queue_number(

@@ -25,7 +25,7 @@ from reput.sinks.files.swap import finish_swap
 from reput.sinks.quarantine import Quarantine, expired_range
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.message_table import MessageTable
-from reput.source.errors import OptionError
+from reput.source.errors import OptionError, remote_error
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.damage import STOP
@@ -41,7 +41,7 @@ from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.output.spark_checkpoint import forget_planned_batch
 from reput.streaming.output.startup import aligned, recover_sinks
-from reput.streaming.process.failures import failure_of, first_line, is_passing
+from reput.streaming.process.failures import failure_of, first_line, is_passing, text_of
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.tail.batch_sizes import BatchSizes
@@ -73,6 +73,10 @@ class RunningQuery:
     query: StreamingQuery
     restarts: int = 0
     restarted_at: int = -1
+
+    def failure(self, error: Exception) -> BaseException:
+        """What ended the query with Spark's `error`: what a batch or the source raised, as it was, or else `error`."""
+        return self.gate.failure or remote_error(text_of(error)) or error
 
 
 class Tail:
@@ -278,7 +282,7 @@ class Tail:
             self._stop.wait(_POLL_SECONDS)
         for each in running:
             if (error := each.query.exception()) is not None:
-                raise each.gate.failure or error
+                raise each.failure(error)
 
     def _start_again(self, spark: SparkSession, each: RunningQuery, error: Exception, *, available_now: bool) -> None:
         """Start a query again that ended between two batches, for a reason that may pass; else raise `error`."""
@@ -286,7 +290,7 @@ class Tail:
         if end > each.restarted_at:
             each.restarts, each.restarted_at = 0, end
         if each.gate.failure is not None or each.restarts >= len(_PAUSES_S) or not is_passing(error):
-            raise each.gate.failure or error
+            raise each.failure(error)
         pause = _PAUSES_S[each.restarts]
         each.restarts += 1
         _log.warning("%s stopped and is started again in %.0f s: %s", each.dispatch.name, pause, first_line(error))

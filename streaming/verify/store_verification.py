@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +43,10 @@ from reput.sinks.verify.index_walk import IndexWalk
 from reput.sinks.verify.queue_entries import KINDS, QueueSettings, QueueTallies, QueueTally, queues_of
 from reput.sinks.verify.queue_files import LogLimits
 from reput.sinks.verify.queue_walk import QueueWalk
-from reput.source.errors import CorruptRecordError, OutputError
+from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import read_scans
+from reput.source.segments.range_reader import read_record
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeTask
@@ -243,14 +242,10 @@ class StoreVerification:
             return frozenset()
         decode, needs = self.settings.task.decode, self.settings.task.needs
         assert needs is not None
-        begin, end = place - file.frame, min(file.end, self.log_end)
-        try:
-            one = islice(read_scans(file, begin, end, decode, window_bytes=1), 1)
-            only_keys = LogicNeeds(consume_queue=False, index_tags=needs.index_tags)
-            pieces = list(make_pieces(one, file, only_keys, decode.delays_ms, QueueFilter(), None))
-        except CorruptRecordError:
-            return frozenset()
-        keys = LogicBatch.merge(pieces).entries.keys()
+        record = read_record(file, place - file.frame, min(file.end, self.log_end), decode, decodes=True)
+        only_keys = LogicNeeds(consume_queue=False, index_tags=needs.index_tags)
+        pieces = make_pieces([record], file, only_keys, decode.delays_ms, QueueFilter(), None)
+        keys = LogicBatch.merge(list(pieces)).entries.keys()
         return frozenset(keys.hashes[keys.offsets == place].tolist())
 
     # --- files ----------------------------------------------------------------------------------------------

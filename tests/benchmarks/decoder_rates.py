@@ -10,9 +10,9 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import QueueFilter, make_pieces
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.rows.message_batches import message_batch
-from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, Window, read_windows, scan_windows
+from reput.source.segments.range_reader import DecodeOptions, read_windows, scan_windows
+from reput.source.segments.segment_scan import Window
 from reput.streaming.spark.warm_up import compile_kernels
 
 SAMPLED_BYTES = 400_000_000
@@ -26,8 +26,8 @@ def decoder_rates(store: Path) -> list[tuple[str, float]]:
     end = min(
         ReputEndFinder(check_crc=False, tail_guard_ms=0).find(MappedFileQueue((file,), ()), 0).offset, SAMPLED_BYTES
     )
-    stop = [scan.stop for scan in scan_windows(file, 0, end, check_crc=False, on_damage=STOP)][-1]
     options = DecodeOptions()
+    stop = [window.end for window in scan_windows(file, 0, end, options)][-1]
 
     def windows(work: Callable[[Window], object]) -> Callable[[], int]:
         def run() -> int:
@@ -40,11 +40,12 @@ def decoder_rates(store: Path) -> list[tuple[str, float]]:
         return run
 
     def scan(check_crc: bool) -> Callable[[], int]:
-        return lambda: sum(len(scan) for scan in scan_windows(file, 0, stop, check_crc=check_crc, on_damage=STOP))
+        return lambda: sum(map(len, scan_windows(file, 0, stop, DecodeOptions(check_crc=check_crc))))
 
     def pieces() -> int:
-        scans = scan_windows(file, 0, stop, check_crc=False, on_damage=STOP)
-        made = make_pieces(scans, file, LogicNeeds(), options.delays_ms, QueueFilter(), None)
+        made = make_pieces(
+            scan_windows(file, 0, stop, options), file, LogicNeeds(), options.delays_ms, QueueFilter(), None
+        )
         return sum(piece["messages"] for piece in made)
 
     steps: list[tuple[str, Callable[[], int]]] = [

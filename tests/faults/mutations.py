@@ -17,7 +17,6 @@ import numpy as np
 from support.decoders import reference_decoder
 from support.logs import SHAPES, WITH_PROPERTY_CRC, entry_bytes, log_bytes
 from support.record_writer import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from support.sink_runner import scan_of
 from unit.source.kernels.test_decoders_stay_inside import PAGE, guarded_page
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
@@ -27,7 +26,7 @@ from reput.source.kernels.batch_decoder import RecordColumns, decode_records
 from reput.source.record.message_decoder import Verdict
 from reput.source.rows.message_batches import message_batch
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import Window
+from reput.source.segments.segment_scan import Window
 
 DELAYS = np.array([1000, 5000], np.int64)
 NUMBERS = [0, 1, -1, 7, 8, 20, 48, 90, 91, 127, 128, 255, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**31 - 92]
@@ -88,7 +87,8 @@ def damage(data: Any, rng: random.Random) -> int:
 def effects(columns: RecordColumns, stop_at: int) -> None:
     """What tasks make of the columns, for queues, index and table."""
     piece = Piece(NEEDS, tuple(DELAYS.tolist()), 0)
-    piece.add(scan_of(Window(0, stop_at, columns)), MappedFile(0, stop_at, ""))
+    window = Window(columns.data, 0, columns.parts, stop_at, Verdict.MESSAGE, 0, columns)
+    piece.add(window, MappedFile(0, stop_at, ""))
     piece.finish(QueueFilter(), None)
     message_batch(columns)
 

@@ -22,7 +22,7 @@ from support.store_compare import differing_bytes
 from reput.sinks.files.durable_file import DurableFiles
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.segments.range_reader import scan_windows
+from reput.source.segments.range_reader import DecodeOptions, scan_windows
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.output.logic_sinks import LogicSinks
@@ -181,8 +181,8 @@ class Oracle:
 
     def _walk(self, log: LogReader, end: int) -> None:
         for span in log.split(self._walked, end):
-            for scan in scan_windows(span.file, span.start, span.end, check_crc=False, on_damage="stop"):
-                self.places.update(scan.place_of(row) for row in range(len(scan)))
+            for window in scan_windows(span.file, span.start, span.end, DecodeOptions()):
+                self.places.update(window.offset_of(row) for row in range(len(window)))
         self._walked = end
 
     def _check_table(self) -> int:

@@ -13,7 +13,7 @@ import pytest
 from support.model import Record
 from support.outputs import SETTINGS, Output
 from support.proof_counts import Proof
-from support.sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files, scan_of
+from support.sink_runner import MEMORY, SinkRun, expected_queue_files, no_fsync, queue_files
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.logic_needs import LogicNeeds
@@ -22,7 +22,7 @@ from reput.source.errors import DataLossError, ReputError, SegmentError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.range_reader import read_windows
-from reput.source.segments.segment_scan import Scan
+from reput.source.segments.segment_scan import Window
 from reput.streaming.output.startup import recover_sinks
 
 SEGMENTS = 6
@@ -42,16 +42,16 @@ def batch(log: LogReader, start: int, at_moment: Callable[[str], None]) -> Logic
     at_moment("between plan and read")
     decode = log.decode_options
 
-    def scans(number: int) -> Iterator[Scan]:
+    def windows(number: int) -> Iterator[Window]:
         span = spans[number]
         for window in read_windows(span.file, span.start, span.end, decode, 300):
-            yield scan_of(window)
+            yield window
             if number == len(spans) // 2:
                 at_moment("while it is read")
 
     rows: list[PieceRow] = []
     for number, span in enumerate(spans):
-        rows += make_pieces(scans(number), span.file, LogicNeeds(), decode.delays_ms, QueueFilter(), None)
+        rows += make_pieces(windows(number), span.file, LogicNeeds(), decode.delays_ms, QueueFilter(), None)
     return LogicBatch.merge(rows) if rows else None
 
 

@@ -183,11 +183,11 @@ MUTANTS = (
     ),
     # --- what may be read (G3, G4, G11)
     _mutant(
-        "a record of another place counts",
+        "a record of another offset counts",
         "source/kernels/record_kernels.py",
-        "    if load_i64(data, at + _PLACE_AT) != place:\n        return _BAD_PLACE\n",
+        "    if load_i64(data, at + _PHYSICAL_OFFSET_AT) != physical_offset:\n        return _BAD_PHYSICAL_OFFSET\n",
         "",
-        f"{ENDS}::test_an_old_record_of_another_place_ends_the_log",
+        f"{ENDS}::test_an_old_record_of_another_offset_ends_the_log",
     ),
     _mutant(
         "bodies at the tail are not checked",
@@ -204,7 +204,7 @@ MUTANTS = (
         "faults/test_torn_tail.py",
     ),
     _mutant(
-        "another record in the last one's place is taken for it",
+        "another record at the last one's offset is taken for it",
         "streaming/output/startup.py",
         "    if found != known:\n",
         "    if False:\n",
@@ -213,7 +213,7 @@ MUTANTS = (
     _mutant(
         "a record left behind the log's new end is taken for the log's",
         "source/log/last_record.py",
-        "    return any(_leads(file, begin, place, on_damage) for begin in sorted(allowed))\n",
+        "    return any(_leads(file, begin, offset, on_damage) for begin in sorted(allowed))\n",
         "    return True\n",
         "faults/test_rewound_log.py",
     ),
@@ -290,11 +290,11 @@ MUTANTS = (
     ),
     # --- a rebuild behind damage (G5)
     _mutant(
-        "a blank of a wrong size ends a segment of a rebuild",
+        "a blank of a wrong size ends a segment",
         "source/segments/range_reader.py",
-        "    return find_damage(descriptor, file, place, verdict, on_damage) is None\n",
-        "    return True\n",
-        f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
+        "        if on_damage == BROKER or segment.is_blank(start):\n",
+        "        if True:\n",
+        "unit/source/segments/test_resync.py",
     ),
     _mutant(
         "damage is passed over in a range whose ends are not proven",
@@ -304,10 +304,10 @@ MUTANTS = (
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
     ),
     _mutant(
-        "a blank in the wrong place is taken for a segment's end",
+        "a blank of a wrong size ends a segment of a rebuild",
         "source/segments/range_reader.py",
-        "(descriptor, file, scan.stop, scan.verdict, end, options.on_damage)",
-        "(descriptor, file, scan.stop, scan.verdict, end, STOP)",
+        "if passes_over or verdict is Verdict.BLANK:\n",
+        "if passes_over:\n",
         f"{REBUILD_DAMAGE}::test_files_and_ranges_are_those_of_tail",
     ),
     _mutant(
@@ -370,8 +370,8 @@ MUTANTS = (
     _mutant(
         "a name that comes twice keeps its first value",
         "source/rows/column_kernels.py",
-        "                count += 1\n            kept[place] = item\n",
-        "                count += 1\n                kept[place] = item\n",
+        "                count += 1\n            kept[slot] = item\n",
+        "                count += 1\n                kept[slot] = item\n",
         f"{ROWS}::test_windows_make_the_rows_of_the_log",
     ),
     _mutant(

@@ -23,7 +23,6 @@ from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
-from reput.streaming.process.failures import failure_of
 from reput.streaming.recover.recover import recover_output
 from reput.streaming.tail import micro_batch as dispatch
 from reput.streaming.tail.tail import Tail
@@ -79,8 +78,9 @@ def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path
         finally:
             tail.stop()
             running.join()
-    failure = failure_of(failed[0])
+    (failure,) = failed
     assert isinstance(failure, CommitLogRewoundError)
+    assert failure.physical_offset is not None
     assert "'reput recover'" in str(failure)
     write(store, [*old[:-4], *messages(30, 100, 7)])
     recover_output(config, store, out)
@@ -117,9 +117,8 @@ def test_segments_that_go_under_it(
     options = [f"onDamage={on_damage}", "maxBytesPerTrigger=5k", "tableMaxBytesPerTrigger=5k"]
     with mock.patch.object(dispatch, "run_job", run_job):
         if fail == "true":
-            with pytest.raises(Exception, match="expired") as raised:
+            with pytest.raises(DataLossError, match="expired"):
                 run_tail(spark, store, out, *options, table=table)
-            assert isinstance(failure_of(raised.value), DataLossError)
         reporter = run_tail(spark, store, out, "failOnDataLoss=false", *options, table=table)
     assert going == {}
     kept = [place for place in places if (store / "commitlog" / f"{place - place % SIZE:020d}").exists()]

@@ -27,6 +27,7 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.log_reader import LogReader
+from reput.streaming.effects import logic_step
 from reput.streaming.effects.effects import Effects
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.tail import micro_batch as dispatch
@@ -59,7 +60,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "message_table: a commit": (MessageTable, "commit", 1),
     "message_table: the parts": (TableBatch, "merge", 1),
     "dispatch: a job": (dispatch, "run_job", 1),
-    "dispatch: the checkpoint": (dispatch, "store_checkpoint", 1),
+    "dispatch: the checkpoint": (logic_step, "store_checkpoint", 1),
     "progress: a report": (ProgressReporter, "on_batch", 1),
     "progress: the lag": (ProgressReporter, "refresh", 1),
     "tail: catching up": (tail, "catch_up", 1),

@@ -1,6 +1,6 @@
 """Where a log goes on behind damage, slowly and obviously: the rule of ``resync`` over a segment in memory.
 
-Uses the reference decoder alone, a place at a time.
+Uses the reference decoder alone, an offset at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from support.record_writer import ENTRY_HEADER_BYTES, MAGIC_BLANK, MAGIC_V1, MAG
 from reput.source.record.dledger_entry import decode_entry
 from reput.source.record.message_decoder import Verdict, decode_message
 
-#: What the walk over places does not look at: the parts of a record that its properties' numbers are.
+#: What the walk over offsets does not look at: the parts of a record that its properties' numbers are.
 _NUMBERS = (Verdict.BAD_DELAY, Verdict.BAD_INNER_BATCH)
 _SOUND = (*_NUMBERS, Verdict.BAD_TOPIC, Verdict.BAD_CRC, Verdict.BAD_PROPERTY_CRC)
 DELAYS_MS = (1000,)
@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Segment:
-    """One segment's bytes and the place of its first."""
+    """One segment's bytes and the offset of its first."""
 
     data: bytes
     begin: int
@@ -44,57 +44,57 @@ class Segment:
     def frame(self) -> int:
         return ENTRY_HEADER_BYTES if self.dledger else 0
 
-    def verdict(self, place: int, *, check_crc: bool) -> Verdict:
+    def verdict(self, offset: int, *, check_crc: bool) -> Verdict:
         decode = decode_entry if self.dledger else decode_message
-        at = place - self.begin
-        return decode(memoryview(self.data), at, place, self.end, check_crc=check_crc, delays_ms=DELAYS_MS)[0]
+        at = offset - self.begin
+        return decode(memoryview(self.data), at, offset, self.end, check_crc=check_crc, delays_ms=DELAYS_MS)[0]
 
-    def size(self, place: int) -> int:
-        return self.frame + self.i32(place + self.frame)
+    def size(self, offset: int) -> int:
+        return self.frame + self.i32(offset + self.frame)
 
-    def good(self, place: int) -> bool:
-        return self.begin <= place < self.end and self.verdict(place, check_crc=True) in (Verdict.MESSAGE, *_NUMBERS)
+    def good(self, offset: int) -> bool:
+        return self.begin <= offset < self.end and self.verdict(offset, check_crc=True) in (Verdict.MESSAGE, *_NUMBERS)
 
-    def blank(self, place: int) -> bool:
-        rest = self.end - place
+    def blank(self, offset: int) -> bool:
+        rest = self.end - offset
         magic = MAGIC_BLANK - 2**32
         blank = struct.pack(">ii", *((-1, rest) if self.dledger else (rest, magic)))
-        return rest >= 8 and self.data[place - self.begin :].startswith(blank)
+        return rest >= 8 and self.data[offset - self.begin :].startswith(blank)
 
-    def i32(self, place: int) -> int:
-        return self._integer(place, 4)
+    def i32(self, offset: int) -> int:
+        return self._integer(offset, 4)
 
-    def _integer(self, place: int, size: int) -> int:
-        at = place - self.begin
+    def _integer(self, offset: int, size: int) -> int:
+        at = offset - self.begin
         return int.from_bytes(self.data[at : at + size].ljust(size, b"\0"), "big", signed=True)
 
-    def behind(self, place: int, verdict: Verdict) -> int | None:
-        """Where the log goes on behind the damage at `place`."""
+    def behind(self, offset: int, verdict: Verdict) -> int | None:
+        """Where the log goes on behind the damage at `offset`."""
         if verdict in _SOUND:
-            return place + self.size(place)
-        claims = [self.size(place), self.frame + self.sum_of_lengths(place + self.frame)]
+            return offset + self.size(offset)
+        claims = [self.size(offset), self.frame + self.sum_of_lengths(offset + self.frame)]
         if self.dledger:
-            claims += [self.i32(place + 4), self.frame + self.i32(place + 44)]
-        room = self.end - 8 - place
-        proven = [place + size for size in claims if self.frame + 91 <= size <= room]
+            claims += [self.i32(offset + 4), self.frame + self.i32(offset + 44)]
+        room = self.end - 8 - offset
+        proven = [offset + size for size in claims if self.frame + 91 <= size <= room]
         proven = [end for end in proven if self.good(end) or self.blank(end)]
         if proven:
             nearest = min(proven)
-            rows = (at for at in range(place + 1, nearest) if self.good(at) and self.leads_to(at, nearest))
+            rows = (at for at in range(offset + 1, nearest) if self.good(at) and self.leads_to(at, nearest))
             return next(rows, nearest)
-        return next((at for at in range(place + 1, self.end) if self.good(at) and self.goes_on(at)), None)
+        return next((at for at in range(offset + 1, self.end) if self.good(at) and self.goes_on(at)), None)
 
-    def leads_to(self, place: int, end: int) -> bool:
-        while place < end and self.good(place):
-            place += self.size(place)
-        return place == end
+    def leads_to(self, offset: int, end: int) -> bool:
+        while offset < end and self.good(offset):
+            offset += self.size(offset)
+        return offset == end
 
-    def goes_on(self, place: int) -> bool:
-        after = place + self.size(place)
+    def goes_on(self, offset: int) -> bool:
+        after = offset + self.size(offset)
         record = after + self.frame
-        has_place = self._integer(record + 28, 8) == record or (self.dledger and self._integer(after + 24, 8) == after)
+        has_offset = self._integer(record + 28, 8) == record or (self.dledger and self._integer(after + 24, 8) == after)
         has_magic = self.i32(record + 4) % 2**32 in (MAGIC_V1, MAGIC_V2)
-        is_known = after + self.frame + 91 <= self.end and (has_place or has_magic)
+        is_known = after + self.frame + 91 <= self.end and (has_offset or has_magic)
         return self.good(after) or self.blank(after) or is_known or not self.data[after - self.begin :].strip(b"\0")
 
     def sum_of_lengths(self, record: int) -> int:
@@ -109,48 +109,48 @@ class Segment:
         properties = max(0, self._integer(topic_at + width + topic, 2))
         return 88 + hosts + body + width + topic + 2 + properties
 
-    def parts(self, place: int, *, check_crc: bool) -> list[Part]:
-        """What a complete segment holds from `place` on."""
+    def parts(self, offset: int, *, check_crc: bool) -> list[Part]:
+        """What a complete segment holds from `offset` on."""
         found: list[Part] = []
-        while place < self.end:
-            verdict = self.verdict(place, check_crc=check_crc)
+        while offset < self.end:
+            verdict = self.verdict(offset, check_crc=check_crc)
             if verdict is Verdict.MESSAGE:
-                found.append(Part(place, place + self.size(place), None))
-            elif verdict is Verdict.BLANK and (self.blank(place) or self.behind(place, verdict) is None):
+                found.append(Part(offset, offset + self.size(offset), None))
+            elif verdict is Verdict.BLANK and (self.blank(offset) or self.behind(offset, verdict) is None):
                 break
             else:
                 cause = Verdict.BAD_BLANK if verdict is Verdict.BLANK else verdict
-                found.append(Part(place, self.behind(place, verdict) or self.end, cause.name))
-            place = found[-1].end
+                found.append(Part(offset, self.behind(offset, verdict) or self.end, cause.name))
+            offset = found[-1].end
         return found
 
-    def live_end(self, place: int, *, check_crc: bool) -> int:
-        """Where the last segment ends, from `place` on: in front of a place behind which no good one is found."""
-        while place < self.end and not self.blank(place):
-            if self.verdict(place, check_crc=check_crc) in (Verdict.MESSAGE, *_NUMBERS):
-                place += self.size(place)
+    def live_end(self, offset: int, *, check_crc: bool) -> int:
+        """Where the last segment ends, from `offset` on: in front of an offset behind which no good one is found."""
+        while offset < self.end and not self.blank(offset):
+            if self.verdict(offset, check_crc=check_crc) in (Verdict.MESSAGE, *_NUMBERS):
+                offset += self.size(offset)
                 continue
-            further = self.next_good(place)
-            if further is None or (not self.blank(further) and self.store_time(further) < self.time_before(place)):
-                return place
-            place = further
-        return place
+            further = self.next_good(offset)
+            if further is None or (not self.blank(further) and self.store_time(further) < self.time_before(offset)):
+                return offset
+            offset = further
+        return offset
 
-    def store_time(self, place: int) -> int:
-        record = place + self.frame
+    def store_time(self, offset: int) -> int:
+        record = offset + self.frame
         return self._integer(record + 56 + 12 * bool(self.i32(record + 36) & 0x10), 8)
 
-    def time_before(self, place: int) -> int:
-        """When the last record before `place` was stored, whatever its checksums say."""
+    def time_before(self, offset: int) -> int:
+        """When the last record before `offset` was stored, whatever its checksums say."""
         time = -(2**63)
         for part in self.parts(self.begin, check_crc=False):
-            if part.end <= place and part.cause in (None, *(verdict.name for verdict in _NUMBERS)):
+            if part.end <= offset and part.cause in (None, *(verdict.name for verdict in _NUMBERS)):
                 time = self.store_time(part.start)
         return time
 
-    def next_good(self, place: int) -> int | None:
-        """The next place behind `place` by the rule where a good record or the blank stands."""
-        at: int | None = place
+    def next_good(self, offset: int) -> int | None:
+        """The next offset behind `offset` by the rule where a good record or the blank stands."""
+        at: int | None = offset
         while at is not None and not self.good(at) and not self.blank(at):
             at = self.behind(at, self.verdict(at, check_crc=True)) if at < self.end else None
         return at

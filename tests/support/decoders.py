@@ -22,7 +22,7 @@ _FRAME = record_writer.ENTRY_HEADER_BYTES
 
 
 class Outcome(NamedTuple):
-    """The messages, where the first place that is none of them begins, and the verdict there."""
+    """The messages, where the first offset that is none of them begins, and the verdict there."""
 
     messages: list[Message]
     stop_at: int
@@ -30,12 +30,12 @@ class Outcome(NamedTuple):
 
 
 class Decoder(Protocol):
-    """Decodes bytes of one segment until one is not a message; `place` is the place in the log of ``log[0]``."""
+    """Decodes bytes of one segment until one is not a message; `offset` is the offset in the log of ``log[0]``."""
 
     def __call__(
         self,
         log: bytes,
-        place: int = 0,
+        offset: int = 0,
         file_end: int | None = None,
         *,
         check_crc: bool = True,
@@ -47,7 +47,7 @@ class Decoder(Protocol):
 
 def reference_decoder(
     log: bytes,
-    place: int = 0,
+    offset: int = 0,
     file_end: int | None = None,
     *,
     check_crc: bool = True,
@@ -55,12 +55,12 @@ def reference_decoder(
     dledger: bool = False,
 ) -> Outcome:
     """``message_decoder`` in a loop."""
-    file_end = place + len(log) if file_end is None else file_end
+    file_end = offset + len(log) if file_end is None else file_end
     data, at, delays = memoryview(log), 0, tuple(delays_ms)
     messages: list[Message] = []
     decode_one = decode_entry if dledger else decode_message
     while True:
-        verdict, message = decode_one(data, at, place + at, file_end, check_crc=check_crc, delays_ms=delays)
+        verdict, message = decode_one(data, at, offset + at, file_end, check_crc=check_crc, delays_ms=delays)
         assert (verdict is Verdict.MESSAGE) == (message is not None)
         if message is None:
             return Outcome(messages, at, verdict)
@@ -70,7 +70,7 @@ def reference_decoder(
 
 def batch_decoder(
     log: bytes,
-    place: int = 0,
+    offset: int = 0,
     file_end: int | None = None,
     *,
     check_crc: bool = True,
@@ -78,14 +78,14 @@ def batch_decoder(
     dledger: bool = False,
 ) -> Outcome:
     """``batch_decoder``, from the middle of a larger buffer."""
-    file_end = place + len(log) if file_end is None else file_end
+    file_end = offset + len(log) if file_end is None else file_end
     data = np.frombuffer(_POISON + log + _POISON, np.uint8)
     at = len(_POISON)
     decoded = decode_records(
         data,
         at,
         at + len(log),
-        place - at,
+        offset - at,
         file_end,
         check_crc=check_crc,
         delays_ms=np.array(delays_ms, np.int64),
@@ -107,7 +107,7 @@ def _host(host: record_writer.Host) -> tuple[bytes, int]:
 def expected_message(
     physical_offset: int, message: record_writer.Message, settings: model.Settings | None = None
 ) -> Message:
-    """What a decoder must make of `message` at that place."""
+    """What a decoder must make of `message` at that offset."""
     record = record_writer.encode(message, physical_offset)
     stored = model.parse_record(record)[1] if message.append_property_crc else message
     properties = model.parse_properties(stored.properties_bytes)

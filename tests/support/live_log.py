@@ -56,5 +56,5 @@ class LiveLog:
         return self.writer.max_offset
 
     def put(self, offset: int, data: bytes) -> None:
-        """Overwrite bytes at a place of the log."""
+        """Overwrite bytes at an offset of the log."""
         put_bytes(self.directory / f"{offset - offset % SIZE:020d}", offset % SIZE, data)

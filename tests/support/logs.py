@@ -45,22 +45,22 @@ SHAPES = {
 WITH_PROPERTY_CRC = Message(properties={"KEYS": "k1 k2", "TAGS": "TagA"}, append_property_crc=True)
 
 
-def log_bytes(messages: Iterable[Message], place: int = 0) -> tuple[bytes, list[int]]:
-    """The records one behind the other from `place` on, and the place of each."""
-    log, places = b"", []
+def log_bytes(messages: Iterable[Message], offset: int = 0) -> tuple[bytes, list[int]]:
+    """The records one behind the other from `offset` on, and the offset of each."""
+    log, offsets = b"", []
     for message in messages:
-        places.append(place + len(log))
-        log += encode(message, places[-1])
-    return log, places
+        offsets.append(offset + len(log))
+        log += encode(message, offsets[-1])
+    return log, offsets
 
 
-def entry_bytes(messages: Iterable[Message], place: int = 0) -> tuple[bytes, list[int]]:
-    """The same as DLedger entries; the places are the entries'."""
-    log, places = b"", []
+def entry_bytes(messages: Iterable[Message], offset: int = 0) -> tuple[bytes, list[int]]:
+    """The same as DLedger entries; the offsets are the entries'."""
+    log, offsets = b"", []
     for number, message in enumerate(messages):
-        places.append(place + len(log))
-        log += encode_entry(encode(message, places[-1] + 48), places[-1], number)
-    return log, places
+        offsets.append(offset + len(log))
+        log += encode_entry(encode(message, offsets[-1] + 48), offsets[-1], number)
+    return log, offsets
 
 
 def varied_messages(count: int, *, body_bytes_max: int = 300, seed: int = 0) -> list[Message]:
@@ -100,5 +100,5 @@ def put_bytes(path: str | Path, at: int, data: bytes) -> None:
 
 
 def end_of(records: list[StoredRecord]) -> int:
-    """The place behind the last record."""
+    """The offset behind the last record."""
     return records[-1].physical_offset + records[-1].msg_size

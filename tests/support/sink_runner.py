@@ -33,10 +33,8 @@ from reput.source.arrays import Bytes, Int64s
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange, split
 from reput.source.options import SourceOptions
-from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, Window, read_windows
-from reput.source.segments.segment_scan import Scan
+from reput.source.segments.range_reader import DecodeOptions, read_windows
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects
@@ -86,14 +84,7 @@ def pieces_of(
     """What a task makes of a range for queues and index, in memory, from windows of so many bytes."""
     decode = decode or DecodeOptions()
     windows = read_windows(span.file, span.start, span.end, decode, window_bytes)
-    scans = (scan_of(window, span.file.frame) for window in windows)
-    return make_pieces(scans, span.file, needs, decode.delays_ms, QueueFilter(), None)
-
-
-def scan_of(window: Window, frame: int = 0) -> Scan:
-    """A window as pieces take it."""
-    columns = window.columns
-    return Scan(columns.data, columns.place, columns.parts, window.end, Verdict.MESSAGE, frame, columns)
+    return make_pieces(windows, span.file, needs, decode.delays_ms, QueueFilter(), None)
 
 
 def places(records: Iterable[Record], frame: int = 0) -> list[int]:

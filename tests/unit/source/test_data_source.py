@@ -170,8 +170,8 @@ def test_the_end_is_reported_for_the_lag(records: list[StoredRecord], tmp_path: 
 # --- checkpoints -----------------------------------------------------------------------------------------
 
 
-def offset_at(path: Path, place: int) -> dict[str, Any]:
-    return stream(path)._offset(place, place)
+def offset_at(path: Path, offset: int) -> dict[str, Any]:
+    return stream(path)._offset(offset, offset)
 
 
 def test_a_checkpoint_of_another_version_is_refused(records: list[StoredRecord], tmp_path: Path) -> None:
@@ -199,10 +199,8 @@ def test_a_checkpoint_that_has_expired(
     (tmp_path / f"{START:020d}").unlink()
     with pytest.raises(DataLossError) as raised:
         stream(tmp_path).latestOffset(known, ALL)
-    assert str(raised.value) == (
-        "the log begins at 12288, records from 8292 on have expired unread; "
-        "set failOnDataLoss=false to go on at the log's beginning"
-    )
+    assert raised.value.cause == "the log begins at 12288, records from 8292 on have expired unread"
+    assert raised.value.advice == "set failOnDataLoss=false to go on at the log's beginning"
     reader = stream(tmp_path, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING):
         last = reader.latestOffset(known, ALL)
@@ -214,6 +212,16 @@ def test_a_stream_has_no_end(tmp_path: Path) -> None:
     """An option that a stream cannot honour is refused."""
     with pytest.raises(OptionError, match="endingOffset is for batch reads; a stream has no end"):
         stream(tmp_path, endingOffset=5)
+
+
+@pytest.mark.parametrize("kind", [CommitLogDataSource, CommitLogReader, CommitLogStreamReader])
+def test_whatever_spark_asks_for_tells_its_errors_with_their_fields(kind: type) -> None:
+    """But for questions that have no errors; of `read`, which is a generator, Spark is asked (spark/)."""
+    base = kind.__mro__[1]
+    asked = {name for name in vars(kind).keys() & {*vars(base), "prepareForTriggerAvailableNow"} if name[0] != "_"}
+    told = {name for name in asked if hasattr(vars(kind)[name], "__wrapped__")}
+    assert asked - told <= {"name", "read", "getDefaultReadLimit", "reportLatestOffset"}
+    assert told
 
 
 # --- batch reads and rows --------------------------------------------------------------------------------
@@ -229,8 +237,8 @@ def test_a_batch_read_gives_every_message(records: list[StoredRecord], tmp_path:
     reader = batch(tmp_path, maxBytesPerPartition=1000)
     partitions = list(reader.partitions())
     assert len(partitions) > 3
-    places = [place for rows in read(reader, partitions) for place in rows["physical_offset"].to_pylist()]
-    assert [record.physical_offset for record in records] == places
+    offsets = [offset for rows in read(reader, partitions) for offset in rows["physical_offset"].to_pylist()]
+    assert [record.physical_offset for record in records] == offsets
 
 
 @pytest.mark.parametrize("more", [0, 1, 90])
@@ -258,7 +266,7 @@ def test_an_empty_log_has_one_empty_partition(tmp_path: Path) -> None:
 
 
 def test_ranges_as_rows(records: list[StoredRecord], tmp_path: Path) -> None:
-    """Each range is one row of its partition's places."""
+    """Each range is one row of its partition's offsets."""
     reader = batch(tmp_path, rows="ranges")
     partitions = list(reader.partitions())
     rows = read(reader, partitions)
@@ -279,7 +287,7 @@ def test_a_dledger_log(bytes_max: int, tmp_path: Path) -> None:
     offset, found = reader.initialOffset(), []
     while (after := reader.latestOffset(offset, ReadMaxBytes(bytes_max))) != offset:
         partitions = list(reader.partitions(offset, after))
-        found += [place for rows in read(reader, partitions) for place in rows["physical_offset"].to_pylist()]
+        found += [begin for rows in read(reader, partitions) for begin in rows["physical_offset"].to_pylist()]
         offset = after
     assert [record.physical_offset for record in records] == found
     ranges = batch(tmp_path, rows="ranges", **dledger)
@@ -296,7 +304,7 @@ def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(*given: Any, **options: Any) -> Any:
         for scan in scan_windows(*given, **options):
-            sizes.append(scan.stop - scan.start)
+            sizes.append(scan.end - scan.start)
             yield scan
 
     for module in (offset_range, last_record):

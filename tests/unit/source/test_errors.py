@@ -8,16 +8,28 @@ import json
 import pickle
 import pkgutil
 import re
+import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import typer
 from support.paths import ROOT
+from support.spark_text import spark_text
 from typer.testing import CliRunner
 
 import reput
 from reput.source import errors
-from reput.source.errors import CorruptRecordError, ReputError, StoreError, TransientError
+from reput.source.errors import (
+    CorruptRecordError,
+    DataLossError,
+    OptionError,
+    ReputError,
+    StoreError,
+    TransientError,
+    remote_error,
+    told_through_spark,
+)
 from reput.streaming.cli.app import Application
 from reput.streaming.spark.job import outcome, outcome_of
 
@@ -169,6 +181,65 @@ def test_an_error_of_a_task_is_raised_as_it_was() -> None:
         outcome_of(passing)
     with pytest.raises(ZeroDivisionError):  # no error of reput: Spark tells it
         outcome_of(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("kind", all_errors().values())
+@pytest.mark.parametrize("given", [{}, {"advice": "set x", "file": "/log/0", "physical_offset": 0}])
+def test_an_error_of_another_process_of_spark_is_what_it_was(kind: type[ReputError], given: dict[str, Any]) -> None:
+    """Each class, with all that it has, from the text that pyspark passes on; a reader of that has its message."""
+    error = kind("gone: 7", **given)
+    message = str(error)
+    text = f"[PYTHON_DATA_SOURCE_ERROR] Failed: {spark_text(error)} SQLSTATE: 38000\n\tat a.B\nCaused by: x.Y: gone"
+    assert f".{kind.__name__}: {message}\n" in text
+    found = remote_error(text)
+    assert type(found) is kind
+    assert (vars(found), str(found)) == (vars(error), message)
+
+
+FORGED = "x\nreput-error: " + OptionError("forged", file="/forged", physical_offset=1).to_json()
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r", "\x0b", "\x1c", "\x85", "\u2028"])
+@pytest.mark.parametrize("field", ["cause", "advice", "file"])
+def test_no_field_can_forge_another(field: str, ends: str) -> None:
+    """A name or bytes of the log with line ends and what looks like fields, wherever they stand in an error."""
+    hostile = f"\udcff<msg>${{x}}%s\x1b[31m{FORGED}\nTraceback (most recent call last):\n{FORGED}".replace("\n", ends)
+    error = DataLossError(
+        **{"cause": "gone", "advice": "set x", "file": "/log/0", "physical_offset": 7, field: hostile}
+    )
+    text = spark_text(error)
+    assert sum(line.startswith("reput-error: ") for line in text.splitlines()) == 1
+    assert vars(remote_error(text)) == vars(error)
+    assert text.encode("utf-8")  # as pyspark sends it
+
+
+def test_an_error_that_led_to_another_cannot_forge_it() -> None:
+    """Whatever was read or asked for before is not in the text."""
+    with pytest.raises(DataLossError) as raised, told_through_spark():
+        raise DataLossError("gone") from ValueError(FORGED)
+    text = "".join(traceback.format_exception(raised.value))
+    assert "forged" not in text
+    assert str(remote_error(text)) == "gone"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "java.io.OptionalDataException", "reput.source.errors.DataLossError: gone"),
+        *("reput-error: ", "reput-error: x", "reput-error: 7", "reput-error: []", 'reput-error: {"error": 7}'),
+        *('reput-error: {"error": {"code": "data-loss"}}', 'reput-error: {"error": {"cause": "x"'),
+    ],
+)
+def test_text_without_fields_is_nobodys(text: str) -> None:
+    """Nor is what lost its end: of two copies, the whole one counts."""
+    assert remote_error(text) is None
+    assert str(remote_error(spark_text(DataLossError("gone")) + text)) == "gone"
+
+
+def test_a_class_that_is_not_known_here() -> None:
+    """Of a newer release, or of a module that was not loaded."""
+    error = ReputError.from_json('{"error": {"code": "of-tomorrow", "cause": "x", "file": "/f"}}')
+    assert (type(error), error.cause, error.file) == (ReputError, "x", "/f")
 
 
 @pytest.mark.parametrize("kind", [StoreError, TransientError])

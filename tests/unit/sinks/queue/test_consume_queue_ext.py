@@ -31,7 +31,6 @@ from reput.sinks.formats.consume_queue_ext import (
 )
 from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
 from reput.source.errors import OptionError, SinkError
-from reput.source.kernels.batch_decoder import decode_columns
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_sys_flag import TRANSACTION_MASK
 from reput.source.segments.mapped_file_queue import MappedFileQueue
@@ -392,11 +391,11 @@ def test_the_broker_s_units_put_again_give_its_files(broker_store: GetStore, fil
 
 
 def messages(commitlog: Path) -> Iterator[Message]:
-    delays = np.array(DecodeOptions().delays_ms, np.int64)
+    options = DecodeOptions(check_crc=True)
+    delays = np.array(options.delays_ms, np.int64)
     for segment in MappedFileQueue.load([commitlog]).files:
-        for scan in scan_windows(segment, segment.file_from_offset, segment.end, check_crc=True, on_damage="stop"):
-            columns, _ = decode_columns(scan.data, scan.start, scan.parts, delays)
-            yield from columns.messages()
+        for window in scan_windows(segment, segment.file_from_offset, segment.end, options):
+            yield from window.decode(delays).columns.messages()
 
 
 def dispatch(log: Iterator[Message], filters: ConsumerFilters, files: DurableFiles) -> dict[Queue, list[int]]:

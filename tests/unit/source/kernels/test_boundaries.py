@@ -13,28 +13,29 @@ from reput.source.log import offset_range
 from reput.source.log.offset_range import Boundaries, align_down, limit, split
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import Scan
+from reput.source.segments.range_reader import DecodeOptions
+from reput.source.segments.segment_scan import Window
 
 SIZE = 4096
 
 
-def test_before_is_the_last_place_up_to_an_offset() -> None:
+def test_before_is_the_last_one_up_to_an_offset() -> None:
     """Places may be noted in any order and more than once; the start is one of them."""
     known = Boundaries()
     assert known.before(5, 100) == 5
-    for place in (40, 10, 30, 30, 20):
-        known.note(place)
+    for begin in (40, 10, 30, 30, 20):
+        known.note(begin)
     expected = {9: 5, 10: 10, 19: 10, 20: 20, 35: 30, 40: 40, 1000: 40}
     assert expected == {offset: known.before(5, offset) for offset in expected}
     assert [known.before(35, 39), known.before(35, 40), known.before(50, 60)] == [35, 40, 50]
 
 
-def test_places_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the limit the old places go, and the new one is there."""
+def test_offsets_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit the old offsets go, and the new one is there."""
     monkeypatch.setattr(offset_range, "_BOUNDARIES_MAX", 4)
     known = Boundaries()
-    for place in range(10, 60, 10):
-        known.note(place)
+    for offset in range(10, 60, 10):
+        known.note(offset)
     assert [known.before(0, 49), known.before(0, 59)] == [0, 50]
     known.note(20)
     assert [known.before(0, 49), known.before(0, 59)] == [20, 50]
@@ -63,26 +64,26 @@ def test_split_and_limit_are_the_same(tmp_path: Path) -> None:
         assert limit(queue, 0, end, bytes_max, None) == limit(queue, 0, end, bytes_max, None, known=known)
 
 
-def test_the_finder_tells_places_where_records_begin(tmp_path: Path) -> None:
-    """Each place that the end's finder passes on is a record's."""
+def test_the_finder_notes_offsets_where_records_begin(tmp_path: Path) -> None:
+    """Each offset that the end's finder passes on is a record's."""
     queue, records = write_log(tmp_path, varied_messages(30), 1 << 16)
-    places: list[int] = []
-    ReputEndFinder(check_crc=True, tail_guard_ms=0, on_boundary=places.append).find(queue, 0)
-    assert places
-    assert set(places) <= {record.physical_offset for record in records}
+    offsets: list[int] = []
+    ReputEndFinder(check_crc=True, tail_guard_ms=0, on_boundary=offsets.append).find(queue, 0)
+    assert offsets
+    assert set(offsets) <= {record.physical_offset for record in records}
 
 
-def test_a_known_place_saves_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second look for the same place begins where the first one ended."""
+def test_a_known_offset_saves_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second look for the same offset begins where the first one ended."""
     queue, records = write_log(tmp_path, varied_messages(30), 1 << 16)
     walks, scan_windows = [], offset_range.scan_windows
 
-    def noted(file: MappedFile, start: int, *rest: int, **options: bool) -> Iterator[Scan]:
+    def noted(file: MappedFile, start: int, end: int, options: DecodeOptions) -> Iterator[Window]:
         walks.append(start)
-        return scan_windows(file, start, *rest, **options)
+        return scan_windows(file, start, end, options)
 
     monkeypatch.setattr(offset_range, "scan_windows", noted)
-    known, place = Boundaries(), records[20].physical_offset
-    for offset in (place + 5, place + 6, place):
-        assert place == align_down(queue.files[0], 0, offset, known=known)
-    assert [0, place, place] == walks
+    known, begin = Boundaries(), records[20].physical_offset
+    for offset in (begin + 5, begin + 6, begin):
+        assert begin == align_down(queue.files[0], 0, offset, known=known)
+    assert [0, begin, begin] == walks

@@ -1,4 +1,4 @@
-"""Kernels that work by words of eight bytes: every alignment, length and place of a byte, up to the array's end."""
+"""Kernels that work by words of eight bytes: every alignment, length and index of a byte, up to the array's end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.logs import log_bytes
 from support.record_writer import Message
-from support.sink_runner import scan_of
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, QueueFilter
@@ -27,9 +26,10 @@ from reput.source.kernels.batch_decoder import decode_records
 from reput.source.kernels.crc_kernels import crc32
 from reput.source.kernels.java_hash import java_hash
 from reput.source.record.java_string import decode_utf8, hash_code
+from reput.source.record.message_decoder import Verdict
 from reput.source.record.message_properties import parse_properties, split_keys
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import Window
+from reput.source.segments.segment_scan import Window
 
 LENGTHS = range(41)
 ALIGNMENTS = range(8)
@@ -69,29 +69,29 @@ def test_load_bytes(size: int, behind: int) -> None:
 @pytest.mark.parametrize("behind", BEHIND)
 @pytest.mark.parametrize("at", ALIGNMENTS)
 def test_find_byte(at: int, behind: int) -> None:
-    """The byte is found at every place of every length, first of several, and nowhere behind the end."""
+    """The byte is found at every index of every length, first of several, and nowhere behind the end."""
     for size in LENGTHS:
         none = bytes([1, 3, 0x82, 0, 0xFF] * 9)[:size]
         assert bk.find_byte(array_of(at, none, behind), at, at + size, 2) == at + size
-        for place in range(size):
+        for index in range(size):
             data = bytearray(none)
-            data[place] = 2
-            data[min(place + 3, size - 1)] = 2
-            assert bk.find_byte(array_of(at, bytes(data), behind), at, at + size, 2) == at + place
-            assert bk.find_byte(array_of(at, bytes(data), behind), at + place, at + size, 2) == at + place
+            data[index] = 2
+            data[min(index + 3, size - 1)] = 2
+            assert bk.find_byte(array_of(at, bytes(data), behind), at, at + size, 2) == at + index
+            assert bk.find_byte(array_of(at, bytes(data), behind), at + index, at + size, 2) == at + index
 
 
 @pytest.mark.parametrize("at", ALIGNMENTS)
 def test_spans_equal(at: int) -> None:
-    """One byte that differs is seen at every place of every length; what is around does not matter."""
+    """One byte that differs is seen at every index of every length; what is around does not matter."""
     for size in LENGTHS:
         data = RANDOM.randbytes(size)
         left, right = array_of(at, data, 0), np.frombuffer(b"\7" * 3 + data + b"\7", np.uint8)
         assert bk.spans_equal(left, at, right, 3, size)
         assert bk.spans_equal(right, 3, left, at, size)
-        for place in range(size):
+        for index in range(size):
             other = right.copy()
-            other[3 + place] ^= 0x80
+            other[3 + index] ^= 0x80
             assert not bk.spans_equal(left, at, other, 3, size)
 
 
@@ -107,15 +107,15 @@ def test_crc32(at: int) -> None:
 
 @pytest.mark.parametrize("at", ALIGNMENTS)
 def test_java_hash_of_every_length(at: int) -> None:
-    """ASCII is hashed by words, the rest of a text from its first word with another unit on, at every place."""
+    """ASCII is hashed by words, the rest of a text from its first word with another unit on, at every index."""
     for size in LENGTHS:
         text = "".join(RANDOM.choices(string.printable, k=size))
         for seed in (0, 1, -1, -(2**31), 2**31 - 1):
             continued = (seed * pow(31, size, 2**32) + hash_code(text) + 2**31) % 2**32 - 2**31
             assert int(java_hash(array_of(at, text.encode(), 0), at, size, seed)) == continued
-        for place in range(size):
+        for index in range(size):
             for unit in (b"\x80", b"\xff", "ä".encode(), "😀".encode()):
-                data = text.encode()[:place] + unit + text.encode()[place + 1 :]
+                data = text.encode()[:index] + unit + text.encode()[index + 1 :]
                 assert int(java_hash(array_of(at, data, 0), at, len(data), 0)) == hash_code(decode_utf8(data))
 
 
@@ -209,7 +209,7 @@ def test_put_entries(
 
 def effects_of(window: Window, needs: LogicNeeds) -> PieceEntries:
     piece = Piece(needs, (1000,), window.start)
-    piece.add(scan_of(window), MappedFile(window.start, window.end - window.start, ""))
+    piece.add(window, MappedFile(window.start, window.end - window.start, ""))
     return PieceEntries([piece.arrays(QueueFilter())])
 
 
@@ -219,7 +219,7 @@ def window_of(messages: Sequence[Message]) -> Window:
     end = (1 << 33) + len(log)
     decoded = decode_records(data, 0, len(data), 1 << 33, end, check_crc=True, delays_ms=np.array([1000], np.int64))
     assert len(decoded.columns) == len(messages)
-    return Window(1 << 33, end, decoded.columns)
+    return Window(data, 1 << 33, decoded.columns.parts, end, Verdict.MESSAGE, 0, decoded.columns)
 
 
 TOPICS = [f"{'t' * size}{number}" for size in (0, 3, 7, 8, 9, 40) for number in range(12)]
@@ -231,8 +231,8 @@ def test_records_are_grouped_by_topic_and_queue() -> None:
     queues = [(rng.choice(TOPICS), rng.choice([0, 1, -1, 2**31 - 1])) for _ in range(2000)]
     window = window_of([Message(topic, queue_id, body=b"") for topic, queue_id in queues])
     expected: dict[tuple[bytes, int], list[int]] = {}
-    for (topic, queue_id), place in zip(queues, window.columns.physical_offset.tolist(), strict=True):
-        expected.setdefault((topic.encode(), queue_id), []).append(place)
+    for (topic, queue_id), offset in zip(queues, window.columns.physical_offset.tolist(), strict=True):
+        expected.setdefault((topic.encode(), queue_id), []).append(offset)
     found = {
         (queue.topic, queue.queue_id): queue.entries.view(">i8,>i4,>i8")["f0"][:, 0].tolist()
         for queue in effects_of(window, LogicNeeds()).all_queues()

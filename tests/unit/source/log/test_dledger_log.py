@@ -39,12 +39,12 @@ CHECKED = DecodeOptions(check_crc=True)
 
 def found_in(span: OffsetRange, window_bytes: int = 600) -> list[tuple[int, str, int]]:
     """Place, topic and size of each message of a range; its windows follow each other without a gap."""
-    found, place = [], span.start
+    found, offset = [], span.start
     for window in read_windows(span.file, span.start, span.end, CHECKED, window_bytes):
-        assert window.start == place
-        place = window.end
+        assert window.start == offset
+        offset = window.end
         found += [(m.physical_offset, m.topic, m.msg_size) for m in window.columns.messages()]
-    assert place == span.end
+    assert offset == span.end
     return found
 
 
@@ -70,7 +70,7 @@ def mixed(tmp_path: Path) -> tuple[list[Path], list[StoredRecord]]:
 def test_ranges_hold_each_message_once(
     tmp_path_factory: pytest.TempPathFactory, seed: int, bytes_max: int, window_bytes: int
 ) -> None:
-    """Ranges of any size begin at entries or a file's end; each message is in one, at its entry's place and 48."""
+    """Ranges of any size begin at entries or a file's end; each message is in one, at its entry's offset and 48."""
     queue, records = write_log(tmp_path_factory.mktemp("log"), varied_messages(40, seed=seed), SIZE, dledger=True)
     spans = list(split(queue, 0, end_of(records), bytes_max))
     begins = {record.physical_offset - FRAME for record in records}
@@ -96,28 +96,28 @@ def test_a_log_that_dledger_goes_on_with(mixed: tuple[list[Path], list[StoredRec
     ]
 
 
-def test_places_in_a_dledger_log(mixed: tuple[list[Path], list[StoredRecord]]) -> None:
-    """Limits, times and starting offsets are places of entries, walked from anywhere."""
+def test_offsets_in_a_dledger_log(mixed: tuple[list[Path], list[StoredRecord]]) -> None:
+    """Limits, times and starting offsets are offsets of entries, walked from anywhere."""
     paths, records = mixed
     queue = MappedFileQueue.load(paths, dledger=True)
     end, rng = end_of(records), random.Random(3)
     divide = next(file.file_from_offset for file in queue.files if file.frame)
-    places = [record.physical_offset - (FRAME if record.physical_offset >= divide else 0) for record in records]
+    offsets = [record.physical_offset - (FRAME if record.physical_offset >= divide else 0) for record in records]
     for number in rng.sample(range(len(records)), 25):
-        record, place = records[number], places[number]
-        file = queue.find(place)
+        record, offset = records[number], offsets[number]
+        file = queue.find(offset)
         assert file is not None
-        assert place == align_down(file, file.file_from_offset, place + rng.randrange(record.msg_size))
-        assert limit(queue, place, end, 1, None) == record.physical_offset + record.msg_size
+        assert offset == align_down(file, file.file_from_offset, offset + rng.randrange(record.msg_size))
+        assert limit(queue, offset, end, 1, None) == record.physical_offset + record.msg_size
         assert limit(queue, 0, end, None, number + 1) == record.physical_offset + record.msg_size
-        check_begins_record(queue, place)
-        if place not in (record.physical_offset, file.file_from_offset):
-            with pytest.raises(OptionError, match=rf"the nearest before it is {place} in "):
+        check_begins_record(queue, offset)
+        if offset not in (record.physical_offset, file.file_from_offset):
+            with pytest.raises(OptionError, match=rf"the nearest before it is {offset} in "):
                 check_begins_record(queue, record.physical_offset)
-    later = [(record, place) for record, place in zip(records, places, strict=True) if place >= divide]
+    later = [(record, offset) for record, offset in zip(records, offsets, strict=True) if offset >= divide]
     only = MappedFileQueue.load(paths[1:], dledger=True)
-    for record, place in later:
-        assert place == find_timestamp(only, end, record.message.store_timestamp)
+    for record, offset in later:
+        assert offset == find_timestamp(only, end, record.message.store_timestamp)
     assert first_store_timestamp(only.files[0]) == later[0][0].message.store_timestamp
 
 
@@ -126,18 +126,18 @@ def test_a_file_that_was_begun_ends_the_one_before(first: Message | None, tmp_pa
     """An entry, or a file that holds nothing but its end, says that the file before is finished."""
     queue, _ = write_log(tmp_path, varied_messages(40), SIZE, dledger=True)
     last = Path(queue.files[-1].path)
-    place = queue.files[-1].file_from_offset
-    begin = bytes(SIZE) if first is None else encode_entry(encode(first, place + FRAME), place).ljust(SIZE, b"\0")
+    offset = queue.files[-1].file_from_offset
+    begin = bytes(SIZE) if first is None else encode_entry(encode(first, offset + FRAME), offset).ljust(SIZE, b"\0")
     last.write_bytes(begin)
 
     def end_now() -> ReputEnd:
         finder = ReputEndFinder(check_crc=True, tail_guard_ms=0)
         return finder.find(MappedFileQueue.load([tmp_path], dledger=True), 0)
 
-    expected = place if first is None else place + FRAME + len(encode(first, 0))
+    expected = offset if first is None else offset + FRAME + len(encode(first, 0))
     assert ReputEnd(expected, Verdict.EMPTY) == end_now()
     last.write_bytes(struct.pack(">ii", -1, SIZE).ljust(SIZE, b"\0"))
-    assert ReputEnd(place, Verdict.BLANK) == end_now()
+    assert ReputEnd(offset, Verdict.BLANK) == end_now()
 
 
 def test_an_entry_that_is_being_written(tmp_path: Path) -> None:
@@ -179,16 +179,16 @@ def test_another_leader_writes_over_the_end(tmp_path: Path) -> None:
 
 
 def test_damage_in_the_middle_names_the_entry(tmp_path: Path) -> None:
-    """The error has the entry's place, not the record's."""
+    """The error has the entry's offset, not the record's."""
     queue, records = write_log(tmp_path, varied_messages(10), 1 << 20, dledger=True)
-    place = records[4].physical_offset - FRAME
+    offset = records[4].physical_offset - FRAME
     put_bytes(queue.files[0].path, records[4].physical_offset + 28, bytes(8))
-    with pytest.raises(CorruptRecordError, match=f"no good record at offset {place} .*BAD_PHYSICAL_OFFSET"):
+    with pytest.raises(CorruptRecordError, match=f"no good record at offset {offset} .*BAD_PHYSICAL_OFFSET"):
         list(read_windows(queue.files[0], 0, end_of(records), CHECKED))
     delayed = Message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "x"})
     queue, records = write_log(tmp_path / "other", [Message(), delayed], SIZE, dledger=True)
-    place = records[1].physical_offset - FRAME
-    with pytest.raises(CorruptRecordError, match=f"no good record at offset {place} .*BAD_DELAY"):
+    offset = records[1].physical_offset - FRAME
+    with pytest.raises(CorruptRecordError, match=f"no good record at offset {offset} .*BAD_DELAY"):
         list(read_windows(queue.files[0], 0, end_of(records), CHECKED))
 
 

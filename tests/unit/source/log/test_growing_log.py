@@ -67,22 +67,22 @@ def follow(directory: Path, seed: int) -> tuple[int, int]:
     """Look for the end while bytes come in any order; how many records, how many looks. See the test."""
     log = Growing(directory, seed)
     records = {record.physical_offset + record.msg_size for record in log.records} | {0}
-    places = records | set(range(0, 100 * SIZE, SIZE))
+    offsets = records | set(range(0, 100 * SIZE, SIZE))
     finder = ReputEndFinder(check_crc=True, tail_guard_ms=500, clock=lambda: log.now)
     writer = threading.Thread(target=log.write)
     writer.start()
-    place, polls = 0, 0
+    offset, polls = 0, 0
     while writer.is_alive() or polls == 0:
-        end = finder.find(MappedFileQueue.load([log.directory]), place).offset
+        end = finder.find(MappedFileQueue.load([log.directory]), offset).offset
         written = log.written
-        assert end in places
-        assert place <= end
+        assert end in offsets
+        assert offset <= end
         assert end <= written or end == -(-written // SIZE) * SIZE
-        place, polls = end, polls + 1
+        offset, polls = end, polls + 1
     writer.join()
-    finder.find(MappedFileQueue.load([log.directory]), place)
+    finder.find(MappedFileQueue.load([log.directory]), offset)
     log.now += 1.0
-    assert end_of(log.records) == finder.find(MappedFileQueue.load([log.directory]), place).offset
+    assert end_of(log.records) == finder.find(MappedFileQueue.load([log.directory]), offset).offset
     return len(log.records), polls
 
 

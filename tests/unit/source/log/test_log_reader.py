@@ -32,7 +32,7 @@ def records(tmp_path: Path) -> list[StoredRecord]:
 
 
 def test_where_to_begin(records: list[StoredRecord], tmp_path: Path) -> None:
-    """Words, numbers and times are places in the log."""
+    """Words, numbers and times are offsets in the log."""
     third, end = records[3], end_of(records)
     assert reader(tmp_path).initial_offset() == 2 * SIZE
     assert reader(tmp_path, startingOffset="earliest").initial_offset() == 2 * SIZE
@@ -43,7 +43,7 @@ def test_where_to_begin(records: list[StoredRecord], tmp_path: Path) -> None:
     assert end == reader(tmp_path, startingTimestamp=2**60).initial_offset()
 
 
-def test_a_place_that_has_expired(
+def test_an_offset_that_has_expired(
     records: list[StoredRecord], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A loss stops the reader, or is logged where that was asked for."""
@@ -58,7 +58,7 @@ def test_a_place_that_has_expired(
     assert "older records have expired; beginning at the log's beginning" in caplog.text
 
 
-def test_a_place_inside_a_record(records: list[StoredRecord], tmp_path: Path) -> None:
+def test_an_offset_inside_a_record(records: list[StoredRecord], tmp_path: Path) -> None:
     """A number that is not where a record begins is refused."""
     with pytest.raises(OptionError, match="is not where a record begins"):
         reader(tmp_path, startingOffset=records[3].physical_offset + 1).initial_offset()
@@ -149,7 +149,7 @@ def test_bodies_at_the_tail(check_crc: str, counts: bool, tmp_path: Path) -> Non
 
 
 def test_what_stands_at_the_end_is_worth_one_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Bytes that are no record are logged once a place; zeros and blanks are not."""
+    """Bytes that are no record are logged once an offset; zeros and blanks are not."""
     _, records = write_log(tmp_path, [Message()])
     log = reader(tmp_path)
     with caplog.at_level(logging.WARNING):
@@ -166,7 +166,7 @@ def test_what_stands_at_the_end_is_worth_one_word(tmp_path: Path, caplog: pytest
 
 
 def test_align_down_limit_and_split(records: list[StoredRecord], tmp_path: Path) -> None:
-    """The places are those of the log as it is now, the ranges as long as the option says."""
+    """The offsets are those of the log as it is now, the ranges as long as the option says."""
     log = reader(tmp_path, maxBytesPerPartition=500)
     start, end = 2 * SIZE, end_of(records)
     assert records[3].physical_offset == log.align_down(start, records[3].physical_offset + 5)
@@ -192,6 +192,21 @@ def test_no_range_is_cut_in_what_a_broker_passes_over(tmp_path: Path) -> None:
 
 
 # --- identity --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dledger", [False, True])
+def test_the_message_at_an_offset(dledger: bool, tmp_path: Path) -> None:
+    """A good record of at most the size that is given, at its very offset and before the log's end."""
+    _, records = write_log(tmp_path, varied_messages(8), SIZE, dledger=dledger)
+    log = reader(tmp_path, enableDLegerCommitLog=str(dledger).lower(), checkCrc="all", onDamage="quarantine")
+    for offset, message, size in records:
+        found = log.message_at(offset, size)
+        assert found is not None
+        assert (found.physical_offset, found.msg_size, found.body) == (offset, size, message.body)
+        assert log.message_at(offset, size - 1) is log.message_at(offset + 1, size) is None
+    put_bytes(tmp_path / f"{0:020d}", records[2].physical_offset + 90, b"?")
+    assert log.message_at(records[2].physical_offset, 2 * SIZE) is None
+    assert log.message_at(0 if dledger else 1, SIZE) is log.message_at(10 * SIZE, SIZE) is None
 
 
 def test_identity_is_of_the_segment_before(records: list[StoredRecord], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The message at an offset: good records at their own places, and nothing anywhere else."""
+"""The message at an offset: good records at their own offsets, and nothing anywhere else."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def absence(lookup: MessageLookup, offset: int) -> Absence:
     return missing
 
 
-def test_every_record_at_its_place_and_nothing_between(tmp_path: Path) -> None:
+def test_every_record_at_its_offset_and_nothing_between(tmp_path: Path) -> None:
     """Each offset of a log over several segments, blanks and zeros at the end included."""
     queue, records = write_log(tmp_path, SHAPES.values(), 1024)
     lookup = MessageLookup([tmp_path])
-    by_place = {record.physical_offset: record for record in records}
+    by_offset = {record.physical_offset: record for record in records}
     assert len(queue.files) > 1
     for offset in range(-2, queue.end_of_files + 2):
-        if offset in by_place:
-            message, written = found(lookup, offset), by_place[offset].message
+        if offset in by_offset:
+            message, written = found(lookup, offset), by_offset[offset].message
             assert (message.topic, message.body, message.queue_id) == (written.topic, written.body, written.queue_id)
         else:
             assert absence(lookup, offset).offset == offset
@@ -62,7 +62,7 @@ def test_large_records_are_read_whole(tmp_path: Path) -> None:
     ],
 )
 def test_bytes_that_are_no_record(at: int, data: bytes, reason: str, tmp_path: Path) -> None:
-    """The verdict, the file, the place and the bytes are told."""
+    """The error has the verdict, the file, the offset and the bytes."""
     queue, (record, _) = write_log(tmp_path, [Written(), Written()], 1 << 16, start_offset=1 << 16)
     path = queue.files[0].path
     put_bytes(path, at, data)
@@ -74,7 +74,7 @@ def test_bytes_that_are_no_record(at: int, data: bytes, reason: str, tmp_path: P
 
 
 def test_a_huge_size_is_not_believed_of_stale_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record of another place is told from its head, however long it says it is."""
+    """A record of another offset is recognized by its head, whatever size it gives."""
     size = 1 << 24
     write_log(tmp_path, [Written()], size)
     stale = bytearray(encode(Written(), 5))

@@ -54,12 +54,12 @@ def test_split_tiles_and_never_cuts_a_record(bytes_max: int, log: Log) -> None:
     start, end = begins(records)[0], end_of(records)
     spans = list(split(queue, start, end, bytes_max))
     assert [start, *(span.end for span in spans)] == [*(span.start for span in spans), end]
-    places = {*begins(records), *ends(records)}
+    offsets = {*begins(records), *ends(records)}
     for span in spans:
-        assert span.start in places
+        assert span.start in offsets
         assert span.start < span.end
         assert span.file.file_from_offset <= span.start < span.end <= span.file.end
-        inside = [place for place in begins(records) if span.start <= place < span.end]
+        inside = [offset for offset in begins(records) if span.start <= offset < span.end]
         assert span.end - span.start <= bytes_max * 3 // 2 or len(inside) <= 1
     read = [
         message.physical_offset
@@ -145,24 +145,24 @@ def test_ranges_of_rows(log: Log) -> None:
 def test_behind_a_damaged_range_that_is_larger(bytes_max: int, tmp_path: Path) -> None:
     """The limit is where the log goes on, and never behind the end, though more of the segment is there."""
     queue, records = write_log(tmp_path, varied_messages(12), SIZE)
-    places = begins(records)
-    put_bytes(queue.files[0].path, places[2], bytes(places[7] - places[2]))
-    assert limit(queue, places[2], places[9], bytes_max, None, QUARANTINE) == places[7]
-    assert [span.end for span in split(queue, places[1], places[7], 1, QUARANTINE)] == [places[2], places[7]]
-    put_bytes(queue.files[0].path, places[7] + 4, b"\x55")
-    assert limit(queue, places[7], places[8] - 1, 1, None, QUARANTINE) == places[8] - 1
+    offsets = begins(records)
+    put_bytes(queue.files[0].path, offsets[2], bytes(offsets[7] - offsets[2]))
+    assert limit(queue, offsets[2], offsets[9], bytes_max, None, QUARANTINE) == offsets[7]
+    assert [span.end for span in split(queue, offsets[1], offsets[7], 1, QUARANTINE)] == [offsets[2], offsets[7]]
+    put_bytes(queue.files[0].path, offsets[7] + 4, b"\x55")
+    assert limit(queue, offsets[7], offsets[8] - 1, 1, None, QUARANTINE) == offsets[8] - 1
 
 
 # --- align_down and limit --------------------------------------------------------------------------------
 
 
 def test_align_down_to_every_byte(log: Log) -> None:
-    """The nearest place before any byte where a record begins or the records end."""
+    """The nearest boundary up to any byte, where a record begins or the records end."""
     queue, records = log
     file = queue.files[1]
-    places = sorted({*begins(records), *ends(records)})
+    boundaries = sorted({*begins(records), *ends(records)})
     for offset in range(file.file_from_offset, file.end + 1):
-        expected = max(place for place in places if place <= min(offset, file.end - 1))
+        expected = max(boundary for boundary in boundaries if boundary <= min(offset, file.end - 1))
         assert expected == align_down(file, file.file_from_offset, offset), offset
 
 
@@ -170,29 +170,29 @@ def test_align_down_to_every_byte(log: Log) -> None:
 def test_limit_by_bytes(bytes_max: int | None, log: Log) -> None:
     """Batches of so many bytes end behind a record, have one at least, and get to the end."""
     queue, records = log
-    place, end = begins(records)[0], end_of(records)
+    offset, end = begins(records)[0], end_of(records)
     allowed = {*begins(records), *ends(records), *(file.end for file in queue.files)}
-    while place < end:
-        after = limit(queue, place, end, bytes_max, None)
-        assert place < after <= end
+    while offset < end:
+        after = limit(queue, offset, end, bytes_max, None)
+        assert offset < after <= end
         assert after in allowed
         if bytes_max is None:
             assert after == end
-        elif after - place > bytes_max:
-            assert sum(place <= begin < after for begin in begins(records)) <= 1
-        place = after
+        elif after - offset > bytes_max:
+            assert sum(offset <= begin < after for begin in begins(records)) <= 1
+        offset = after
 
 
 @pytest.mark.parametrize("messages_max", [1, 2, 7, 119, 120, 121, 1 << 40])
 def test_limit_by_messages(messages_max: int, log: Log) -> None:
     """Each batch has exactly so many messages, and the last one the rest."""
     queue, records = log
-    place, end, counts = begins(records)[0], end_of(records), []
-    while place < end:
-        after = limit(queue, place, end, None, messages_max)
-        counts.append(sum(place <= begin < after for begin in begins(records)))
+    offset, end, counts = begins(records)[0], end_of(records), []
+    while offset < end:
+        after = limit(queue, offset, end, None, messages_max)
+        counts.append(sum(offset <= begin < after for begin in begins(records)))
         assert after in set(ends(records))
-        place = after
+        offset = after
     expected = [messages_max] * (120 // messages_max) + [120 % messages_max] * (120 % messages_max > 0)
     assert expected == counts
 
@@ -221,8 +221,8 @@ def test_an_exact_limit_of_bytes_is_used_up(log: Log) -> None:
 def test_check_begins_record(log: Log) -> None:
     """Records, blanks, ends and what lies beyond may be begun at."""
     queue, records = log
-    for place in {*begins(records), *ends(records), 0, queue.end_of_files, queue.end_of_files + 1}:
-        check_begins_record(queue, place)
+    for offset in {*begins(records), *ends(records), 0, queue.end_of_files, queue.end_of_files + 1}:
+        check_begins_record(queue, offset)
 
 
 def test_check_begins_record_names_the_nearest(log: Log) -> None:

@@ -19,7 +19,7 @@ from reput.source.segments.mapped_file_queue import MappedFileQueue
 SIZE = 4096
 
 
-def places_of(queue: MappedFileQueue, records: list, frame: int) -> list[int]:
+def offsets_of(queue: MappedFileQueue, records: list, frame: int) -> list[int]:
     return [record.physical_offset - frame for record in records]
 
 
@@ -32,14 +32,14 @@ def test_next_record_at_every_byte(
     monkeypatch.setattr(range_cut, "_WINDOW_BYTES", window_bytes)
     queue, records = write_log(tmp_path, varied_messages(20), SIZE, SIZE, dledger=dledger)
     file = queue.files[0]
-    places = [place for place in places_of(queue, records, file.frame) if place < file.end]
+    begins = [begin for begin in offsets_of(queue, records, file.frame) if begin < file.end]
     for offset in range(file.file_from_offset, file.end):
-        expected = next((place for place in places if place >= offset), file.end)
+        expected = next((begin for begin in begins if begin >= offset), file.end)
         assert next_record(file, offset, file.end, STOP) == expected
 
 
 def test_a_record_that_crosses_the_stop_is_none(tmp_path: Path) -> None:
-    """Nothing crosses a proven place, so what seems to is a forgery."""
+    """Nothing crosses a proven offset, so what seems to is a forgery."""
     queue, records = write_log(tmp_path, varied_messages(6), SIZE)
     last = records[2]
     assert next_record(queue.files[0], last.physical_offset, last.physical_offset + last.msg_size - 1, STOP) == (
@@ -47,12 +47,12 @@ def test_a_record_that_crosses_the_stop_is_none(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("damage", ["magic", "place", "size"])
+@pytest.mark.parametrize("damage", ["magic", "offset", "size"])
 def test_what_only_looks_like_a_record_is_passed_over(tmp_path: Path, damage: str) -> None:
-    """Magic, own place and lengths must all agree."""
+    """Magic, own offset and lengths must all agree."""
     queue, records = write_log(tmp_path, [Message(body=b"x" * 50) for _ in range(5)], SIZE)
     at = records[2].physical_offset
-    put_bytes(queue.files[0].path, at + {"magic": 4, "place": 28, "size": 0}[damage], b"\0\0\1\2")
+    put_bytes(queue.files[0].path, at + {"magic": 4, "offset": 28, "size": 0}[damage], b"\0\0\1\2")
     assert next_record(queue.files[0], at, end_of(records), STOP) == records[3].physical_offset
 
 
@@ -61,10 +61,10 @@ def test_cuts_settle_to_ranges_that_follow_each_other(tmp_path: Path, seed: int)
     """Whatever the size of ranges and waves, and wherever they begin: every record is in one range."""
     rng = random.Random(seed)
     queue, records = write_log(tmp_path, varied_messages(60, seed=seed), SIZE)
-    places = places_of(queue, records, 0)
+    offsets = offsets_of(queue, records, 0)
     end = end_of(records)
     for _ in range(40):
-        start = rng.choice(places)
+        start = rng.choice(offsets)
         bytes_a_range, bytes_max = rng.randrange(1, 2 * SIZE), rng.randrange(1, 5 * SIZE)
         at = start
         while at < end:
@@ -72,14 +72,14 @@ def test_cuts_settle_to_ranges_that_follow_each_other(tmp_path: Path, seed: int)
             assert wave[0].start == at
             assert all(first.end == second.start for first, second in zip(wave, wave[1:], strict=False))
             assert all(span.file.file_from_offset <= span.start <= span.end <= span.file.end for span in wave)
-            assert all(span.start in places or span.start in {f.end for f in queue.files} | {end} for span in wave)
+            assert all(span.start in offsets or span.start in {f.end for f in queue.files} | {end} for span in wave)
             assert wave[-1].end > at
             at = wave[-1].end
         assert at == end
 
 
 def test_a_forged_record_is_found(tmp_path: Path) -> None:
-    """A body that holds a whole record with the place it has: the cut settles on it, and the chain will not."""
+    """A body that holds a whole record with the offset it has: the cut settles on it, and the chain will not."""
     first = Message(body=b"")
     begin = len(encode(first, 0)) + 88
     forged = encode(Message(body=b"forged"), begin)

@@ -15,7 +15,8 @@ from reput.source.log import reput_end_offset
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder, begins_with_record
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import Scan
+from reput.source.segments.range_reader import DecodeOptions
+from reput.source.segments.segment_scan import Window
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ def test_a_hole_is_not_jumped(log: LiveLog) -> None:
 
 @pytest.mark.parametrize("born", [("127.0.0.1", 1), V6_BORN])
 def test_begins_with_record(born: tuple[str, int], log: LiveLog) -> None:
-    """A file has begun with a record of its own place or a blank; zeros and stale records are no beginning."""
+    """A file has begun with a record of its own offset or a blank; zeros and stale records are no beginning."""
     log.append(replace(FIRST, born_host=born))
     (file,) = log.queue().files
     assert begins_with_record(file)
@@ -213,8 +214,8 @@ def test_begins_with_record(born: tuple[str, int], log: LiveLog) -> None:
 # --- stale bytes -----------------------------------------------------------------------------------------
 
 
-def test_an_old_record_of_another_place_ends_the_log(log: LiveLog) -> None:
-    """A whole record with a good checksum that was written for another place is stale, and no successor."""
+def test_an_old_record_of_another_offset_ends_the_log(log: LiveLog) -> None:
+    """A whole record with a good checksum that was written for another offset is stale, and no successor."""
     end = log.append()
     log.put(end, encode(FIRST, end + SIZE) * 3)
     assert ReputEnd(0, Verdict.BAD_PHYSICAL_OFFSET, end) == log.end()
@@ -225,7 +226,7 @@ def test_an_old_record_of_another_place_ends_the_log(log: LiveLog) -> None:
 
 
 def test_an_old_record_behind_the_end_is_not_looked_for(log: LiveLog) -> None:
-    """Nobody searches the bytes behind the end, even for a record of its own right place."""
+    """Nobody searches the bytes behind the end, even for a record of its own right offset."""
     end = log.append()
     log.put(end + 40, encode(FIRST, end + 40))
     assert ReputEnd(end, Verdict.EMPTY) == log.settled()
@@ -242,7 +243,7 @@ def test_the_middle_of_an_old_record_ends_the_log(log: LiveLog) -> None:
 
 
 def test_a_stale_next_file_has_not_begun(log: LiveLog) -> None:
-    """A reused file holds old records: not its own places, so this file is still the last."""
+    """A reused file holds old records: not its own offsets, so this file is still the last."""
     end = log.append()
     (log.directory / f"{SIZE:020d}").write_bytes(encode(FIRST, 77 * SIZE).ljust(SIZE, b"\0"))
     assert ReputEnd(0, Verdict.EMPTY, end) == log.end()
@@ -256,13 +257,13 @@ def test_what_was_trusted_is_not_walked_again(log: LiveLog, monkeypatch: pytest.
     walks = []
     scan_windows = reput_end_offset.scan_windows
 
-    def noted(file: MappedFile, start: int, *rest: int, **options: bool) -> Iterator[Scan]:
+    def noted(file: MappedFile, start: int, end: int, options: DecodeOptions) -> Iterator[Window]:
         walks.append(start)
-        return scan_windows(file, start, *rest, **options)
+        return scan_windows(file, start, end, options)
 
     monkeypatch.setattr(reput_end_offset, "scan_windows", noted)
     ends = [0]
     for _ in range(4):
         ends.append(log.append())
         assert log.settled().offset == ends[-1]
-    assert [place for end in ends[:-1] for place in (end, end)] == walks
+    assert [offset for end in ends[:-1] for offset in (end, end)] == walks

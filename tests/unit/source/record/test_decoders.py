@@ -20,11 +20,11 @@ HOST_PAIRS = list(product([("10.1.2.3", 1234), V6_BORN], [("127.0.0.1", 10911), 
 STORES = ["golden-a", "golden-b", "v4-tx-delay-retry", "v4-expired"]
 
 
-def check_decodes(decode: Decoder, *messages: Message, place: int = 8192) -> None:
+def check_decodes(decode: Decoder, *messages: Message, offset: int = 8192) -> None:
     """Assert that the messages come back, one behind the other, and that zeros end them."""
-    log, places = log_bytes(messages, place)
-    expected = [expected_message(at, message) for at, message in zip(places, messages, strict=True)]
-    assert (expected, len(log), Verdict.EMPTY) == decode(log + bytes(8), place)
+    log, offsets = log_bytes(messages, offset)
+    expected = [expected_message(at, message) for at, message in zip(offsets, messages, strict=True)]
+    assert (expected, len(log), Verdict.EMPTY) == decode(log + bytes(8), offset)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -34,7 +34,7 @@ def test_every_field_comes_back(decode: Decoder, name: str) -> None:
 
 
 def test_records_follow_each_other(decode: Decoder) -> None:
-    """Records of all shapes in one log come back in order, each at its own place."""
+    """Records of all shapes in one log come back in order, each at its own offset."""
     check_decodes(decode, *SHAPES.values())
 
 
@@ -70,9 +70,9 @@ def test_integers_are_signed(decode: Decoder, sign: int, bits: int) -> None:
     check_decodes(decode, message)
 
 
-def test_places_above_32_bits(decode: Decoder) -> None:
+def test_offsets_above_32_bits(decode: Decoder) -> None:
     """A log may lie anywhere in 63 bits."""
-    check_decodes(decode, *SHAPES.values(), place=2**62)
+    check_decodes(decode, *SHAPES.values(), offset=2**62)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 4095, 4096, 70_000])
@@ -167,7 +167,7 @@ def test_logs_of_real_brokers(decode: Decoder, name: str, broker_store: Callable
     files = sorted((store.root / "commitlog").iterdir())
     segments = {int(file.name): file.read_bytes() for file in files}
     expected = [expected_message(at, message) for at, message, _ in read_log(segments)]
-    found = [decode(log, place) for place, log in segments.items()]
+    found = [decode(log, offset) for offset, log in segments.items()]
     assert expected == [message for outcome in found for message in outcome.messages]
     assert store.facts["totalMessages"] == len(expected)
     assert {Verdict.BLANK, Verdict.EMPTY} >= {outcome.verdict for outcome in found}

@@ -54,36 +54,36 @@ MESSAGES = st.builds(
     magic=st.sampled_from([MAGIC_V1, MAGIC_V2]),
     append_property_crc=st.booleans(),
 )
-PLACES = st.sampled_from([0, 4096, 2**40, 2**62])
+OFFSETS = st.sampled_from([0, 4096, 2**40, 2**62])
 TAILS = st.sampled_from([b"", bytes(7), bytes(64), b"\0\0\0\x64" + MAGIC_BLANK.to_bytes(4, "big") + bytes(92)])
 ENTRY_TAILS = st.sampled_from([b"", bytes(7), bytes(64), b"\xff\xff\xff\xff\0\0\0\x64" + bytes(92)])
 
 
-def check_agree(log: bytes, place: int, file_end: int, *, dledger: bool = False) -> Outcome:
+def check_agree(log: bytes, offset: int, file_end: int, *, dledger: bool = False) -> Outcome:
     """Assert that both decoders give the same, with and without checksums; return what they give with them."""
     for check_crc in (False, True):
-        expected = reference_decoder(log, place, file_end, check_crc=check_crc, dledger=dledger)
-        actual = batch_decoder(log, place, file_end, check_crc=check_crc, dledger=dledger)
+        expected = reference_decoder(log, offset, file_end, check_crc=check_crc, dledger=dledger)
+        actual = batch_decoder(log, offset, file_end, check_crc=check_crc, dledger=dledger)
         assert expected == actual
     return expected
 
 
-@given(st.lists(MESSAGES, max_size=6), PLACES, TAILS, st.integers(0, 5000))
-def test_agree_on_sound_logs(messages: list[Message], place: int, tail: bytes, room: int) -> None:
+@given(st.lists(MESSAGES, max_size=6), OFFSETS, TAILS, st.integers(0, 5000))
+def test_agree_on_sound_logs(messages: list[Message], offset: int, tail: bytes, room: int) -> None:
     """Records with any content in any order read the same from both decoders."""
-    log, _ = log_bytes(messages, place)
-    check_agree(log + tail, place, place + len(log + tail) + room)
+    log, _ = log_bytes(messages, offset)
+    check_agree(log + tail, offset, offset + len(log + tail) + room)
 
 
-@given(st.lists(MESSAGES, max_size=6), PLACES, ENTRY_TAILS, st.integers(0, 5000))
-def test_agree_on_sound_dledger_logs(messages: list[Message], place: int, tail: bytes, room: int) -> None:
+@given(st.lists(MESSAGES, max_size=6), OFFSETS, ENTRY_TAILS, st.integers(0, 5000))
+def test_agree_on_sound_dledger_logs(messages: list[Message], offset: int, tail: bytes, room: int) -> None:
     """The same records in DLedger entries; and either kind of log read as the other."""
-    log, plain = entry_bytes(messages, place)[0], log_bytes(messages, place)[0]
-    end = place + len(log + tail) + room
-    framed = check_agree(log + tail, place, end, dledger=True)
-    assert len(framed.messages) == len(check_agree(plain, place, end).messages)
+    log, plain = entry_bytes(messages, offset)[0], log_bytes(messages, offset)[0]
+    end = offset + len(log + tail) + room
+    framed = check_agree(log + tail, offset, end, dledger=True)
+    assert len(framed.messages) == len(check_agree(plain, offset, end).messages)
     for other, dledger in ((log + tail, False), (plain + tail, True)):
-        assert check_agree(other, place, end, dledger=dledger).messages == []
+        assert check_agree(other, offset, end, dledger=dledger).messages == []
 
 
 EXTREMES = [0, 1, -1, 7, 8, 90, 91, 92, 127, 128, 255, 2**15 - 1, 2**15, 2**31 - 1, -(2**31), 2**31 - 92, 2**63 - 1]
@@ -92,11 +92,11 @@ EXTREMES += [MAGIC_V1, MAGIC_V2, MAGIC_BLANK, 48, 139, 140]
 
 @st.composite
 def damaged_logs(draw: st.DrawFn, *, dledger: bool = False) -> tuple[bytes, int]:
-    """A log with bits flipped, integers overwritten, pieces cut out, moved or replaced; and its place."""
-    place = draw(PLACES)
+    """A log with bits flipped, integers overwritten, pieces cut out, moved or replaced; and its offset."""
+    offset = draw(OFFSETS)
     shapes = st.sampled_from([*SHAPES.values(), WITH_PROPERTY_CRC])
     messages = draw(st.lists(MESSAGES | shapes, min_size=1, max_size=4))
-    log = bytearray((entry_bytes if dledger else log_bytes)(messages, place)[0])
+    log = bytearray((entry_bytes if dledger else log_bytes)(messages, offset)[0])
     log += draw(ENTRY_TAILS if dledger else TAILS)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(0, len(log) - 1)))
@@ -116,47 +116,47 @@ def damaged_logs(draw: st.DrawFn, *, dledger: bool = False) -> tuple[bytes, int]
             log[at : at + len(noise)] = noise
         else:
             del log[at : at + draw(st.integers(1, 8))]
-    return bytes(log), place
+    return bytes(log), offset
 
 
 @given(damaged_logs(), st.sampled_from([-8, -1, 0, 0, 1, 4096, 2**31]))
 def test_agree_on_damaged_logs(damaged: tuple[bytes, int], room: int) -> None:
-    """Whatever is in the bytes, both decoders stop at the same place with the same verdict and do not fail."""
-    log, place = damaged
-    check_agree(log, place, place + len(log) + room)
+    """Whatever is in the bytes, both decoders stop at the same offset with the same verdict and do not fail."""
+    log, offset = damaged
+    check_agree(log, offset, offset + len(log) + room)
 
 
 @given(damaged_logs(dledger=True), st.sampled_from([-8, -1, 0, 0, 1, 4096, 2**31]))
 def test_agree_on_damaged_dledger_logs(damaged: tuple[bytes, int], room: int) -> None:
     """The same for entries."""
-    log, place = damaged
-    check_agree(log, place, place + len(log) + room, dledger=True)
+    log, offset = damaged
+    check_agree(log, offset, offset + len(log) + room, dledger=True)
 
 
 @given(st.binary(max_size=300), st.integers(-(2**31), 2**31 - 1), st.sampled_from([MAGIC_V1, MAGIC_V2]))
 def test_agree_on_noise_behind_a_good_head(noise: bytes, sys_flag: int, magic: int) -> None:
-    """A record whose size, magic and place are right may hold anything, alone and in an entry."""
-    for place in (0, 48):
+    """A record whose size, magic and offset are right may hold anything, alone and in an entry."""
+    for offset in (0, 48):
         head = (40 + len(noise)).to_bytes(4, "big") + magic.to_bytes(4, "big") + bytes(20)
-        record = head + place.to_bytes(8, "big") + (sys_flag % 2**32).to_bytes(4, "big") + noise
-        check_agree(encode_entry(record, 0) if place else record, 0, place + len(record), dledger=bool(place))
+        record = head + offset.to_bytes(8, "big") + (sys_flag % 2**32).to_bytes(4, "big") + noise
+        check_agree(encode_entry(record, 0) if offset else record, 0, offset + len(record), dledger=bool(offset))
 
 
 SMALL_LOG = ["nothing but a topic", "v6 both", "rollback", "delayed", "non-ASCII", "empty body", "V2", "inner batch"]
 
 
-def sign_bits_of_empty_lengths(messages: list[Message], places: list[int], end: int) -> list[int]:
+def sign_bits_of_empty_lengths(messages: list[Message], offsets: list[int], end: int) -> list[int]:
     """A length below 0 is read as 0, so that these bits alone change nothing; for records with IPv4 hosts."""
     bits = []
-    for message, place, after in zip(messages, places, [*places[1:], end], strict=True):
+    for message, offset, after in zip(messages, offsets, [*offsets[1:], end], strict=True):
         if not message.body:
-            bits.append(8 * (place + 84) + 7)
+            bits.append(8 * (offset + 84) + 7)
         if not message.properties:
             bits.append(8 * (after - 2) + 7)
     return bits
 
 
-def unread_bits(log: bytes, places: list[int], *, dledger: bool = False) -> list[int]:
+def unread_bits(log: bytes, offsets: list[int], *, dledger: bool = False) -> list[int]:
     """The bits that change nothing when flipped; the decoders agree on each, and records before it are there."""
     sound = check_agree(log, 0, len(log), dledger=dledger)
     assert (sound.stop_at, sound.verdict) == (len(log), Verdict.UNDERFLOW)
@@ -165,7 +165,7 @@ def unread_bits(log: bytes, places: list[int], *, dledger: bool = False) -> list
         flipped = bytearray(log)
         flipped[bit // 8] ^= 1 << bit % 8
         found = check_agree(bytes(flipped), 0, len(log), dledger=dledger)
-        before = sum(place <= bit // 8 for place in places) - 1
+        before = sum(offset <= bit // 8 for offset in offsets) - 1
         assert found.messages[:before] == sound.messages[:before], bit
         if found == sound:
             unread.append(bit)
@@ -175,14 +175,14 @@ def unread_bits(log: bytes, places: list[int], *, dledger: bool = False) -> list
 def test_agree_on_every_flipped_bit() -> None:
     """Each bit of a small log flipped once: no bit is unread but those."""
     messages = [SHAPES[name] for name in SMALL_LOG]
-    log, places = log_bytes(messages)
-    assert sign_bits_of_empty_lengths(messages, places, len(log)) == unread_bits(log, places)
+    log, offsets = log_bytes(messages)
+    assert sign_bits_of_empty_lengths(messages, offsets, len(log)) == unread_bits(log, offsets)
 
 
 def test_agree_on_every_flipped_bit_of_a_record_with_its_own_checksum() -> None:
     """A flipped bit makes it a bad record, but one in the property's name: then there is no checksum."""
-    log, places = log_bytes([WITH_PROPERTY_CRC])
-    assert unread_bits(log, places) == []
+    log, offsets = log_bytes([WITH_PROPERTY_CRC])
+    assert unread_bits(log, offsets) == []
     passed = []
     for bit in range(8 * len(log)):
         flipped = bytearray(log)
@@ -195,7 +195,7 @@ def test_agree_on_every_flipped_bit_of_a_record_with_its_own_checksum() -> None:
 
 def test_agree_on_every_flipped_bit_of_entries() -> None:
     """Of an entry's header its index, term, channel and checksums alone are DLedger's business."""
-    log, places = entry_bytes([SHAPES["plain"], SHAPES["V2"]])
-    fields = [range(place + 8, place + 24) for place in places] + [range(place + 32, place + 44) for place in places]
+    log, offsets = entry_bytes([SHAPES["plain"], SHAPES["V2"]])
+    fields = [range(offset + at, offset + end) for at, end in ((8, 24), (32, 44)) for offset in offsets]
     expected = sorted(8 * at + bit for field in fields for at in field for bit in range(8))
-    assert expected == unread_bits(log, places, dledger=True)
+    assert expected == unread_bits(log, offsets, dledger=True)

@@ -14,7 +14,7 @@ from reput.source.record.message_decoder import Verdict
 
 pytestmark = each_decoder
 
-PLACE = 4096
+OFFSET = 4096
 LONG = Message(topic="t" * 200, body=b"0123456789", magic=MAGIC_V2, properties={"TAGS": "abc", "KEYS": "k"})
 TOPIC_LENGTH = 88 + len(LONG.body)
 Change = Callable[[bytearray], None]
@@ -45,9 +45,9 @@ def changed(record: bytes, *changes: Change) -> bytes:
 def test_v2_topics_of_any_length(decode: Decoder, topic: str) -> None:
     """A V2 record has a topic of 1 to 32,767 bytes, and V1 records stand before and behind it."""
     messages = [SHAPES["plain"], replace(LONG, topic=topic), SHAPES["v6 both"]]
-    log, places = log_bytes(messages, PLACE)
-    expected = [expected_message(at, message) for at, message in zip(places, messages, strict=True)]
-    assert (expected, len(log), Verdict.EMPTY) == decode(log + bytes(8), PLACE)
+    log, offsets = log_bytes(messages, OFFSET)
+    expected = [expected_message(at, message) for at, message in zip(offsets, messages, strict=True)]
+    assert (expected, len(log), Verdict.EMPTY) == decode(log + bytes(8), OFFSET)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ ENTRY_SIZE = 48 + len(encode(RECORD, 0))
 
 
 def test_entries_of_every_shape(decode: Decoder) -> None:
-    """A message in an entry is at the entry's place and 48, and its size is the record's."""
+    """A message in an entry is at the entry's offset and 48, and its size is the record's."""
     messages = [*SHAPES.values(), WITH_PROPERTY_CRC]
-    log, places = entry_bytes(messages, PLACE)
-    expected = [expected_message(at + 48, message) for at, message in zip(places, messages, strict=True)]
-    assert (expected, len(log), Verdict.EMPTY) == decode(log + bytes(8), PLACE, dledger=True)
+    log, offsets = entry_bytes(messages, OFFSET)
+    expected = [expected_message(at + 48, message) for at, message in zip(offsets, messages, strict=True)]
+    assert (expected, len(log), Verdict.EMPTY) == decode(log + bytes(8), OFFSET, dledger=True)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_entries_of_every_shape(decode: Decoder) -> None:
         (Verdict.UNDERFLOW, put(4, 1000)),
         (Verdict.BAD_LENGTH, put(4, ENTRY_SIZE - 1)),
         (Verdict.BAD_LENGTH, put(4, ENTRY_SIZE + 1)),
-        (Verdict.BAD_PHYSICAL_OFFSET, put(24, PLACE, 8)),
+        (Verdict.BAD_PHYSICAL_OFFSET, put(24, OFFSET, 8)),
         (Verdict.BAD_PHYSICAL_OFFSET, put(24, -1, 8)),
         (Verdict.BAD_LENGTH, put(44, ENTRY_SIZE)),
         (Verdict.BAD_LENGTH, put(44, 0)),
@@ -116,19 +116,19 @@ def test_entries_of_every_shape(decode: Decoder) -> None:
         (Verdict.BAD_LENGTH, put(48, ENTRY_SIZE - 47)),
         (Verdict.BAD_MAGIC, put(52, MAGIC_BLANK)),
         (Verdict.BAD_MAGIC, put(52, 0)),
-        (Verdict.BAD_PHYSICAL_OFFSET, put(48 + 28, PLACE + ENTRY_SIZE, 8)),
+        (Verdict.BAD_PHYSICAL_OFFSET, put(48 + 28, OFFSET + ENTRY_SIZE, 8)),
         (Verdict.BAD_CRC, put(48 + 88, 0, 1)),
     ],
 )
 def test_damaged_entries(decode: Decoder, expected: Verdict, change: Change) -> None:
     """Each field of the header that RocketMQ relies on, and the record that does not fit into its entry."""
-    first = encode_entry(encode(RECORD, PLACE + 48), PLACE)
-    place = PLACE + len(first)
-    entry = changed(encode_entry(encode(RECORD, place + 48), place), change)
-    behind = place + len(entry)
+    first = encode_entry(encode(RECORD, OFFSET + 48), OFFSET)
+    offset = OFFSET + len(first)
+    entry = changed(encode_entry(encode(RECORD, offset + 48), offset), change)
+    behind = offset + len(entry)
     log = first + entry + encode_entry(encode(RECORD, behind + 48), behind)
-    assert ([expected_message(PLACE + 48, RECORD)], len(first), expected) == decode(
-        log, PLACE, PLACE + 4096, dledger=True
+    assert ([expected_message(OFFSET + 48, RECORD)], len(first), expected) == decode(
+        log, OFFSET, OFFSET + 4096, dledger=True
     )
 
 
@@ -146,7 +146,7 @@ def test_the_end_of_a_dledger_file(decode: Decoder, size: int) -> None:
 
 
 def test_an_entry_cut_at_every_byte(decode: Decoder) -> None:
-    """Whatever is missing, there is no message yet; with zeros in its place neither, up to its last text."""
+    """Whatever is missing, there is no message yet; nor is there with zeros instead, up to its last text."""
     entry = encode_entry(encode(RECORD, 48), 0)
     for cut in range(len(entry)):
         assert decode(entry[:cut], 0, 4096, dledger=True) == ([], 0, Verdict.UNDERFLOW), cut
@@ -233,10 +233,10 @@ def test_inner_batches(
 ) -> None:
     """Both properties as Java reads them, whatever sysFlag says; a text that is no number is a bad record."""
     messages = [SHAPES["plain"], Message(properties=properties, sys_flag=sys_flag), SHAPES["inner batch"]]
-    log, places = log_bytes(messages)
+    log, offsets = log_bytes(messages)
     found = decode(log)
     if expected is None:
-        assert (1, places[1], Verdict.BAD_INNER_BATCH) == (len(found.messages), *found[1:])
+        assert (1, offsets[1], Verdict.BAD_INNER_BATCH) == (len(found.messages), *found[1:])
     else:
         numbers = [(message.batch_num, message.msg_base_offset) for message in found.messages]
         assert numbers == [(1, -1), expected, (11, 2**32)]

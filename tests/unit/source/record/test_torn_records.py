@@ -13,7 +13,7 @@ from support.record_writer import Message, encode
 from reput.source.record.message_decoder import Verdict
 
 CASES = "G3 torn records, each by one decoder"
-PLACE = 8192
+OFFSET = 8192
 FIRST = Message(properties={"TAGS": "first"})
 
 pytestmark = [each_decoder, pytest.mark.parametrize("name", list(SHAPES))]
@@ -21,8 +21,8 @@ pytestmark = [each_decoder, pytest.mark.parametrize("name", list(SHAPES))]
 
 def first_and(name: str) -> tuple[bytes, bytes]:
     """A good record, and the one of a shape that stands behind it."""
-    first = encode(FIRST, PLACE)
-    return first, encode(SHAPES[name], PLACE + len(first))
+    first = encode(FIRST, OFFSET)
+    return first, encode(SHAPES[name], OFFSET + len(first))
 
 
 def contents_at(message: Message, record: bytes) -> int:
@@ -35,12 +35,12 @@ def contents_at(message: Message, record: bytes) -> int:
 def test_cut_at_every_byte(decode: Decoder, name: str, check_crc: bool, proof: Proof) -> None:
     """A record cut anywhere is UNDERFLOW, and BAD_SIZE where the segment ends with the cut."""
     first, record = first_and(name)
-    expected = [expected_message(PLACE, FIRST)]
+    expected = [expected_message(OFFSET, FIRST)]
     for cut in range(len(record)):
         log = first + record[:cut]
-        found = decode(log, PLACE, PLACE + 4096, check_crc=check_crc)
+        found = decode(log, OFFSET, OFFSET + 4096, check_crc=check_crc)
         assert found == (expected, len(first), Verdict.UNDERFLOW), cut
-        at_end = decode(log, PLACE, check_crc=check_crc)
+        at_end = decode(log, OFFSET, check_crc=check_crc)
         assert at_end == (expected, len(first), Verdict.BAD_SIZE if cut >= 8 else Verdict.UNDERFLOW), cut
         proof(CASES)
 
@@ -51,7 +51,7 @@ def test_zeros_from_every_byte(decode: Decoder, name: str, check_crc: bool, proo
     first, record = first_and(name)
     for cut in range(len(record)):
         torn = record[:cut] + bytes(len(record) - cut)
-        messages, stop_at, verdict = decode(first + torn + bytes(300), PLACE, PLACE + 4096, check_crc=check_crc)
+        messages, stop_at, verdict = decode(first + torn + bytes(300), OFFSET, OFFSET + 4096, check_crc=check_crc)
         # A DELAY that ends in zeros is no number, nor is the second of an inner batch's two.
         number = re.search(b"(DELAY|INNER_BASE)\x01[^\x02]*$", record[:cut])
         passes = cut >= contents_at(SHAPES[name], record) and number is None
@@ -67,8 +67,8 @@ def test_zeros_from_every_byte(decode: Decoder, name: str, check_crc: bool, proo
 def test_zeros_before_every_byte(decode: Decoder, name: str, proof: Proof) -> None:
     """A record whose last bytes came first is no message while one byte of its head is missing."""
     first, record = first_and(name)
-    head = 36  # up to its own place in the log, which is not 0 here
+    head = 36  # up to its own offset in the log, which is not 0 here
     for cut in range(next(at for at in range(head) if record[at]) + 1, head):
-        messages, stop_at, _ = decode(first + bytes(cut) + record[cut:], PLACE, PLACE + 4096)
+        messages, stop_at, _ = decode(first + bytes(cut) + record[cut:], OFFSET, OFFSET + 4096)
         assert (len(messages), stop_at) == (1, len(first)), cut
         proof(CASES)

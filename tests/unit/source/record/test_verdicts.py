@@ -1,4 +1,4 @@
-"""Both decoders: what stands at a place that holds no good record, and which checks find it."""
+"""Both decoders: what stands at an offset that holds no good record, and which checks find it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reput.source.record.message_decoder import Verdict
 
 pytestmark = each_decoder
 
-PLACE = 4096
+OFFSET = 4096
 FIRST = Message(properties={"TAGS": "first"})
 RECORD = Message(topic="Topic", body=b"0123456789", properties={"TAGS": "abc"})
 SIZE = len(encode(RECORD, 0))
@@ -39,17 +39,17 @@ def put(at: int, value: int, size: int = 4) -> Change:
 
 def outcome_of(decode: Decoder, record: bytes, **options: bool) -> tuple[Verdict, int]:
     """The verdict on `record` behind a good one and before another, and how many messages came before it."""
-    first = encode(FIRST, PLACE)
-    log = first + record + encode(FIRST, PLACE + len(first) + len(record))
-    messages, stop_at, verdict = decode(log, PLACE, PLACE + 4096, **options)
-    assert messages[0] == expected_message(PLACE, FIRST)
+    first = encode(FIRST, OFFSET)
+    log = first + record + encode(FIRST, OFFSET + len(first) + len(record))
+    messages, stop_at, verdict = decode(log, OFFSET, OFFSET + 4096, **options)
+    assert messages[0] == expected_message(OFFSET, FIRST)
     assert len(messages) == 3 or stop_at == len(first)
     return verdict, len(messages)
 
 
 def changed(*changes: Change, message: Message = RECORD) -> bytes:
     """The bytes of a record behind FIRST, damaged."""
-    record = bytearray(encode(message, PLACE + len(encode(FIRST, PLACE))))
+    record = bytearray(encode(message, OFFSET + len(encode(FIRST, OFFSET))))
     for change in changes:
         change(record)
     return bytes(record)
@@ -74,7 +74,7 @@ DAMAGE = [
     (Verdict.BAD_LENGTH, put(TOTAL_SIZE, SIZE - 1)),
     (Verdict.BAD_LENGTH, put(TOTAL_SIZE, SIZE + 1)),
     (Verdict.BAD_PHYSICAL_OFFSET, put(PHYSICAL_OFFSET, 0, 8)),
-    (Verdict.BAD_PHYSICAL_OFFSET, put(PHYSICAL_OFFSET, PLACE, 8)),
+    (Verdict.BAD_PHYSICAL_OFFSET, put(PHYSICAL_OFFSET, OFFSET, 8)),
     (Verdict.BAD_PHYSICAL_OFFSET, put(PHYSICAL_OFFSET, -1)),
     (Verdict.BAD_LENGTH, put(SYS_FLAG, BORN_HOST_V6)),
     (Verdict.BAD_LENGTH, put(SYS_FLAG, STORE_HOST_V6)),
@@ -181,8 +181,8 @@ def test_lengths_below_0_mean_none(decode: Decoder, length: int) -> None:
     message = replace(RECORD, body=b"", properties={})
     properties_length = len(encode(message, 0)) - 2
     record = changed(put(BODY_LENGTH, length), put(properties_length, length, 2), message=message)
-    place = PLACE + len(encode(FIRST, PLACE))
-    assert decode(record, place).messages == [expected_message(place, message)]
+    offset = OFFSET + len(encode(FIRST, OFFSET))
+    assert decode(record, offset).messages == [expected_message(offset, message)]
 
 
 @pytest.mark.parametrize("room", range(8))
@@ -193,6 +193,6 @@ def test_less_than_eight_bytes_are_too_few(decode: Decoder, room: int) -> None:
 
 def test_a_record_may_end_where_its_segment_ends(decode: Decoder) -> None:
     """The end of the segment is exclusive; one byte less and no record can be there."""
-    log, places = log_bytes(SHAPES.values())
+    log, offsets = log_bytes(SHAPES.values())
     assert decode(log, 0, len(log)).stop_at == len(log)
-    assert decode(log, 0, len(log) - 1)[1:] == (places[-1], Verdict.BAD_SIZE)
+    assert decode(log, 0, len(log) - 1)[1:] == (offsets[-1], Verdict.BAD_SIZE)

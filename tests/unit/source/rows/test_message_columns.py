@@ -32,12 +32,12 @@ TYPES = {0x0: "none", 0x4: "prepared", 0x8: "commit", 0xC: "rollback"}
 YEAR_1, YEAR_10000 = -62_135_596_800_000, 253_402_300_800_000
 
 
-def columns_of(messages: Iterable[Message], place: int = 0, data: bytes | None = None) -> RecordColumns:
+def columns_of(messages: Iterable[Message], offset: int = 0, data: bytes | None = None) -> RecordColumns:
     """The records as the decoder gives them; `data` replaces their bytes."""
-    log = log_bytes(messages, place)[0] if data is None else data
+    log = log_bytes(messages, offset)[0] if data is None else data
     buffer = np.frombuffer(bytearray(log), np.uint8)
     decoded = decode_records(
-        buffer, 0, len(log), place, place + len(log), check_crc=True, delays_ms=np.array(DELAYS_MS, np.int64)
+        buffer, 0, len(log), offset, offset + len(log), check_crc=True, delays_ms=np.array(DELAYS_MS, np.int64)
     )
     assert decoded.stop_at == len(log)
     return decoded.columns
@@ -56,7 +56,7 @@ def row_of(message: Decoded) -> dict[str, Any]:
     """The row that a message must make; times as microseconds."""
     properties = message.properties
     packed, port = message.store_host
-    place = port.to_bytes(4, "big", signed=True) + message.physical_offset.to_bytes(8, "big", signed=True)
+    port_and_offset = port.to_bytes(4, "big", signed=True) + message.physical_offset.to_bytes(8, "big", signed=True)
     return {
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -71,7 +71,7 @@ def row_of(message: Decoded) -> dict[str, Any]:
         "tags_code": message.tags_code,
         "keys": split_keys(message.keys or ""),
         "uniq_key": message.uniq_key,
-        "msg_id": (packed + place).hex().upper(),
+        "msg_id": (packed + port_and_offset).hex().upper(),
         "body_size": len(message.body),
         "body_crc": message.body_crc,
         "flag": message.flag,
@@ -96,9 +96,9 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [row | {"properties": sorted(row["properties"])} for row in batch.to_pylist()]
 
 
-def check(messages: Iterable[Message], place: int = 0) -> list[dict[str, Any]]:
+def check(messages: Iterable[Message], offset: int = 0) -> list[dict[str, Any]]:
     """Assert that columns and messages say the same; returns the rows."""
-    columns = columns_of(messages, place)
+    columns = columns_of(messages, offset)
     expected = [row_of(message) for message in columns.messages()]
     batch = message_batch(columns)
     assert batch.schema.equals(MESSAGE_SCHEMA)

@@ -19,9 +19,9 @@ from unit.source.rows.test_message_columns import columns_of, row_of, rows_of
 from reput.source.rows.column_builders import Properties, RepeatedTexts, Texts
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
 
-# Names that begin with the one in the same place of the record before, and more or fewer of them.
+# Names that begin with the one at the same position of the record before, and more or fewer of them.
 LIKE_NAMES = [
-    Message(properties={"name"[: 1 + (i + place) % 4] + str(place) * (i % 3): f"v{i}" for place in range(i % 7)})
+    Message(properties={"name"[: 1 + (i + item) % 4] + str(item) * (i % 3): f"v{i}" for item in range(i % 7)})
     for i in range(200)
 ]
 NEW_NAMES = [

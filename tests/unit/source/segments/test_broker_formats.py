@@ -17,7 +17,8 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.record.message_body import decompress_body
 from reput.source.record.message_decoder import Message, Verdict
-from reput.source.segments.range_reader import Window, read_windows
+from reput.source.segments.range_reader import read_windows
+from reput.source.segments.segment_scan import Window
 from reput.streaming.config.pipeline import load_config
 
 if TYPE_CHECKING:

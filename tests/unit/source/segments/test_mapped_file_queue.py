@@ -190,7 +190,7 @@ def test_the_same_segment_twice(tmp_path: Path) -> None:
 
 
 def test_a_hole_is_an_error_only_from_the_start_on(tmp_path: Path) -> None:
-    """Segments missing before the place that is read from do not matter."""
+    """Segments missing before the offset that is read from do not matter."""
     make(tmp_path, 0, 4096, 16384, 20480)
     queue = MappedFileQueue.load([tmp_path])
     before, after = (tmp_path / f"{at:020d}" for at in (4096, 16384))

@@ -1,4 +1,4 @@
-"""Reading a range window by window: the same records whatever the window, and errors that name the place."""
+"""Reading a range window by window: the same records whatever the window, and errors that name the offset."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.decoders import expected_message
-from support.logs import end_of, put_bytes, varied_messages, write_log
+from support.logs import SHAPES, end_of, put_bytes, varied_messages, write_log
 from support.record_writer import Message, StoredRecord, encode
 
 from reput.source.errors import CorruptRecordError, DataLossError
 from reput.source.record.message_decoder import Message as Decoded
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.source.segments.range_reader import WINDOW_BYTES, DecodeOptions, read_windows, scan_windows
+from reput.source.segments.range_reader import DecodeOptions, read_record, read_windows, scan_windows
+from reput.source.segments.segment_scan import WINDOW_BYTES
 
 WINDOWS = [1, 7, 8, 9, 91, 92, 93, 200, 500, 1000, 4096, WINDOW_BYTES]
 CHECKED = DecodeOptions(check_crc=True)
@@ -32,12 +33,12 @@ def one_segment(tmp_path: Path, messages: list[Message], size: int = 1 << 16) ->
 
 def read(file: MappedFile, start: int, end: int, window_bytes: int) -> list[Decoded]:
     """All messages of a range, after checking that the windows tile it."""
-    messages, place = [], start
+    messages, offset = [], start
     for window in read_windows(file, start, end, CHECKED, window_bytes):
-        assert window.start == place
-        place = window.end
+        assert window.start == offset
+        offset = window.end
         messages += list(window.columns.messages())
-    assert place == end
+    assert offset == end
     return messages
 
 
@@ -64,8 +65,8 @@ def test_a_record_larger_than_the_default_window(tmp_path: Path) -> None:
     """Small records behind a record of more than 2 MiB are records, not damage."""
     large = encode(Message(body=bytes(WINDOW_BYTES)), 0)
     small = np.tile(np.frombuffer(encode(Message(topic="T", body=b""), 0), np.uint8), (60_000, 1))
-    places = len(large) + np.arange(len(small)) * small.shape[1]
-    small[:, 28:36] = places.astype(">i8").view(np.uint8).reshape(-1, 8)
+    offsets = len(large) + np.arange(len(small)) * small.shape[1]
+    small[:, 28:36] = offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
     path = tmp_path / f"{0:020d}"
     path.write_bytes(large + small.tobytes())
     file = MappedFile(0, path.stat().st_size, str(path))
@@ -86,6 +87,44 @@ def test_an_empty_range_reads_nothing(tmp_path: Path) -> None:
     """No bytes, no window."""
     file, records = one_segment(tmp_path, varied_messages(2))
     assert list(read_windows(file, end_of(records), end_of(records), CHECKED)) == []
+
+
+# --- a single record -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dledger", [False, True])
+def test_a_single_record_is_what_a_walk_meets_first(dledger: bool, tmp_path: Path) -> None:
+    """At every offset of a log: the same record, or none for the same reason."""
+    queue, records = write_log(tmp_path, [*SHAPES.values(), LARGE, Message()], 1 << 14, dledger=dledger)
+    (file,) = queue.files
+    begins = {record.physical_offset - file.frame for record in records}
+    for offset in range(end_of(records) + 9):
+        one = read_record(file, offset, file.end, CHECKED)
+        first = next(scan_windows(file, offset, file.end, CHECKED, 1))
+        assert len(one) == (offset in begins)
+        assert (len(one), one.end) == (len(first), first.end)
+        assert len(one) or one.verdict is first.verdict
+
+
+def test_a_single_record_ends_where_it_may(tmp_path: Path) -> None:
+    """One that crosses the end that was given is none, however large it is; nothing behind it is looked at."""
+    file, records = one_segment(tmp_path, [LARGE, Message()])
+    (begin, _, size), _ = records
+    assert read_record(file, begin, begin + size, CHECKED, decodes=True).columns.msg_size.tolist() == [size]
+    for short in (0, 7, 8, 100, 4096, size - 1):
+        assert read_record(file, begin, begin + short, CHECKED).verdict is Verdict.UNDERFLOW
+    put_bytes(file.path, size - 2000, b"XX")
+    assert read_record(file, begin, begin + size, CHECKED).verdict is Verdict.BAD_CRC
+
+
+def test_a_single_record_is_decoded_on_request(tmp_path: Path) -> None:
+    """A property that is no number counts for who decodes, and for a broker."""
+    file, records = one_segment(tmp_path, [Message(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "x"})])
+    begin, end = file.file_from_offset, end_of(records)
+    assert len(read_record(file, begin, end, DecodeOptions())) == 1
+    for options, decodes in ((DecodeOptions(), True), (DecodeOptions(on_damage="broker"), False)):
+        found = read_record(file, begin, end, options, decodes=decodes)
+        assert (len(found), found.end, found.verdict) == (0, begin, Verdict.BAD_DELAY)
 
 
 # --- damage ----------------------------------------------------------------------------------------------
@@ -208,9 +247,7 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
     file, records = one_segment(tmp_path, varied_messages(30))
     before = set(Path("/proc/self/fd").iterdir())
     list(read_windows(file, file.file_from_offset, end_of(records), CHECKED))
-    abandoned = scan_windows(
-        file, file.file_from_offset, end_of(records), check_crc=False, on_damage="stop", window_bytes=500
-    )
+    abandoned = scan_windows(file, file.file_from_offset, end_of(records), DecodeOptions(), 500)
     assert next(abandoned).verdict is Verdict.UNDERFLOW
     abandoned.close()
     corrupt(file, file.file_from_offset, end_of(records) - 1, CHECKED, 500)

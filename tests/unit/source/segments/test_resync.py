@@ -27,7 +27,8 @@ from reput.source.log.reput_end_offset import begins_with_record
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
-from reput.source.segments.range_reader import DecodeOptions, Window, read_windows
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.source.segments.segment_scan import Window
 
 CHECKED = DecodeOptions(check_crc=True, on_damage="quarantine")
 UNCHECKED = DecodeOptions(on_damage="quarantine")
@@ -36,12 +37,12 @@ BROKER = DecodeOptions(on_damage="broker")
 
 def read(file: MappedFile, start: int, end: int, options: DecodeOptions = CHECKED, window: int = 1 << 21) -> list[Part]:
     """What a range holds, after checking that its windows tile it."""
-    found, place = [], start
+    found, offset = [], start
     for part in read_windows(file, start, end, options, window):
-        assert part.start == place
-        place = part.end
+        assert part.start == offset
+        offset = part.end
         found += parts_of(part, file.frame)
-    assert place == end
+    assert offset == end
     return found
 
 
@@ -96,7 +97,7 @@ def field_of(record: StoredRecord, at: int, frame: int) -> str:
     return next(name for name, begin in reversed(FIELDS.items()) if at >= begin)
 
 
-ENTRY_FIELDS = {"magic": 4, "size": 8, "index and term": 24, "place": 32, "channel and checksums": 44, "body size": 48}
+ENTRY_FIELDS = {"magic": 4, "size": 8, "index and term": 24, "offset": 32, "channel and checksums": 44, "body size": 48}
 
 #: Bits of these are found always, whatever the record.
 STRUCTURE = {"total size", "magic code", "physical offset", "topic length"}
@@ -155,17 +156,17 @@ def flip_every_bit(
     return Flips(flipped, found)
 
 
-def verdict_of_both(record: bytes, place: int, file_end: int, *, dledger: bool) -> Verdict:
+def verdict_of_both(record: bytes, offset: int, file_end: int, *, dledger: bool) -> Verdict:
     """What both decoders say of the record; that it goes on behind the bytes given is a wrong size, too."""
-    outcomes = [decode(record, place, file_end, dledger=dledger) for decode in (reference_decoder, batch_decoder)]
+    outcomes = [decode(record, offset, file_end, dledger=dledger) for decode in (reference_decoder, batch_decoder)]
     assert outcomes[0] == outcomes[1]
     if outcomes[0].messages:
         return Verdict.MESSAGE
     if outcomes[0].verdict is not Verdict.UNDERFLOW:
         return outcomes[0].verdict
     # With all of the segment at hand it is judged by what stands there.
-    padded = record.ljust(min(file_end - place, 1 << 15), b"\0")
-    outcomes = [decode(padded, place, file_end, dledger=dledger) for decode in (reference_decoder, batch_decoder)]
+    padded = record.ljust(min(file_end - offset, 1 << 15), b"\0")
+    outcomes = [decode(padded, offset, file_end, dledger=dledger) for decode in (reference_decoder, batch_decoder)]
     assert outcomes[0].verdict is outcomes[1].verdict
     return outcomes[0].verdict
 
@@ -209,14 +210,14 @@ def test_every_bit_of_a_record_with_a_property_checksum(tmp_path: Path, proof: P
 
 
 def test_every_bit_of_a_dledger_entry(tmp_path: Path, proof: Proof) -> None:
-    """The entry's size, place and body size are found; RocketMQ reads neither index nor term nor checksums."""
+    """The entry's size, offset and body size are found; RocketMQ reads neither index nor term nor checksums."""
     found = flip_every_bit(tmp_path, [SHAPES["plain"], SHAPES["v6 both"], SHAPES["plain"]], [1], dledger=True)
     proof(FLIPS, found.flipped.total())
     shares = {field: found.share(field) for field in found.flipped if field.startswith("entry: ")}
     assert shares == {
         "entry: magic": 1.0,
         "entry: size": 1.0,
-        "entry: place": 1.0,
+        "entry: offset": 1.0,
         "entry: body size": 1.0,
         "entry: index and term": 0.0,
         "entry: channel and checksums": 0.0,
@@ -241,30 +242,30 @@ HEADER_DAMAGE = {
     "total size": (0, b"\x00\x00\x01\xff"),
     "total size and magic": (0, bytes(8)),
     "magic": (4, b"\x12\x34\x56\x78"),
-    "place": (28, b"\xff" * 8),
+    "offset": (28, b"\xff" * 8),
     "body length": (84, b"\x00\x00\x00\x07"),
     "negative total size": (0, b"\xff"),
 }
 
 
-def with_forged(directory: Path, *, at_right_place: bool, more: bytes = b"") -> tuple[MappedFile, list[StoredRecord]]:
+def with_forged(directory: Path, *, at_right_offset: bool, more: bytes = b"") -> tuple[MappedFile, list[StoredRecord]]:
     """Three records, the second with a whole record in its body."""
     before, begin = encode(Message(), 0), 88
     inner_at = len(before) + begin + 10
-    forged = encode(Message("Forged", body=b"x"), inner_at if at_right_place else inner_at + 1)
+    forged = encode(Message("Forged", body=b"x"), inner_at if at_right_offset else inner_at + 1)
     outer = Message(body=b"0123456789" + forged + more, properties={"TAGS": "T"})
     queue, records = write_log(directory, [Message(), outer, Message("After"), Message("AfterThat")])
     return queue.files[0], records
 
 
 @pytest.mark.parametrize("damage", HEADER_DAMAGE)
-@pytest.mark.parametrize("at_right_place", [True, False])
+@pytest.mark.parametrize("at_right_offset", [True, False])
 @pytest.mark.parametrize("more", [b"", bytes(40), b"tail"])
 def test_a_record_in_a_body_is_no_record_of_the_log(
-    damage: str, at_right_place: bool, more: bytes, tmp_path: Path
+    damage: str, at_right_offset: bool, more: bytes, tmp_path: Path
 ) -> None:
     """However the outer header is damaged, as long as one of its two sizes is whole."""
-    file, records = with_forged(tmp_path, at_right_place=at_right_place, more=more)
+    file, records = with_forged(tmp_path, at_right_offset=at_right_offset, more=more)
     at, data = HEADER_DAMAGE[damage]
     bad = records[1].physical_offset
     put_bytes(file.path, bad + at, data)
@@ -276,7 +277,7 @@ def test_a_record_in_a_body_is_no_record_of_the_log(
 
 def test_without_any_size_a_lone_record_in_a_body_is_passed_over(tmp_path: Path) -> None:
     """The whole header is gone: what counts is that the log goes on behind a record."""
-    file, records = with_forged(tmp_path, at_right_place=True, more=b"not the begin of a record, by any means")
+    file, records = with_forged(tmp_path, at_right_offset=True, more=b"not the begin of a record, by any means")
     put_bytes(file.path, records[1].physical_offset, b"\x55" * 88)
     assert [part.start for part in read(file, 0, end_of(records)) if part.cause is None] == [
         record.physical_offset for record in (records[0], *records[2:])
@@ -284,7 +285,7 @@ def test_without_any_size_a_lone_record_in_a_body_is_passed_over(tmp_path: Path)
 
 
 def test_two_records_in_a_body_whose_header_is_gone_are_not_told_apart(tmp_path: Path) -> None:
-    """What the rule cannot see: a row of records made for exactly their places, behind a header that is gone."""
+    """What the rule cannot see: a row of records made for exactly their offsets, behind a header that is gone."""
     before = len(encode(Message(), 0))
     first_at = before + 88
     first = encode(Message("Forged"), first_at)
@@ -345,7 +346,7 @@ AS_A_BROKER = {
     "size 0": (lambda record: bytes(4) + record[4:], [0, 1]),
     "body beyond the segment": (lambda record: record[:84] + b"\x7f" + record[85:], [0, 1]),
     "negative topic length": (lambda record: record[:98] + b"\xff" + record[99:], [0, 1]),
-    "another place": (lambda record: record[:28] + b"\xff" * 8 + record[36:], [0, 1, 3, 4, 5]),
+    "another offset": (lambda record: record[:28] + b"\xff" * 8 + record[36:], [0, 1, 3, 4, 5]),
     "body differs": (lambda record: record[:90] + b"?" + record[91:], [0, 1, 2, 3, 4, 5]),
 }
 
@@ -457,12 +458,12 @@ def read_log(log: LogReader, start: int, end: int, cuts: Iterator[int]) -> list[
     while start < end:
         stop = log.limit(start, end, next(cuts), None)
         assert start < stop <= end
-        place = start
+        offset = start
         for span in log.split(start, stop):
-            assert span.start == place
+            assert span.start == offset
             found += read(span.file, span.start, span.end, log.decode_options, next(cuts))
-            place = span.end
-        assert place == stop
+            offset = span.end
+        assert offset == stop
         start = stop
     return found
 
@@ -497,10 +498,10 @@ def test_random_damage(
     dispatched = {part.start for part in expected if part.cause is None}
     frame = 48 if dledger else 0
     for number, (at, _, size) in enumerate(records[:-1]):
-        place = at - frame
+        offset = at - frame
         after = records[number + 1].physical_offset - frame
         if whole[number] and whole[number + 1] and after == at + size and at + size <= end:
-            assert place in dispatched
+            assert offset in dispatched
 
 
 def endless(values: Sequence[int]) -> Iterator[int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import BrokerStore
 from support.record_writer import CommitLogWriter, Message
+from support.spark_text import spark_text
 from typer.testing import CliRunner, Result
 
 import reput
@@ -214,17 +215,9 @@ def test_java_that_is_too_old_is_one_sentence(store: Path, tmp_path: Path, monke
     assert "java is 8; install it" in result.output
 
 
-def test_an_error_of_a_worker_is_known_by_its_text() -> None:
-    """The last line of a traceback gives class and message; other errors are nobody's."""
-    from reput.source.errors import remote_error
-
-    text = "Traceback ...\nreput.source.errors.DataLossError: gone\nreput.sinks.delta_table.OtherError: twice\n"
-    assert remote_error(RuntimeError(text)) == ("OtherError", "twice")
-    assert remote_error(RuntimeError("java.io.OptionalDataException")) is None
-
-
 def test_a_job_that_spark_spoils_is_run_again() -> None:
-    """Twice more at the most, and never for an error of reput's own."""
+    """Twice more at the most, and never for an error of reput's own, which is raised as it was."""
+    from reput.source.errors import DataLossError
     from reput.streaming.spark.job import run_job
 
     class Job:
@@ -240,9 +233,11 @@ def test_a_job_that_spark_spoils_is_run_again() -> None:
             return "done"
 
     assert run_job(Job("spoilt", "spoilt"), None, "") == "done"
-    for failures in (["spoilt"] * 3, ["reput.source.errors.DataLossError: gone"]):
-        with pytest.raises(RuntimeError, match=failures[-1]):
-            run_job(Job(*failures), None, "")
+    with pytest.raises(RuntimeError, match="spoilt"):
+        run_job(Job(*["spoilt"] * 3), None, "")
+    with pytest.raises(DataLossError, match=r"^gone$") as raised:
+        run_job(Job(f"Job aborted\n{spark_text(DataLossError('gone', physical_offset=5))} SQLSTATE: 38000"), None, "")
+    assert raised.value.physical_offset == 5
 
 
 @pytest.mark.parametrize(

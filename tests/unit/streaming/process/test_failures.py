@@ -15,6 +15,7 @@ import typer
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
+from support.spark_text import spark_text
 from typer.testing import CliRunner
 
 from reput.source.errors import DataLossError, OptionError, OutputError, StoreLockedError, TransientError
@@ -65,9 +66,9 @@ def remote(error: str, text: str = IN_A_TASK) -> Exception:
         (RecursionError("too deep"), 70, "a defect of reput: RecursionError"),
         (KeyError("k"), 70, "a defect of reput: KeyError"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), 70, "a defect of reput: UnicodeDecodeError"),
-        (remote("reput.source.errors.DataLossError: gone at 5"), 1, "gone at 5"),
-        (remote("reput.source.errors.OptionError: y=2: no"), 2, "y=2: no"),
-        (remote("reput.source.errors.TransientError: full"), 75, "full"),
+        (remote(spark_text(DataLossError("gone at 5"))), 1, "gone at 5"),
+        (remote(spark_text(OptionError("y=2: no"))), 2, "y=2: no"),
+        (remote(spark_text(TransientError("full"))), 75, "full"),
         (remote("OSError: [Errno 28] No space left on device: '/o/f'"), 75, "No space left on device: '/o/f'"),
         (remote("PermissionError: [Errno 13] Permission denied: '/o/f'"), 1, "Permission denied: '/o/f'"),
         (remote("MemoryError: Unable to allocate"), 75, "Unable to allocate"),
@@ -113,9 +114,12 @@ def test_an_error_of_a_jvm_that_is_gone() -> None:
     assert str(failure_of(error)) == "Spark failed: full"
 
 
-def test_a_task_of_spark_keeps_the_class_of_its_error() -> None:
-    """So that whoever catches it is right."""
-    assert isinstance(failure_of(remote("reput.source.errors.DataLossError: gone")), DataLossError)
+def test_an_error_of_a_process_of_spark_keeps_its_class_and_fields() -> None:
+    """So that whoever catches it is right, and a program reads where and what to do."""
+    error = DataLossError("gone", advice="set x", file="/log/0", physical_offset=7)
+    failure = failure_of(remote(spark_text(error)))
+    assert isinstance(failure, DataLossError)
+    assert vars(failure) == vars(error)
     assert isinstance(failure_of(StoreLockedError("held")), StoreLockedError)
 
 
@@ -123,7 +127,7 @@ def test_what_is_tried_again() -> None:
     """A process of Spark that was too slow, and never an error of reput or of Python."""
     assert is_passing(remote("Python worker failed to connect back.", IN_JAVA))
     assert is_passing(TransientError("x"))
-    for error in ("reput.source.errors.DataLossError: gone", "ZeroDivisionError: division by zero"):
+    for error in (spark_text(DataLossError("gone")), "ZeroDivisionError: division by zero"):
         assert not is_passing(remote(error))
     assert first_line(remote("ZeroDivisionError: division by zero")) == "ZeroDivisionError: division by zero"
 
