@@ -36,7 +36,7 @@ class TopicCount:
 class QueueArrivals:
     """What one queue got in a stretch of the log: its last message as in `Arrival`, and the count of all.
 
-    `is_queued` tells whether the last message has an entry. `messages` and `size_bytes` leave out messages that came by
+    `is_queued` is whether the last message has an entry. `messages` and `size_bytes` leave out messages that came by
     multi dispatch only.
     """
 

@@ -269,10 +269,10 @@ class Piece:
         return number
 
     def _arrive(self, number: int, columns: RecordColumns, row: int, queue_offset: int) -> None:
-        """Note that a further queue got a record, which is queued whatever the record is."""
-        queue, place = self._queues[number], columns.data_offset + columns.parts[row, rk.AT]
-        if queue[kernels.ARRIVED_QUEUED] < 1 or queue[kernels.ARRIVED_AT] <= place:
-            last = place, queue_offset, columns.tags_code[row], columns.store_timestamp[row], 1
+        """Note that a further queue got a record; there it is queued whatever kind it is."""
+        queue, physical_offset = self._queues[number], columns.data_offset + columns.parts[row, rk.AT]
+        if queue[kernels.ARRIVED_QUEUED] < 1 or queue[kernels.ARRIVED_AT] <= physical_offset:
+            last = physical_offset, queue_offset, columns.tags_code[row], columns.store_timestamp[row], 1
             queue[kernels.ARRIVED_AT : kernels.ARRIVED_QUEUED + 1] = last
 
     # --- the result -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What every task returns about its stretch of the log, whatever the sink: its ends, its count, its last record."""
+"""What a task of any sink returns about its stretch of the log: its ends, its count, its last record."""
 
 from __future__ import annotations
 

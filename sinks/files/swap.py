@@ -1,4 +1,4 @@
-"""Replace an output's files by those that a rebuild made: all of them, whatever stops the process.
+"""Replace an output's files by those that a rebuild made: all of them, even if the process is stopped.
 
 A rebuild works in a directory inside the output (``REBUILD_ROOT``), laid out like an output. The swap begins with a
 durable note of what goes where. Before the note the output is untouched; after it the swap is only ever finished, by

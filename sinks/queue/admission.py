@@ -56,7 +56,7 @@ class QueueAdmission:
     ) -> tuple[LogicBatch, tuple[RefusedRecord, ...]]:
         """The batch without the entries that no queue can take, and their records, in log order, each once.
 
-        `end_offset` is where the queues end. `is_begun` tells whether a queue has entries already; such a queue takes
+        `end_offset` is where the queues end. `is_begun` is whether a queue has entries already; such a queue takes
         any queue offset.
         """
         refused: dict[int, RefusedRecord] = {}
@@ -70,7 +70,7 @@ class QueueAdmission:
             queue = later.queue_entries(number)
             counts[topic, queue_id], cause = self._refused_count(queue)
             refused |= {each.physical_offset: each for each in _refused(queue, counts[topic, queue_id], cause)}
-        # A BatchConsumeQueue begins at byte 0, whatever its first record says.
+        # A BatchConsumeQueue always begins at byte 0, regardless of its first record.
         nameless = [queue for queue in batch.entries.batch_queues() if _cause_of_name(queue.topic, queue.queue_id)]
         for queue in nameless:
             cause = _cause_of_name(queue.topic, queue.queue_id)

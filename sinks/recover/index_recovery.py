@@ -50,7 +50,7 @@ class IndexState:
     """The index once everything from the record at `end` on is cut off.
 
     `state` is that of a progress record, `removed` names the files that go, `entries_dropped` counts entries of the
-    newest file that is kept, and `is_mended` tells whether other bytes of that file change.
+    newest file that is kept, and `is_mended` is whether other bytes of that file change.
     """
 
     end: int

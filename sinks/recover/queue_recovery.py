@@ -4,7 +4,7 @@ The broker trusts queue files up to their first unwritten unit, and cuts only wh
 (``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles``). Here every entry whose record the log still has is compared
 with the entry that the record makes, so stale units, lost pages, missing files and a rewritten log are all found in the
 same way. There are two more differences. What is cut off is zeroed, because 4.9.3's next recovery would read stale
-units as valid again. And a file whose first unit is not written is removed; the broker keeps that unit, whatever it is.
+units as valid again. And a file whose first unit is not written is removed; the broker keeps any such unit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LMQ_PREFIX = b"%LMQ%"
 class QueueState:
     """One queue: `end` (bytes of the queue) is where its agreeing entries end.
 
-    `begin` is where the contiguous files begin. `has_entries` tells whether any entry in them agrees. `empty_file` is
+    `begin` is where the contiguous files begin. `has_entries` is whether any entry in them agrees. `empty_file` is
     where a file begins that the broker made for a repeated record (see `Append`). `trusted_until` is the end of the
     last record whose entry is trusted without a comparison.
     """

@@ -24,7 +24,7 @@ _PRE_BLANK_SIZE = int(PRE_BLANK["msg_size"])
 
 @dataclass(frozen=True)
 class RecordTrace:
-    """What one entry tells of its record; None for what it does not tell.
+    """What one entry says about its record; None where it says nothing.
 
     `offset` is the record's physical offset, `size` is in bytes, `store_timestamp` in milliseconds.
     """

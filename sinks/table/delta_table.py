@@ -188,7 +188,7 @@ class DeltaTable:
         SinkError
             A file is not as described, or Delta cannot read its statistics; nothing was written.
         OutputError
-            A file could not be made durable, or the commit failed or is not durable; `last_transaction_version` tells
+            A file could not be made durable, or the commit failed or is not durable; `last_transaction_version` shows
             whether it took effect.
         TransientError
             Other writers committed first again and again; nothing was written.

@@ -109,7 +109,7 @@ class MessageTable(KeepsProgress):
     def recover(self, start_offset: int) -> SinkProgress:
         """Find out from the table's own transactions how far it is; a first start begins at `start_offset`.
 
-        A start whose first batch was never committed keeps its beginning, whatever has become of the log since.
+        A start whose first batch was never committed keeps its beginning, even if the log has changed since.
 
         Raises
         ------

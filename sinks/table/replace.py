@@ -77,7 +77,7 @@ class RowReplacement:
         files: Sequence[DataFile],
         bad: Sequence[BadFile] = (),
     ) -> None:
-        """`bad` are files that are removed whatever rows they hold, since nobody can read them."""
+        """`bad` are files that are removed with all their rows, since they cannot be read."""
         self._spark = spark
         self._table = table
         self._broker = broker

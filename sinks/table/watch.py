@@ -1,4 +1,4 @@
-"""Whether a table still has the rows of one broker's transactions, whatever others did to it meanwhile.
+"""Whether a table still has the rows of one broker's transactions after what others did to it.
 
 A transaction's version proves that its rows were there, not that they still are: RESTORE removes rows and leaves the
 transactions, as does an older copy of the table, or a person who removes files. The table's own log tells who committed

@@ -1,6 +1,6 @@
 """ConsumeQueueExt units as they are on disk, compared with those that the records make; nothing is written.
 
-A unit's bitmap tells which groups' expressions the message matched when it was dispatched, and no disk holds the
+A unit's bitmap says which groups' expressions the message matched when it was dispatched, and no disk holds the
 subscriptions of that moment. So a bitmap that differs from today's subscriptions is only a note; a different tags code
 or store time is a difference.
 """

@@ -73,12 +73,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
 def report_error(words: str) -> None:
-    """Print one line of reput's to standard error; it is lost if nobody reads that any more."""
+    """Print one line of reput's to standard error; the line is lost if nothing reads standard error any more."""
     write_error(f"reput: {words}")
 
 
 def write_error(line: str) -> None:
-    """Print a line to standard error as it is; it is lost if nobody reads that any more."""
+    """Print a line to standard error as it is; the line is lost if nothing reads standard error any more."""
     with suppress(OSError):
         errors.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -126,7 +126,7 @@ def _is_unread(error: BaseException) -> bool:
 
 
 class _OneLine(logging.Formatter):
-    """Formats a message as one line without control characters, whatever names are in it."""
+    """Formats a message as one line, without the control characters that names in it may have."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The message in one printable line."""
@@ -149,7 +149,7 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-# Commands that start Spark, or processes, whatever their options.
+# Commands that start Spark, or processes, with any options.
 _NEEDS = {"tail": SPARK, "sql": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES}
 
 

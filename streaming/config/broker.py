@@ -13,7 +13,7 @@ from reput.source.errors import OptionError
 from reput.streaming.config.settings import VERSION, Settings
 
 Version = tuple[int, int, int]
-# How a store shows its version where nobody states it: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
+# How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
 _SHOWN_BY: tuple[tuple[str, Version], ...] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
 _OLDEST: Version = (4, 9, 3)
 # The first versions of brokers that do these things.

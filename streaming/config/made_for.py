@@ -1,7 +1,7 @@
 """What an output was made for: the release and the sizes that shape its files, recorded in it and kept to.
 
-The files themselves do not tell. A command with another release or other sizes would take sound files for damaged ones,
-and `reput recover` would remove them. Nothing is recorded if the output is the store itself: others configure and
+The files themselves do not record it. A command with another release or other sizes would take sound files for damaged
+ones, and `reput recover` would remove them. Nothing is recorded if the output is the store itself: others configure and
 upgrade its broker.
 """
 

@@ -153,20 +153,20 @@ class RangeTask:
         passes_over: bool,
         damaged: list[DamagedRange],
         sums: StretchSums,
-        part: TableFile | None,
+        table_file: TableFile | None,
     ) -> Iterator[PieceRow]:
-        """What the range makes; adds what was passed over to `damaged`, and the records to `sums` and `part`."""
+        """The pieces of the range; adds damage to `damaged`, and the records to `sums` and `table_file`."""
         file, needs, read = span.file, self.needs, (span.file, span.start, span.end, self.decode)
-        decodes = not (needs and needs.is_plain) or bool(part) or self.with_sums or passes_over
+        decodes = not (needs and needs.is_plain) or bool(table_file) or self.with_sums or passes_over
         window_bytes = TABLE_WINDOW_BYTES if decodes else _WINDOW_BYTES
         windows = _noting(read_windows(*read, window_bytes, decodes=decodes, passes_over=passes_over), damaged)
-        if part:
-            windows = part.passing(windows)
+        if table_file:
+            windows = table_file.passing(windows)
         if self.with_sums:
             windows = sums.passing(windows)
         if needs is None:
             # Nothing is made but the table: the range is looked through for it, and for what is left out.
-            deque(windows if part or passes_over else (), maxlen=0)
+            deque(windows if table_file or passes_over else (), maxlen=0)
             return
         yield from make_pieces(windows, file, needs, self.decode.delays_ms, self.wanted, self.scratch)
 

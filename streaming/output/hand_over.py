@@ -205,27 +205,27 @@ def broker_recovers_from(segments: MappedFileQueue, checkpoint: StoreCheckpoint,
 
 
 def doubt_of_log(files: DurableFiles, log: LogReader) -> str | None:
-    """Why the broker that left `abort` should look the log over; None where that changes nothing, or nobody left one.
+    """Why the broker that left `abort` must check the log itself; None if its check would change nothing.
 
-    With `abort` a broker reads from an older segment on than without, which the store's checkpoint tells, and cuts the
-    log at the first record that fails its checks. Where all of that is good, both end at the same offset.
+    With `abort` a broker reads from an older segment on, chosen by the store's checkpoint, and cuts the log at the
+    first record that fails its checks. If all records pass, the log ends at the same offset either way.
     """
     segments = log.queue()
     if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
         return None
-    place = broker_recovers_from(segments, load_store_checkpoint(files), unclean=True)
+    offset = broker_recovers_from(segments, load_store_checkpoint(files), unclean=True)
     end, options = log.settled_end(segments.min_offset), replace(log.decode_options, check_crc=True)
     verdict = Verdict.EMPTY
-    file = segments.find(place)
+    file = segments.find(offset)
     while file is not None:
         for window in scan_windows(file, file.file_from_offset, file.end, options):
-            place, verdict = window.end, window.verdict
+            offset, verdict = window.end, window.verdict
         if verdict is not Verdict.BLANK:
             break
         file = segments.following(file)
-    if place >= end and verdict in (Verdict.EMPTY, Verdict.BLANK):
+    if offset >= end and verdict in (Verdict.EMPTY, Verdict.BLANK):
         return None
     return (
-        f"what stands in the log at {place} is no whole record ({verdict.name}); a broker that finds {ABORT} cuts the "
+        f"what stands in the log at {offset} is no whole record ({verdict.name}); a broker that finds {ABORT} cuts the "
         "log there and dispatches again"
     )

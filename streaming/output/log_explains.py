@@ -106,7 +106,7 @@ def find_unexplained(log: LogReader, output: Path, *, made: Path | None = None) 
 
 @dataclass(frozen=True)
 class _Known:
-    """What an output itself tells of the log that it was made from."""
+    """What an output itself records about the log that it was made from."""
 
     records: dict[str, SinkProgress]
     traces: tuple[RecordTrace, ...]

@@ -1,7 +1,7 @@
-"""What a command says of an error, whoever raised it: one line, and the exit code that belongs to it.
+"""What a command prints for an error from any source: one line, and the exit code that belongs to it.
 
-Spark tells an error as the text of several stack traces in a row. What counts of it is one line: an error of reput, of
-the system or of Python that a task raised, or the last cause that Java names.
+Spark reports an error as the text of several stack traces. Only one line of it counts: an error of reput, of the
+system or of Python that a task raised, or the last cause that Java names.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from reput.source.printable import printable
 from reput.streaming.process.jvm import has_jvm_died, last_jvm
 
 _LINE_LENGTH_MAX = 600
-# A process that was killed closes its connections before it is seen to have ended.
+# The connections of a killed process close before the process is seen to have ended.
 _JVM_ENDS_WITHIN_S = 0.5
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 
-#: Errors of the system that may pass by themselves, or when somebody makes room.
+#: Errors of the system that may pass by themselves, or once somebody makes room.
 _PASSING_ERRNOS = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY),
@@ -56,20 +56,20 @@ _SYSTEM_ERROR = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
 _JAVA_CAUSE = re.compile(
     r"^\s*(?:Caused by: )?([a-z][\w.$]*\.[\w$]*(?:Error|Exception|Throwable)): ([^\n]+)", re.MULTILINE
 )
-# What pyspark adds to what Java said, also when that was nothing.
+# The line that pyspark adds to Java's message, even to an empty one.
 _NO_JAVA_TRACE = "JVM stacktrace:"
 _STREAM_FAILED = re.compile(r"terminated with exception: ([^\n]*)")
 
 
 class DefectError(ReputError):
-    """An error that nobody foresaw: a defect of reput."""
+    """An unforeseen error: a defect of reput."""
 
     code = "defect"
     exit_code = _DEFECT
 
 
 def failure_of(error: BaseException) -> ReputError:
-    """The error of reput's tree that tells `error` in one line; one of the tree is told as it is."""
+    """The error of reput's tree for `error`, which is returned as it is if it is in the tree."""
     if isinstance(error, ReputError):
         return error
     text = text_of(error)
@@ -95,7 +95,7 @@ def failure_of(error: BaseException) -> ReputError:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the reason may be gone at the next try."""
+    """Whether the next attempt may succeed."""
     if isinstance(error, ReputError):
         return error.exit_code == TRY_AGAIN
     text = text_of(error)
@@ -112,7 +112,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """What `error` says, without the traces around it: the innermost cause that its text names."""
+    """The innermost cause that the text of `error` names, on one line and without the traces around it."""
     text = text_of(error)
     for pattern in (_PYTHON_ERROR, _JAVA_CAUSE):
         found = [match for match in pattern.findall(text) if not match[0].endswith("Py4JException")]
@@ -126,15 +126,15 @@ def first_line(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """What `error` says; pyspark's own errors ask the JVM first, and it may be gone."""
+    """The text of `error`, also of pyspark's errors, which ask the JVM for it, if the JVM has ended."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  whatever asking it leads to
+    except Exception:  # noqa: BLE001  any error may come of asking a JVM that has ended
         return f"{getattr(error, '_desc', '')}\n\nJVM stacktrace:\n{getattr(error, '_stackTrace', '')}"
 
 
 def one_line(text: str) -> str:
-    """`text` without line ends and unprintable characters, cut where it is very long."""
+    """`text` without line ends and unprintable characters, shortened if it is very long."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= _LINE_LENGTH_MAX else f"{line[:_LINE_LENGTH_MAX]} ..."
 
@@ -156,9 +156,9 @@ def _of_the_system(number: int, words: str, file: Any = None) -> ReputError:
 
 
 def _defect(error: BaseException) -> DefectError:
-    """Keep the traceback where it can be sent from, and say where that is."""
+    """Write the traceback to a file that the user can send; the error names the file."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
+    where = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
     advice = None
     try:
         with tempfile.NamedTemporaryFile("w", prefix="reput-traceback-", suffix=".txt", delete=False) as file:
@@ -166,5 +166,5 @@ def _defect(error: BaseException) -> DefectError:
         advice = f"please report it with {file.name}"
     except OSError:
         pass
-    cause = f"this is a defect of reput: {type(error).__name__}{place}: {first_line(error)}"
+    cause = f"this is a defect of reput: {type(error).__name__}{where}: {first_line(error)}"
     return DefectError(cause, advice=advice)

@@ -1,4 +1,4 @@
-"""A Spark job of this project: rows of Arrow in, rows of Arrow out, run again where Spark failed."""
+"""A Spark job of this project, from Arrow rows to Arrow rows, which is run again if Spark fails."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from reput.streaming.process.failures import first_line, text_of
 from reput.streaming.process.jvm import has_jvm_died
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-# A machine that is too busy for a Python worker to start in time needs a moment.
+# Pauses between attempts: a machine that is too busy to start a Python worker in time needs a moment.
 _PAUSES_S = (0.2, 2.0)
-# Workers that have a core start in a few seconds.
+# Long enough for workers that have a core, which start in a few seconds.
 _JOINED_FOR_S = 10.0
 _log = logging.getLogger("reput")
 
@@ -28,23 +28,23 @@ _log = logging.getLogger("reput")
 def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
     """Run `task` over the ranges' rows, and collect what it yields, in columns `ddl`.
 
-    A job that fails for a reason of Spark's own is run again: what tasks write has a name of its own each time and
-    counts only when the driver commits it. Met with 4.2.0: two queries that start at once can spoil the serialized
-    form of a task (``OptionalDataException``).
+    A job that fails for a reason of Spark's own is run again: what tasks write has a new name each time and counts
+    only when the driver commits it. Seen with 4.2.0: two queries that start at once can corrupt the serialized form of
+    a task (``OptionalDataException``).
 
     Raises
     ------
     ReputError
-        What `task` raised, as it was.
+        The error that `task` raised.
     """
 
-    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def reporting_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with told_through_spark():
             yield from task(batches)
 
     for pause in (*_PAUSES_S, None):
         try:
-            return ranges.mapInArrow(told, ddl).toArrow()
+            return ranges.mapInArrow(reporting_task, ddl).toArrow()
         except Exception as error:
             if (remote := remote_error(text_of(error))) is not None:
                 raise remote from error
@@ -56,10 +56,10 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
 
 
 def outcome_of(work: Callable[[], object]) -> bytes:
-    """What `work` gives, or the ReputError that it raises, pickled, for the driver to ask `outcome` for.
+    """The result of `work`, or the ReputError that it raises, pickled; the driver unpickles it with `outcome`.
 
-    So a task that Spark would only try again in vain ends well. An error that may pass is raised: a cluster tries the
-    task again, on another machine where it can.
+    So a task that Spark would retry in vain ends successfully. An error that may pass is raised: a cluster tries the
+    task again, on another machine if it can.
     """
     try:
         return pickle.dumps(work())
@@ -70,7 +70,7 @@ def outcome_of(work: Callable[[], object]) -> bytes:
 
 
 def outcome(pickled: bytes) -> Any:
-    """What a task of this very run gave to `outcome_of`; an error is raised again as it was."""
+    """The result that `outcome_of` pickled in a task of this run; if it is an error, raise that."""
     result = pickle.loads(pickled)  # noqa: S301
     if isinstance(result, ReputError):
         raise result

@@ -235,18 +235,18 @@ class StoreVerification:
             index_walk.close(limits.limit)
         return {key: walk.made_early for key, walk in walks.items() if walk.made_early is not None}
 
-    def _hashes_at(self, place: int) -> frozenset[int]:
+    def _hashes_at(self, physical_offset: int) -> frozenset[int]:
         """The hashes of the keys of the record at a physical offset; none if there is no record."""
-        file = self._segments.find(place)
-        if file is None or place >= self.limit:
+        file = self._segments.find(physical_offset)
+        if file is None or physical_offset >= self.limit:
             return frozenset()
         decode, needs = self.settings.task.decode, self.settings.task.needs
         assert needs is not None
-        record = read_record(file, place - file.frame, min(file.end, self.log_end), decode, decodes=True)
+        record = read_record(file, physical_offset - file.frame, min(file.end, self.log_end), decode, decodes=True)
         only_keys = LogicNeeds(consume_queue=False, index_tags=needs.index_tags)
         pieces = make_pieces([record], file, only_keys, decode.delays_ms, QueueFilter(), None)
         keys = LogicBatch.merge(list(pieces)).entries.keys()
-        return frozenset(keys.hashes[keys.offsets == place].tolist())
+        return frozenset(keys.hashes[keys.offsets == physical_offset].tolist())
 
     # --- files ----------------------------------------------------------------------------------------------
 
