@@ -34,7 +34,7 @@ from reput.streaming.tasks.tasks import Tasks
 _READ_AT_ONCE = 2
 
 
-class Waves:
+class RebuildPipeline:
     """Reads wave after wave, and writes each while the next is read."""
 
     def __init__(

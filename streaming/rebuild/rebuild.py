@@ -36,7 +36,7 @@ from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.rebuild.output import OutputChange
-from reput.streaming.rebuild.pipeline import Waves
+from reput.streaming.rebuild.pipeline import RebuildPipeline
 from reput.streaming.rebuild.plan import RebuildPlan
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest, only_index, only_queues
@@ -124,9 +124,10 @@ class Rebuild:
             ends = _ends(writers) if quarantine is None else [*_ends(writers), quarantine.end_offset]
             start = min(self._plan.end, max(self._plan.start, aligned(self._log, min(ends))))
             self._progress.begin(self._plan.start, start, self._plan.end)
-            Waves(tasks, self._config, self._request, self._log, self._root, writers, quarantine, self._progress).run(
-                start, self._plan.end
+            pipeline = RebuildPipeline(
+                tasks, self._config, self._request, self._log, self._root, writers, quarantine, self._progress
             )
+            pipeline.run(start, self._plan.end)
         began = time.monotonic()
         doubt = doubt_of_log(self._files, self._log)
         moves = self._change.prepare(keep_physic=doubt is not None)
