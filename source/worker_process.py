@@ -12,8 +12,8 @@ from functools import lru_cache
 # <malloc.h>; the threshold is the greatest that glibc takes on 64 bits.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_THRESHOLD_MAX, _NEVER = 32 * 1024 * 1024, 2**31 - 1
-# A little less than what is taken from the heap whatever happens.
-_TAKEN_BY_A_RANGE = _MMAP_THRESHOLD_MAX - 1024 * 1024
+# A little less than the largest that is taken from the heap, where it stays.
+_BLOCK_BYTES = _MMAP_THRESHOLD_MAX - 1024 * 1024
 # <sys/prctl.h>
 _PR_SET_PDEATHSIG = 1
 # Libraries that start threads when they are loaded, for what reput does not use.
@@ -40,16 +40,24 @@ def end_with_parent() -> None:
 
 @lru_cache(maxsize=1)
 def settle_worker() -> None:
-    """Do once what makes a worker's next tasks as fast as all that follow; call it when the modules are imported.
+    """Take what is loaded by now out of the garbage collector's sight; call it when the modules are imported.
 
-    What is loaded by now goes out of the garbage collector's sight: pyspark's daemon collects all garbage after every
-    task, which costs 45 ms with pandas, pyarrow and numba loaded, more than most tasks. And the memory that a range
-    takes is asked for, to be kept where `keep_freed_memory` was called: the system gives it page by page, which takes
-    as long as reading the range.
+    pyspark's daemon collects all garbage after every task, which costs 45 ms with pandas, pyarrow and numba loaded:
+    more than most tasks.
     """
     gc.collect()
     gc.freeze()
-    b"\1" * _TAKEN_BY_A_RANGE
+
+
+@lru_cache(maxsize=1)
+def take_memory(blocks: int) -> None:
+    """Take so many blocks of 31 MiB from the system, once, for what is asked for next, after `keep_freed_memory`.
+
+    A range that takes its memory bit by bit waits for the system as long as for all else.
+    """
+    # Written, or the system gives nothing; all at once, or the second would be the first again.
+    taken = [b"\1" * _BLOCK_BYTES for _ in range(blocks)]
+    del taken
 
 
 def keep_freed_memory() -> None:

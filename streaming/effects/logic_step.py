@@ -14,10 +14,11 @@ from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
+from reput.sinks.table.message_table import MessageTable
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.effects.writers import Writers, writers_of
+from reput.streaming.effects.writers import TableWriter, Writers, writers_of
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import Lines, QuarantineStep
 
@@ -42,12 +43,16 @@ class LogicStep:
         *,
         arrivals: bool = False,
         quarantine: QuarantineStep | None = None,
+        table: MessageTable | None = None,
     ) -> None:
-        """`arrivals` asks for ``LogicBatch.arrivals``; `quarantine` is None if damage ends the run."""
+        """`arrivals` asks for ``LogicBatch.arrivals``; `quarantine` is None if damage ends the run.
+
+        `table` gets the table's files, if the ranges were read for it, too.
+        """
         self.sinks = logic.sinks
         self.quarantine = quarantine
         self._index = logic.index
-        self._writers = Writers(writers_of(logic))
+        self._writers = Writers([*writers_of(logic), *([] if table is None else [TableWriter(table)])])
         self._files = files
         self._scratch = Scratch(files)
         self._scratch.clear()

@@ -47,6 +47,12 @@ def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
         last.offset,
         checkpoint,
     )
-    files = DurableFiles(checkpoint.parent)
-    files.remove_tree(checkpoint.name)
-    files.close()
+    forget(checkpoint)
+
+
+def forget(checkpoint: Path) -> None:
+    """Remove a query's Spark checkpoint, durably: the query begins where its sinks end."""
+    if checkpoint.exists():
+        files = DurableFiles(checkpoint.parent)
+        files.remove_tree(checkpoint.name)
+        files.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reput.streaming.config.master import processes_of
@@ -20,11 +21,11 @@ class BatchSizes:
     bytes_a_range: int
 
     @classmethod
-    def of(cls, config: PipelineConfig, query: str) -> BatchSizes:
-        """The limits of the query with this name."""
-        sizes = config.table if query == TABLE else config.logic
-        cores = processes_of(config.spark.master) or 1
-        # Every core gets a range of a full batch, unless such ranges would be too small to be worth a task.
-        bytes_a_core = max(_WORTH_A_TASK, sizes.max_bytes_per_trigger // cores)
-        bytes_a_range = min(sizes.max_bytes_per_partition, bytes_a_core)
-        return cls(sizes.max_bytes_per_trigger, config.source.max_messages_per_trigger, bytes_a_range)
+    def of(cls, config: PipelineConfig, names: Sequence[str]) -> BatchSizes:
+        """The sizes of a query that keeps all of `names` (LOGIC, TABLE): the lesser ones."""
+        sizes = [config.table if name == TABLE else config.logic for name in names]
+        bytes_a_batch = min(each.max_bytes_per_trigger for each in sizes)
+        # No core is without a range of a full batch, unless that makes ranges that are not worth a task.
+        bytes_a_core = max(_WORTH_A_TASK, bytes_a_batch // (processes_of(config.spark.master) or 1))
+        bytes_a_range = min(bytes_a_core, *(each.max_bytes_per_partition for each in sizes))
+        return cls(bytes_a_batch, config.source.max_messages_per_trigger, bytes_a_range)

@@ -21,11 +21,11 @@ _log = logging.getLogger("reput")
 
 def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, checkpoint: Path, log: LogReader) -> None:
     """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size."""
-    target, sizes = spark_offset(checkpoint), BatchSizes.of(config, dispatch.name)
+    target, sizes = spark_offset(checkpoint), BatchSizes.of(config, dispatch.names)
     while target is not None and dispatch.end_offset < target:
         start = aligned(log, dispatch.end_offset)
         end = log.limit(start, target, sizes.bytes_a_batch, sizes.messages_a_batch)
-        _log.info("%s: bringing the sinks from %d to %d, where Spark's checkpoint is", dispatch.name, start, end)
+        _log.info("%s: bringing the sinks from %d to %d, where Spark's checkpoint is", dispatch.names[0], start, end)
         options = config.source_options(
             startingOffset=start,
             endingOffset=end,

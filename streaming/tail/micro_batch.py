@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -22,8 +23,8 @@ from reput.sinks.quarantine import (
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.offset_range import ranges_of
+from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.range_reader import DecodeOptions
-from reput.source.worker_process import settle_worker
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.logic_sinks import LogicSinks
@@ -39,7 +40,9 @@ Report = Callable[[BatchReport], None]
 class Dispatch(Protocol):
     """What a query does with a micro-batch, and how far its sinks are."""
 
-    name: str
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it keeps, LOGIC or TABLE or both; the first is the query's name."""
 
     @property
     def end_offset(self) -> int:
@@ -53,11 +56,15 @@ _RESULT_DDL = "start bigint, effects binary"
 _RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
 
 
-def read_ranges(ranges: DataFrame, task: RangeTask) -> list[RangeEffects]:
-    """The effects that `task` reads from the batch's ranges, in log order; the first range's error is raised."""
+def read_ranges(ranges: DataFrame, task: RangeTask, prepare: Callable[[], None] | None = None) -> list[RangeEffects]:
+    """The effects that `task` reads from the batch's ranges, in log order; the first range's error is raised.
+
+    Each of Spark's tasks calls `prepare` first.
+    """
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_worker()
+        if prepare is not None:
+            prepare()
         for span in ranges_of(batches):
             row = {"start": span.start, "effects": outcome_of(partial(task.read, span))}
             yield pa.RecordBatch.from_pylist([row], _RESULT_SCHEMA)
@@ -67,9 +74,7 @@ def read_ranges(ranges: DataFrame, task: RangeTask) -> list[RangeEffects]:
 
 
 class LogicDispatch:
-    """The quarantine, ConsumeQueue, IndexFile and the store's checkpoint, in this order."""
-
-    name = LOGIC
+    """The quarantine, then ConsumeQueue, IndexFile and perhaps the table beside each other, then the checkpoint."""
 
     def __init__(
         self,
@@ -80,12 +85,19 @@ class LogicDispatch:
         report: Report,
         on_arrival: ArrivalListener | None = None,
         quarantine: QuarantineStep | None = None,
+        table: TableDispatch | None = None,
     ) -> None:
         """`on_arrival` is called with each batch's arrivals once they are durable, and again if the batch is replayed.
 
-        `quarantine` is None if damage ends the run.
+        `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log.
         """
-        self._step = LogicStep(logic, files, decode, arrivals=on_arrival is not None, quarantine=quarantine)
+        self._step = LogicStep(
+            *(logic, files, decode),
+            arrivals=on_arrival is not None,
+            quarantine=quarantine,
+            table=None if table is None else table.table,
+        )
+        self._table = table
         self._continuity = continuity
         self._report = report
         self._on_arrival = on_arrival
@@ -95,13 +107,22 @@ class LogicDispatch:
     @property
     def end_offset(self) -> int:
         """The least end offset of the sinks."""
-        return self._step.end_offset
+        end = self._step.end_offset
+        return end if self._table is None else min(end, self._table.end_offset)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See `Dispatch`."""
+        return (LOGIC,) if self._table is None else (LOGIC, TABLE)
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """Write the effects of the batch's ranges, which one job reads once."""
         began = time.monotonic()
-        records = [sink.last_record for sink in self._step.sinks]
-        results = self._continuity.results(ranges, lambda some: read_ranges(some, self._step.task), records)
+        records, task = [sink.last_record for sink in self._step.sinks], self._step.task
+        if self._table is not None:
+            records.append(self._table.last_record)
+            task = replace(task, file_writer=self._table.file_writer())
+        results = self._continuity.results(ranges, lambda some: read_ranges(some, task), records)
         if not results:
             self._pass_over(self._continuity.next_available(self.end_offset))
             return
@@ -117,14 +138,18 @@ class LogicDispatch:
         causes, self._passed_over = count_causes(done.quarantined) + self._passed_over, Counter()
         stored = None if batch.last_record is None else batch.last_record.store_timestamp
         self._report(
-            BatchReport(self.name, batch.start, batch.end, batch.messages, seconds, done.anomalies, causes, stored)
+            BatchReport(LOGIC, batch.start, batch.end, batch.messages, seconds, done.anomalies, causes, stored)
         )
+        if self._table is not None:
+            self._table.report(TableBatch.merge(read.table_file_rows()), seconds)
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
 
     def _pass_over(self, start: int) -> None:
         """Go on at `start`, durably, if everything in the log from the sinks' end up to there has expired."""
-        end, quarantine = self.end_offset, self._step.quarantine
+        if self._table is not None:
+            self._table.pass_over(start)
+        end, quarantine = self._step.end_offset, self._step.quarantine
         if not self._continuity.is_gone(end, start):
             return
         self._continuity.report_expired(end, start)
@@ -139,12 +164,12 @@ class LogicDispatch:
 class TableDispatch:
     """The message table: tasks write its files, the driver commits them."""
 
-    name = TABLE
+    names = (TABLE,)
 
     def __init__(
         self, table: MessageTable, broker: str, decode: DecodeOptions, continuity: LogContinuity, report: Report
     ) -> None:
-        self._table = table
+        self.table = table
         self._broker = broker
         self._decode = decode
         self._continuity = continuity
@@ -155,43 +180,52 @@ class TableDispatch:
     @property
     def end_offset(self) -> int:
         """Every record before this physical offset is in the table."""
-        return self._table.end_offset
+        return self.table.end_offset
+
+    @property
+    def last_record(self) -> RecordFingerprint | None:
+        """The last record that the table has."""
+        return self.table.last_record
+
+    def file_writer(self) -> TableFileWriter:
+        """What writes the files of the next batch."""
+        return TableFileWriter(str(self.table.path), self._broker, self.end_offset, self._decode)
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """Commit the table's files that one job writes for the batch's ranges."""
         began = time.monotonic()
-        writer = TableFileWriter(str(self._table.path), self._broker, self._table.end_offset, self._decode)
-        task = RangeTask(self._decode, None, file_writer=writer)
-        records = [self._table.last_record]
+        task = RangeTask(self._decode, None, file_writer=self.file_writer())
+        records = [self.last_record]
         results = self._continuity.results(ranges, lambda some: read_ranges(some, task), records)
         if not results:
-            self._pass_over(self._continuity.next_available(self.end_offset))
+            self.pass_over(self._continuity.next_available(self.end_offset))
             return
         self._continuity.check(records)
         for row in self._continuity.rows_of(results):
             batch = TableBatch.merge(row.table_file_rows())
-            self._pass_over(batch.start)
-            self._table.commit(batch)
+            self.pass_over(batch.start)
+            self.table.commit(batch)
             seconds, began = time.monotonic() - began, time.monotonic()
-            self._report_batch(batch, seconds)
+            self.report(batch, seconds)
 
-    def _report_batch(self, batch: TableBatch, seconds: float) -> None:
+    def report(self, batch: TableBatch, seconds: float) -> None:
+        """Report a batch that was committed."""
         causes, self._passed_over = self._passed_over, Counter()
         stored = None if batch.last_record is None else batch.last_record.store_timestamp
         self._report(
             BatchReport(
-                *(self.name, batch.start, batch.end, batch.messages, seconds),
+                *(TABLE, batch.start, batch.end, batch.messages, seconds),
                 quarantined=causes,
                 store_timestamp=stored,
             )
         )
 
-    def _pass_over(self, start: int) -> None:
+    def pass_over(self, start: int) -> None:
         """Go on at `start`, durably, if everything in the log from the table's end up to there has expired."""
         if self._continuity.is_gone(self.end_offset, start):
             self._continuity.report_expired(self.end_offset, start)
             self._passed_over[EXPIRED] += 1
-            self._table.pass_over(start)
+            self.table.pass_over(start)
 
 
 class BatchGate:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from reput.sinks.table.message_file import TableFileWriter
+from reput.source.worker_process import take_memory
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.warm_up import small_record
@@ -20,12 +22,15 @@ from reput.streaming.tail.micro_batch import read_ranges
 from reput.streaming.tail.ranges import ranges_between
 
 _SEGMENT_BYTES = 64 * 1024
+# What a range of 256 MiB with small records takes, see `take_memory`.
+_BLOCKS, _BLOCKS_WITH_TABLE = 1, 3
 
 
-def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: bool) -> None:
-    """Read a log of one record for each core with `task`, and `with_table` also write the records' table files.
+def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: bool, is_far_behind: bool) -> None:
+    """Read a log of one record per core with `task`, and `with_table` write files of a table from it.
 
-    All is made in this run's directory, which Spark's processes on this machine can see, and is removed on return.
+    If the first batch `is_far_behind` the log's end, the workers also take the memory that full ranges need. All files
+    are in this run's directory, which only the processes of this machine see, and are gone on return.
     """
     size = len(small_record())
     cores = min(spark.sparkContext.defaultParallelism, _SEGMENT_BYTES // size)
@@ -42,4 +47,9 @@ def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: b
             "tailGuardMs": 0,
         }
         writer = TableFileWriter(str(table), broker, 0, decode) if with_table else None
-        read_ranges(ranges_between(spark, options), replace(task, decode=decode, file_writer=writer))
+        task = replace(task, decode=decode, file_writer=writer)
+        prepare = partial(take_memory, _BLOCKS_WITH_TABLE if with_table else _BLOCKS) if is_far_behind else None
+        ranges = ranges_between(spark, options)
+        # A core has two workers, one that gives a task its range and one that reads it, and they take turns.
+        for _ in range(2):
+            read_ranges(ranges, task, prepare)

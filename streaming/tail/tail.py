@@ -39,7 +39,7 @@ from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
-from reput.streaming.output.spark_checkpoint import forget_planned_batch
+from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.process.failures import failure_of, first_line, is_passing, text_of
 from reput.streaming.process.jvm import has_jvm_died
@@ -174,36 +174,60 @@ class Tail:
         ReputError
             With a message for the user; a query's own exception otherwise.
         """
-        actions = [partial(start_workers, spark)]
-        if processes_of(self._config.spark.master) is not None:
-            task = RangeTask(self._log.decode_options, self._logic.needs if self._logic.sinks else None)
-            with_table = self._paths.table is not None
-            actions.append(partial(rehearse, spark, task, self._config.broker.name, with_table=with_table))
-        preparation = Beside(*actions)
+        preparation = Beside(partial(start_workers, spark), partial(self._rehearse, spark))
         try:
-            self._run_queries(spark, self._dispatches(spark), available_now=available_now)
+            dispatches = self._dispatches(spark, available_now=available_now)
+            self._run_queries(spark, dispatches, available_now=available_now)
         finally:
             preparation.join()
 
-    def _dispatches(self, spark: SparkSession) -> list[Dispatch]:
+    def _rehearse(self, spark: SparkSession) -> None:
+        if processes_of(self._config.spark.master) is None:
+            return
+        task = RangeTask(self._log.decode_options, self._logic.needs if self._logic.sinks else None)
+        start = min((sink.end_offset for sink in self._logic.sinks), default=0)
+        rehearse(
+            *(spark, task, self._config.broker.name),
+            with_table=self._paths.table is not None,
+            is_far_behind=self._log.queue().end_of_files - start > self._config.logic.max_bytes_per_trigger,
+        )
+
+    def _dispatches(self, spark: SparkSession, *, available_now: bool) -> list[Dispatch]:
+        """What the queries do: one each for queues with index and for the table, or one for both.
+
+        One query for both reads the log once. They must stand at the same physical offset, and both want nothing but
+        to get to the log's end; otherwise neither holds the other up.
+        """
+        table = self._table_dispatch(spark)
+        if not self._logic.sinks and self._quarantine is None:
+            return [] if table is None else [table]
+        quarantine = None if self._quarantine is None else self._quarantine_step(spark, self._quarantine)
+        logic = partial(
+            LogicDispatch,
+            *(self._logic, self._files, self._log.decode_options, self._continuity(LOGIC), self._reporter.on_batch),
+            *(self._on_arrival, quarantine),
+        )
+        if table is None:
+            return [logic()]
+        ends = [*(sink.end_offset for sink in self._logic.sinks), table.end_offset]
+        if self._quarantine is not None:
+            ends.append(self._quarantine.end_offset)
+        if available_now and len({aligned(self._log, end) for end in ends}) == 1:
+            forget(self._paths.checkpoint_of(TABLE))  # Spark would begin where it is, and it stays behind
+            return [logic(table=table)]
+        return [logic(), table]
+
+    def _table_dispatch(self, spark: SparkSession) -> TableDispatch | None:
+        if self._paths.table is None:
+            return None
+        fails = self._config.source.fail_on_data_loss
+        begin = self._log.queue().min_offset
+        table = MessageTable(
+            spark, self._paths.table, self._config.broker.name, self._files, log_begin=begin, accepts_loss=not fails
+        )
+        recover_sinks([table], self._log, fail_on_data_loss=fails)
         decode, report = self._log.decode_options, self._reporter.on_batch
-        dispatches: list[Dispatch] = []
-        if self._logic.sinks or self._quarantine is not None:
-            quarantine = None if self._quarantine is None else self._quarantine_step(spark, self._quarantine)
-            continuity = self._continuity(LogicDispatch.name)
-            dispatches.append(
-                LogicDispatch(self._logic, self._files, decode, continuity, report, self._on_arrival, quarantine)
-            )
-        if self._paths.table is not None:
-            fails = self._config.source.fail_on_data_loss
-            begin = self._log.queue().min_offset
-            table = MessageTable(
-                spark, self._paths.table, self._config.broker.name, self._files, log_begin=begin, accepts_loss=not fails
-            )
-            recover_sinks([table], self._log, fail_on_data_loss=fails)
-            continuity = self._continuity(TableDispatch.name)
-            dispatches.append(TableDispatch(table, self._config.broker.name, decode, continuity, report))
-        return dispatches
+        return TableDispatch(table, self._config.broker.name, decode, self._continuity(TABLE), report)
 
     def _continuity(self, query: str) -> LogContinuity:
         return LogContinuity(query, self._log, fail_on_data_loss=self._config.source.fail_on_data_loss)
@@ -222,7 +246,7 @@ class Tail:
         try:
             self._log_end.look_ahead(aligned(self._log, min(each.end_offset for each in dispatches)))
             for dispatch in dispatches:
-                checkpoint = self._paths.checkpoint_of(dispatch.name)
+                checkpoint = self._paths.checkpoint_of(dispatch.names[0])
                 forget_planned_batch(checkpoint, self._log)
                 catch_up(spark, self._config, dispatch, checkpoint, self._log)
                 gate = BatchGate(dispatch)
@@ -244,8 +268,8 @@ class Tail:
     def _start(
         self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, *, available_now: bool
     ) -> StreamingQuery:
-        is_table = isinstance(dispatch, TableDispatch)
-        sizes = BatchSizes.of(self._config, dispatch.name)
+        name = dispatch.names[0]
+        sizes = BatchSizes.of(self._config, dispatch.names)
         options = self._config.source_options(
             # Only a first batch asks for it: where batch 0 begins is recorded in the sinks, not in Spark's checkpoint.
             startingOffset=aligned(self._log, dispatch.end_offset),
@@ -253,11 +277,11 @@ class Tail:
             maxMessagesPerTrigger=sizes.messages_a_batch,
             maxBytesPerPartition=sizes.bytes_a_range,
         )
-        writer = stream_ranges(spark, options).writeStream.queryName(dispatch.name).foreachBatch(gate)
-        writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(dispatch.name)))
+        writer = stream_ranges(spark, options).writeStream.queryName(name).foreachBatch(gate)
+        writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(name)))
         if available_now:
             return writer.trigger(availableNow=True).start()
-        period_ms = (self._config.table if is_table else self._config.logic).trigger_ms
+        period_ms = (self._config.table if name == TABLE else self._config.logic).trigger_ms
         return writer.trigger(processingTime=f"{period_ms} milliseconds").start()
 
     def _wait(self, spark: SparkSession, running: Sequence[RunningQuery], *, available_now: bool) -> None:
@@ -293,7 +317,7 @@ class Tail:
             raise each.failure(error)
         pause = _PAUSES_S[each.restarts]
         each.restarts += 1
-        _log.warning("%s stopped and is started again in %.0f s: %s", each.dispatch.name, pause, first_line(error))
+        _log.warning("%s stopped and is started again in %.0f s: %s", each.dispatch.names[0], pause, first_line(error))
         if not self._stop.wait(pause):
             each.query = self._start(spark, each.dispatch, each.gate, available_now=available_now)
 

@@ -31,8 +31,9 @@ def test_every_core_reads_a_record(
         return read
 
     monkeypatch.setattr(rehearsal, "read_ranges", reading)
-    rehearse(spark, RangeTask(DecodeOptions(check_crc=True), needs), "a broker", with_table=with_table)
-    assert len(read) == spark.sparkContext.defaultParallelism
+    task = RangeTask(DecodeOptions(check_crc=True), needs)
+    rehearse(spark, task, "a broker", with_table=with_table, is_far_behind=with_table)
+    assert len(read) == 2 * spark.sparkContext.defaultParallelism
     assert all(each.pieces for each in read) == (needs is not None)
     assert all(each.table_files and each.table_files[0]["messages"] == 1 for each in read) == with_table
     assert not list(run_directory().glob("rehearsal-*"))

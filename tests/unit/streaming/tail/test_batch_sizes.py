@@ -34,6 +34,13 @@ def test_ranges_of_a_batch(
     names = {name if prefix else name[0].lower() + name[1:]: value for name, value in options.items()}
     settings = [f"{prefix}{name}={value}" for name, value in names.items()]
     config = load_config(tmp_path, overrides=[f"sparkMaster={master}", *settings])
-    sizes = BatchSizes.of(config, query)
+    sizes = BatchSizes.of(config, [query])
     assert sizes.bytes_a_range == bytes_a_range
     assert sizes.messages_a_batch is None
+
+
+def test_a_query_for_both_takes_the_lesser_sizes(tmp_path: Path) -> None:
+    """What either may take at most."""
+    settings = ["maxBytesPerTrigger=900m", "tableMaxBytesPerTrigger=800m", "tableMaxBytesPerPartition=70m"]
+    config = load_config(tmp_path, overrides=["sparkMaster=local[2]", "maxMessagesPerTrigger=7", *settings])
+    assert BatchSizes(800 * MIB, 7, 70 * MIB) == BatchSizes.of(config, [LOGIC, TABLE])

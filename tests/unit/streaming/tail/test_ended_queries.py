@@ -51,7 +51,7 @@ def tail(tmp_path: Path) -> Tail:
 
 def running(query: Any) -> RunningQuery:
     dispatch = create_autospec(LogicDispatch, instance=True)
-    dispatch.name, dispatch.end_offset = "logic", 0
+    dispatch.names, dispatch.end_offset = ("logic",), 0
     return RunningQuery(dispatch, BatchGate(dispatch), query)
 
 
