@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from reput.source.errors import CommitLogRewoundError, DataLossError, OutputErro
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
@@ -159,15 +161,48 @@ def test_a_replayed_batch_changes_nothing(
     """Spark forgets that its last batch was done and plans it again: no byte and no row changes."""
     store = broker_store("v4-tx-delay-retry")
     out, table = tmp_path / "out", tmp_path / "table"
-    options = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=200k")
+    options = ["maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=200k"]
+    if query == "table":  # one query for both has the other's checkpoint
+        options += ["consumeQueueEnable=false", "messageIndexEnable=false"]
     run_tail(spark, store.root, out, *options, table=table, conf=store.broker_conf)
     commits = out / "reput" / "spark-checkpoint" / query / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
     for path in (commits / str(last), commits / f".{last}.crc"):
         path.unlink(missing_ok=True)
     run_tail(spark, store.root, out, *options, table=table, conf=store.broker_conf)
-    assert differing_bytes(store.root, out) == {}
+    assert query == "table" or differing_bytes(store.root, out) == {}
     assert rows(spark, table) == store.facts["totalMessages"]
+
+
+def test_one_query_for_both_where_they_stand_at_the_same_offset(
+    spark: SparkSession, broker_store: Unpack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is read once for queues, index and table; where the table is behind, it has a query of its own."""
+    store = broker_store("v4-tx-delay-retry")
+    out, table, queries = tmp_path / "out", tmp_path / "table", list[tuple[str, ...]]()
+    start = Tail._start
+
+    def noting(tail: Tail, session: SparkSession, dispatch: Dispatch, *given: Any, **options: Any) -> Any:
+        queries.append(dispatch.names)
+        return start(tail, session, dispatch, *given, **options)
+
+    monkeypatch.setattr(Tail, "_start", noting)
+    options = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=150k")
+    reporter = run_tail(spark, store.root, out, *options, table=table, conf=store.broker_conf)
+    messages = store.facts["totalMessages"]
+    assert queries == [("logic", "table")]
+    assert {path.name for path in (out / "reput" / "spark-checkpoint").iterdir()} == {"logic"}
+    assert [reporter.messages(name) for name in queries[0]] == [messages, messages]
+    assert all(" in 1 batches" not in line for line in reporter.summary())
+    assert differing_bytes(store.root, out) == {}
+    assert rows(spark, table) == messages
+
+    run_tail(spark, store.root, out, *options, table=tmp_path / "second", conf=store.broker_conf)
+    assert queries[1:] == [("logic",), ("table",)]
+    run_tail(spark, store.root, out, *options, table=tmp_path / "second", conf=store.broker_conf)
+    assert queries[3:] == [("logic", "table")]
+    assert {path.name for path in (out / "reput" / "spark-checkpoint").iterdir()} == {"logic"}
+    assert [rows(spark, tmp_path / name) for name in ("table", "second")] == [messages, messages]
 
 
 def test_a_new_sink_catches_up_with_the_checkpoint(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
