@@ -15,7 +15,7 @@ from support.anomaly_logs import CASES, MAPPED_FILE_SIZE, SETTINGS, write_all_ca
 from support.logs import end_of, put_bytes
 from support.model import anomalies
 from support.record_writer import CommitLogWriter, Message, StoredRecord, encode
-from support.sink_runner import LogBatches, SinkRun, places
+from support.sink_runner import LogBatches, SinkRun, record_bounds
 from support.store_compare import differing_bytes
 
 from reput.sinks.anomalies import AnomalyCounts
@@ -68,7 +68,7 @@ def rebuilt(rocketmq: RocketMQ, name_server: NameServer, home: Path, mapped_file
 def test_all_cases_in_one_log(rocketmq: RocketMQ, name_server: NameServer, tmp_path: Path) -> None:
     """Gaps, repeats, restarts, odd keys, times and segments: no byte of queues and index differs from the broker's."""
     records = write_all_cases(tmp_path / "broker" / "store" / "commitlog")
-    allowed = places(records)
+    allowed = record_bounds(records)
     for name, cuts in (("one", [allowed[0], allowed[-1]]), ("each", allowed)):
         batches = LogBatches(tmp_path / "broker" / "store" / "commitlog")
         with SinkRun(tmp_path / name, SETTINGS) as run:

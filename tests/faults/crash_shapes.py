@@ -22,8 +22,8 @@ from support.sink_runner import (
     files_below,
     index_contents,
     no_fsync,
-    places,
     queue_files,
+    record_bounds,
     write_log,
 )
 
@@ -166,7 +166,7 @@ def make_shape(name: str, directory: Path) -> Shape:
     messages, before, until = SHAPES[name]
     records = write_log(directory / "log", messages(), 2000)
     start, middle, end = (_place(records, count) for count in (before, (before + until) // 2, until))
-    return Shape(name, directory / "log", directory / "out", records, start, middle, end, places(records)[-1])
+    return Shape(name, directory / "log", directory / "out", records, start, middle, end, record_bounds(records)[-1])
 
 
 def _place(records: Sequence[StoredRecord], count: int) -> int:
@@ -180,14 +180,14 @@ def check_ext_output(root: Path, records: Sequence[StoredRecord]) -> None:
     for path in (root / "consumequeue").glob("*/*/*"):
         data = path.read_bytes()
         for at in range(0, len(data), 20):
-            place, size, code = struct.unpack_from(">qiq", data, at)
+            physical_offset, size, code = struct.unpack_from(">qiq", data, at)
             if not size or path.parent.parent.name == "%LMQ%x":
                 assert code in (0, ord("t"))
                 continue
             offset = code + 2**63
             directory = root / "consumequeue_ext" / path.parent.parent.name / path.parent.name
             unit = (directory / f"{offset - offset % 84:020d}").read_bytes()[offset % 84 :]
-            assert struct.unpack_from(">hqqh", unit)[::2] == (20, times[place])
+            assert struct.unpack_from(">hqqh", unit)[::2] == (20, times[physical_offset])
             units += 1
     assert units == len(records)
     assert len(list((root / "consumequeue_ext").glob("*/*/*"))) > 3
@@ -247,7 +247,7 @@ class Processes:
 
     def run(self, fault: Fault, *, other_cuts: bool = False, seed: int = 0) -> BaseException | None:
         """Recover and dispatch up to the batch's end in a new process; returns what ended it before that."""
-        cuts = [place for place in self.shape.cuts(other=other_cuts) if place <= self.shape.end]
+        cuts = [offset for offset in self.shape.cuts(other=other_cuts) if offset <= self.shape.end]
         few = {"_OPEN_FILES_MAX": 4} if self.shape.name == "many topics" else {}
         with system(self.disk, fault, seed, **few):
             run = self.shape.new_run()

@@ -18,8 +18,8 @@ MAGIC_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, BODY_LE
 def _with(message: Message, at: int, data: bytes) -> Encoded:
     """A sound record with other bytes at `at`; below 0 it counts from the end."""
 
-    def encoded(place: int) -> bytes:
-        record = bytearray(encode(message, place))
+    def encoded(offset: int) -> bytes:
+        record = bytearray(encode(message, offset))
         begin = at if at >= 0 else len(record) + at
         record[begin : begin + len(data)] = data
         return bytes(record)
@@ -28,7 +28,7 @@ def _with(message: Message, at: int, data: bytes) -> Encoded:
 
 
 def _sound(message: Message) -> Encoded:
-    return lambda place: encode(message, place)
+    return lambda offset: encode(message, offset)
 
 
 def _i32(number: int) -> bytes:

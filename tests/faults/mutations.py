@@ -57,9 +57,9 @@ class Corpus:
         while len(self.logs) < LOGS:
             dledger = len(self.logs) % 8 == 7
             messages = rng.sample(shapes, rng.randint(1, 5))
-            log, places = (entry_bytes if dledger else log_bytes)(messages)
+            log, offsets = (entry_bytes if dledger else log_bytes)(messages)
             if len(log) + 64 <= PAGE:
-                self.logs.append((log + bytes(rng.choice([0, 0, 7, 64])), places, dledger))
+                self.logs.append((log + bytes(rng.choice([0, 0, 7, 64])), offsets, dledger))
 
 
 def damage(data: Any, rng: random.Random) -> int:
@@ -102,23 +102,23 @@ def run(count: int, first_case: int = 0) -> int:
         group_end = case - case % CASES_PER_SEED + CASES_PER_SEED
         signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
         for number in range(case - case % CASES_PER_SEED, min(end, group_end)):
-            log, places, dledger = corpus.logs[rng.randrange(LOGS)]
+            log, offsets, dledger = corpus.logs[rng.randrange(LOGS)]
             data = page[PAGE - len(log) :] if rng.random() < 0.75 else page[: len(log)]
             data[:] = np.frombuffer(log, np.uint8)
             damaged_at = damage(data, rng)
             check_crc = rng.random() < 0.5
             if number >= case:
-                found += decode_one(number, data, places, damaged_at, check_crc=check_crc, dledger=dledger)
+                found += decode_one(number, data, offsets, damaged_at, check_crc=check_crc, dledger=dledger)
         case = group_end
     signal.setitimer(signal.ITIMER_PROF, 0)
     return found
 
 
-def decode_one(number: int, data: Any, places: list[int], damaged_at: int, *, check_crc: bool, dledger: bool) -> int:
+def decode_one(number: int, data: Any, offsets: list[int], damaged_at: int, *, check_crc: bool, dledger: bool) -> int:
     """Decode one damaged log and check what must hold of any; the number of records found."""
     found = decode_records(data, 0, len(data), 0, PAGE, check_crc=check_crc, delays_ms=DELAYS, frame=48 * dledger)
     count = len(found.columns)
-    whole = sum(place <= damaged_at for place in places) - 1
+    whole = sum(offset <= damaged_at for offset in offsets) - 1
     assert count >= whole, f"case {number}: {count} records where {whole} stand before the damage"
     assert 0 <= found.stop_at <= len(data), f"case {number}: stops at {found.stop_at} of {len(data)}"
     assert found.verdict is not Verdict.MESSAGE, f"case {number}: stops at a good record"

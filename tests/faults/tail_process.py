@@ -136,7 +136,7 @@ class Oracle:
     """What an output and a table must be: kept from the same log, without Spark and without a fault."""
 
     root: Path
-    places: set[int] = field(default_factory=set)
+    offsets: set[int] = field(default_factory=set)
     _offsets: dict[str, list[int]] = field(default_factory=dict)
     _walked: int = 0
 
@@ -165,7 +165,7 @@ class Oracle:
         log = LogReader(SourceOptions.parse(self.config.source_options()))
         end = log.settled_end(0)
         self._walk(log, end)
-        assert len(self.places) == messages
+        assert len(self.offsets) == messages
         with no_fsync():
             self._go_on(self.root / "undisturbed", log, end)
         assert differing_bytes(self.root / "undisturbed", self.root / "out") == {}
@@ -182,7 +182,7 @@ class Oracle:
     def _walk(self, log: LogReader, end: int) -> None:
         for span in log.split(self._walked, end):
             for window in scan_windows(span.file, span.start, span.end, DecodeOptions()):
-                self.places.update(window.offset_of(row) for row in range(len(window)))
+                self.offsets.update(window.offset_of(row) for row in range(len(window)))
         self._walked = end
 
     def _check_table(self) -> int:
@@ -199,5 +199,5 @@ class Oracle:
         found = [offset for name in live for offset in self._offsets[name]]
         assert len(found) == len(set(found)), "rows twice in the table"
         last = max(found, default=-1)
-        assert set(found) == {place for place in self.places if place <= last}, "rows missing from the table"
+        assert set(found) == {offset for offset in self.offsets if offset <= last}, "rows missing from the table"
         return len(found)

@@ -133,15 +133,15 @@ def test_going_on_without_them_is_told(done: float, caplog: pytest.LogCaptureFix
             assert len(told) == (2 if end < begin else 0)
             assert all(f"ends at {end} " in text for text in told)
             queued = {record.physical_offset for record in output.records if record.message.is_queued}
-            assert queue_places(output) == {place for place in queued if place >= begin or place < end}
+            assert queued_offsets(output) == {offset for offset in queued if offset >= begin or offset < end}
             proof("G11 expiries gone on without")
 
 
-def queue_places(output: Output) -> set[int]:
+def queued_offsets(output: Output) -> set[int]:
     """The records that any queue leads to."""
     units = [data[at : at + 20] for data in queue_files(output.out).values() for at in range(0, len(data), 20)]
     found = [(int.from_bytes(unit[:8], "big"), int.from_bytes(unit[8:12], "big")) for unit in units]
-    return {place for place, size in found if size not in (0, 0x7FFFFFFF)}
+    return {offset for offset, size in found if size not in (0, 0x7FFFFFFF)}
 
 
 def test_a_hole_is_never_jumped(proof: Proof) -> None:

@@ -45,8 +45,8 @@ def remove(log: Path, *numbers: int) -> None:
         (log / f"{number * SIZE:020d}").unlink()
 
 
-def segment_of(place: int) -> int:
-    return place // SIZE
+def segment_of(physical_offset: int) -> int:
+    return physical_offset // SIZE
 
 
 def batches(reader: CommitLogStreamReader, offset: dict[str, Any], limit: Any = ALL) -> list[int]:
@@ -54,7 +54,7 @@ def batches(reader: CommitLogStreamReader, offset: dict[str, Any], limit: Any = 
     found: list[int] = []
     while (end := reader.latestOffset(offset, limit)) != offset:
         for partition in reader.partitions(offset, end):
-            found += [place for rows in reader.read(partition) for place in rows["physical_offset"].to_pylist()]
+            found += [at for rows in reader.read(partition) for at in rows["physical_offset"].to_pylist()]
         offset = end
     return found
 
@@ -74,14 +74,14 @@ def test_going_on_without_them(
     proof: Proof,
 ) -> None:
     """Each record behind and before what is missing once, in order; and the loss is said once."""
-    path, places = log
+    path, offsets = log
     numbers = MISSING[missing]
-    gone = list(range(segment_of(places[-1]))) if numbers is None else numbers
+    gone = list(range(segment_of(offsets[-1]))) if numbers is None else numbers
     reader = stream(path, fail=False)
     offset, before = reader.initialOffset(), []
     if moment == "between the batches":
         offset = reader.latestOffset(offset, ReadMaxBytes(900))
-        before = [place for place in places if place < offset["physicOffset"]]
+        before = [physical_offset for physical_offset in offsets if physical_offset < offset["physicOffset"]]
     if moment == "before the ranges":
         end = reader.latestOffset(offset, limit)
         remove(path, *gone)
@@ -93,7 +93,7 @@ def test_going_on_without_them(
     remove(path, *gone)
     with caplog.at_level(logging.WARNING):
         found = batches(reader, offset, limit)
-    assert found == [place for place in places if place not in before and segment_of(place) not in gone]
+    assert found == [at for at in offsets if at not in before and segment_of(at) not in gone]
     told = [text for text in caplog.messages if "unread; going on" in text]
     assert len(told) == (1 if gone == list(range(len(gone))) else len(missing_rows(gone)))
     proof("G11 streams that went on without what was gone")
@@ -107,28 +107,28 @@ def missing_rows(gone: list[int]) -> list[int]:
 @pytest.mark.parametrize("missing", MISSING)
 def test_the_loss_ends_the_stream(missing: str, log: tuple[Path, list[int]]) -> None:
     """Unless it was allowed: the error names the loss, and nothing behind it was given."""
-    path, places = log
+    path, offsets = log
     numbers = MISSING[missing]
     reader = stream(path, fail=True)
     offset = reader.initialOffset()
-    remove(path, *(list(range(segment_of(places[-1]))) if numbers is None else numbers))
+    remove(path, *(list(range(segment_of(offsets[-1]))) if numbers is None else numbers))
     with pytest.raises((DataLossError, SegmentError), match=r"failOnDataLoss=false|bytes are missing"):
         batches(reader, offset)
 
 
 def test_a_stream_stands_before_no_hole(log: tuple[Path, list[int]]) -> None:
     """Segments that are missing in the middle are never the end of the log."""
-    path, places = log
+    path, offsets = log
     remove(path, 3)
     for begin in (0, 1):
         given = {"path": str(path), "tailGuardMs": "0", "failOnDataLoss": "false"}
-        reader = CommitLogDataSource(given | {"startingOffset": str(places[begin])}).streamReader(StructType())
+        reader = CommitLogDataSource(given | {"startingOffset": str(offsets[begin])}).streamReader(StructType())
         reader.prepareForTriggerAvailableNow()
         found = batches(reader, reader.initialOffset())
-        assert found == [place for place in places[begin:] if segment_of(place) != 3]
+        assert found == [physical_offset for physical_offset in offsets[begin:] if segment_of(physical_offset) != 3]
     rows = CommitLogDataSource(given).reader(StructType())
     assert sum(batch.num_rows for part in rows.partitions() for batch in rows.read(part)) == sum(
-        segment_of(place) != 3 for place in places
+        segment_of(physical_offset) != 3 for physical_offset in offsets
     )
 
 
@@ -137,14 +137,14 @@ def test_the_segment_of_the_last_record_is_missing(tmp_path: Path) -> None:
     with CommitLogWriter(tmp_path, SIZE) as writer:
         for message in varied_messages(120):
             writer.append(message)
-    places = [record.physical_offset for record in writer.records]
+    offsets = [record.physical_offset for record in writer.records]
     reader = stream(tmp_path, fail=False)
     offset = reader.latestOffset(reader.initialOffset(), ReadMaxBytes(2 * SIZE + 2000))
     here = segment_of(offset["lastRecordOffset"])
     assert offset["physicOffset"] % SIZE
     remove(tmp_path, here)
     for again in (reader, stream(tmp_path, fail=False)):
-        assert batches(again, offset) == [place for place in places if segment_of(place) > here]
+        assert batches(again, offset) == [at for at in offsets if segment_of(at) > here]
     with pytest.raises(SegmentError, match="bytes are missing"):
         stream(tmp_path, fail=True).latestOffset(offset, ALL)
 
@@ -157,7 +157,7 @@ def test_segments_that_go_while_the_end_is_looked_for(fail: bool, tmp_path: Path
         with CommitLogWriter(tmp_path / str(number), SIZE) as writer:
             for message in varied_messages(120):
                 writer.append(message)
-        places = [record.physical_offset for record in writer.records]
+        offsets = [record.physical_offset for record in writer.records]
         reader = stream(tmp_path / str(number), fail=fail)
         offset = reader.initialOffset()
         real, left = mapped_file_queue._open, [number]
@@ -178,7 +178,7 @@ def test_segments_that_go_while_the_end_is_looked_for(fail: bool, tmp_path: Path
         if not fail:
             found = batches(reader, offset)
             kept = [int(path.name) // SIZE for path in (tmp_path / str(number)).iterdir()]
-            assert found == [at for at in places if at >= offset["physicOffset"] and segment_of(at) in kept]
+            assert found == [at for at in offsets if at >= offset["physicOffset"] and segment_of(at) in kept]
     assert (DataLossError in outcomes) == fail
     assert all("expired" in said or "bytes are missing" in said for said in outcomes.values())
 

@@ -49,7 +49,7 @@ class HostileLog:
             writer.append(SOUND)
             writer.append(SOUND)
             self.before: list[StoredRecord] = list(writer.records)
-            self.place = writer.append_raw(HOSTILE[name](writer.max_offset))
+            self.offset = writer.append_raw(HOSTILE[name](writer.max_offset))
             writer.append(SOUND)
             if sealed:
                 writer.append(replace(SOUND, body=bytes(SEGMENT_BYTES - 300)))
@@ -66,7 +66,7 @@ class HostileLog:
         except ReputError as error:
             outcome, said = type(error).__name__, str(error)
         else:
-            outcome, said = "waited" if end <= self.place else "dispatched", ""
+            outcome, said = "waited" if end <= self.offset else "dispatched", ""
         finally:
             run.close()
         assert said.isprintable()
@@ -79,10 +79,10 @@ class HostileLog:
         assert not [name for name in names if not name.startswith(allowed)]
         assert not [path for path in self.root.rglob("*") if path.is_symlink()]
         with SinkRun(self.root / "out", SMALL) as run:
-            if run.end >= self.place:
+            if run.end >= self.offset:
                 return
             log = LogReader(SourceOptions.parse({"path": str(self.root / "log"), "tailGuardMs": "0"}))
-            self._write(run, log, run.end, self.place)
+            self._write(run, log, run.end, self.offset)
         check_output(self.root / "out", self.before, SMALL)
 
     @staticmethod

@@ -20,7 +20,7 @@ from broker.log_contents import read_records
 from faults.live_break.disk import Disk
 from faults.live_break.events import EVENTS, choose
 from faults.live_break.judge import Judge, settings_of
-from faults.live_break.live_broker import TEARS, record_places, tear_segment
+from faults.live_break.live_broker import TEARS, record_positions, tear_segment
 from faults.live_break.processes import MARK, survivors
 from faults.live_break.tail import Paths, ugly_lines, way_out
 from support.model import consume_queue_files, index_file_contents
@@ -198,7 +198,7 @@ def test_a_tear_ends_the_log_where_it_says(shape: str, tmp_path: Path) -> None:
     for seed in range(20):
         store = tmp_path / str(seed)
         segment = write_log(store)
-        whole, before = segment.read_bytes(), list(record_places(segment))
+        whole, before = segment.read_bytes(), list(record_positions(segment))
         tear = tear_segment(segment, Random(seed), shape)
         data = segment.read_bytes()
         assert data[: tear.cut] == whole[: tear.cut]

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from support.outputs import SEGMENT_BYTES, Output, messages_of
 from support.proof_counts import Proof
-from support.sink_runner import MEMORY, LogBatches, SinkRun, no_fsync, places
+from support.sink_runner import MEMORY, LogBatches, SinkRun, no_fsync, record_bounds
 
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
@@ -33,7 +33,7 @@ class Rewound:
         self.output = Output(root, [])
         self.output.write_log(messages_of(rng, 40))
         old = self.output.records
-        self.old_places = set(places(old))
+        self.old_bounds = set(record_bounds(old))
         self.end = old[rng.randrange(1, len(old))].physical_offset
         with SinkRun(self.output.out, self.output.settings) as run:
             run.write(LogBatches(self.output.log)(0, self.end))
@@ -42,7 +42,7 @@ class Rewound:
         self.cut = old[kept].physical_offset
         messages = [record.message for record in old[:kept]] + messages_of(rng, rng.randrange(1, 12), 100)
         self.output.write_log(messages)
-        self.new_end = places(self.output.records)[-1]
+        self.new_end = record_bounds(self.output.records)[-1]
         self._leave_old_bytes(before)
 
     def _leave_old_bytes(self, before: dict[str, bytes]) -> None:
@@ -61,7 +61,7 @@ class Rewound:
     def is_seamless(self) -> bool:
         """The new records end where an old one of the segment begins: nothing tells the log's end any more."""
         same_segment = self.new_end // SEGMENT_BYTES == self.cut // SEGMENT_BYTES
-        return same_segment and self.new_end in self.old_places
+        return same_segment and self.new_end in self.old_bounds
 
     def start(self) -> None:
         """What `reput tail` does before Spark starts."""

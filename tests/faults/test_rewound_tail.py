@@ -149,13 +149,13 @@ def test_behind_the_end_too(kept: int, bytes_max: int, tmp_path: Path) -> None:
     write(log, OLD)
     for steps in range(1, 8):
         shutil.rmtree(log)
-        places = write(log, OLD)
+        offsets = write(log, OLD)
         stream = Stream(log)
         for _ in range(steps):
             stream.offset = stream.reader.latestOffset(stream.offset, ReadMaxBytes(bytes_max))
         here = int(stream.offset["physicOffset"])
         rewrite(log, OLD[:kept] + messages(60, 100))
-        if here > places[kept]:
+        if here > offsets[kept]:
             with pytest.raises(CommitLogRewoundError):
                 stream.read_all(bytes_max)
         else:
@@ -182,11 +182,11 @@ def test_a_log_that_only_grows_is_no_other(at_once: None, tmp_path: Path) -> Non
 def test_a_batch_that_was_planned_before_the_cut(tmp_path: Path) -> None:
     """What was planned and not read is given up, not taken from what stands there now."""
     log = tmp_path / "commitlog"
-    places = write(log, OLD)
+    offsets = write(log, OLD)
     stream = Stream(log)
     stream.offset = stream.reader.latestOffset(stream.offset, ReadMaxBytes(500))
     planned = stream.reader.latestOffset(stream.offset, ALL)
-    assert int(planned["physicOffset"]) == places[-1]
+    assert int(planned["physicOffset"]) == offsets[-1]
     rewrite(log, OLD[:20] + messages(60, 100))
     stream.restart()
     with pytest.raises(TransientError, match="the log was cut before"):
@@ -250,11 +250,11 @@ def test_a_segment_that_is_being_copied(tmp_path: Path) -> None:
     stream = Stream(log)
     end = stream.read_all()
     copied = tmp_path / "whole"
-    places = write(copied, OLD + messages(20, 100), preallocate=False)
+    offsets = write(copied, OLD + messages(20, 100), preallocate=False)
     for path in sorted(copied.iterdir()):
         content = path.read_bytes()
         for size in (0, 900, SIZE):
             if size == SIZE or not (log / path.name).exists() or (log / path.name).stat().st_size < SIZE:
                 (log / path.name).write_bytes(content[:size])
-                assert end <= stream.read_all() <= places[-1]
-    assert stream.read_all() == places[-1]
+                assert end <= stream.read_all() <= offsets[-1]
+    assert stream.read_all() == offsets[-1]

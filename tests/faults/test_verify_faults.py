@@ -91,9 +91,9 @@ class Made:
 
     def record(self) -> tuple[Path, int]:
         """A record in the middle of the log: its segment, and the byte where it begins."""
-        place = int(self.entry()[2]["physical_offset"][0])
-        path = max(path for path in (self.store / "commitlog").iterdir() if int(path.name) <= place)
-        return path, place - int(path.name)
+        offset = int(self.entry()[2]["physical_offset"][0])
+        path = max(path for path in (self.store / "commitlog").iterdir() if int(path.name) <= offset)
+        return path, offset - int(path.name)
 
 
 def read(path: Path, at: int, size: int) -> bytes:
@@ -347,12 +347,12 @@ def test_a_row_of_the_table(kind: str, made: Made, spark: SparkSession, tmp_path
     """Spoilt by Delta itself, in a copy."""
     table = tmp_path / "table"
     shutil.copytree(made.root / "table", table)
-    place = int(made.entry()[2]["physical_offset"][0])
-    spark.sql(ROWS[kind].format(table=f"delta.`{table}`", at=place))
+    offset = int(made.entry()[2]["physical_offset"][0])
+    spark.sql(ROWS[kind].format(table=f"delta.`{table}`", at=offset))
     result = made.reput("verify", "--json", "--table", table)
     assert (result.returncode, result.stderr) == (1, "")
     part = json.loads(result.stdout)["parts"]["table"]
     print(kind, part["first"][0]["text"], sep=", ")
     assert part["by_kind"] == {kind: 1}
-    assert part["first"][0]["physical_offset"] == place
+    assert part["first"][0]["physical_offset"] == offset
     proof("G13 faults planted, found by `reput verify`")

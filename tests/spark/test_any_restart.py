@@ -98,8 +98,8 @@ def test_old_and_new_parts_together(
         return
     assert differing_bytes(snapshots.fresh, tmp_path / "out") == {}
     assert rows(spark, tmp_path / "table") == MESSAGES
-    places = spark.read.format("delta").load(str(tmp_path / "table")).select("physical_offset")
-    assert places.distinct().count() == MESSAGES
+    offsets = spark.read.format("delta").load(str(tmp_path / "table")).select("physical_offset")
+    assert offsets.distinct().count() == MESSAGES
     proof("G12 outputs put together healed")
 
 

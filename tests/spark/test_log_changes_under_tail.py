@@ -103,10 +103,10 @@ def test_segments_that_go_under_it(
 ) -> None:
     """Between plan and read, at the front and in the middle: gone on and told, or one error; nothing twice."""
     store, out, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
-    places = write(store, messages(160))[:-1]
+    offsets = write(store, messages(160))[:-1]
     # At this job, of either query, these segments go.
     going = {1: [0, 1, 2], 4: [6], 6: [8, 9]}
-    assert max(places) // SIZE >= 10
+    assert max(offsets) // SIZE >= 10
     jobs, real = itertools.count(1), dispatch.run_job
 
     def run_job(*given: Any) -> Any:
@@ -121,23 +121,23 @@ def test_segments_that_go_under_it(
                 run_tail(spark, store, out, *options, table=table)
         reporter = run_tail(spark, store, out, "failOnDataLoss=false", *options, table=table)
     assert going == {}
-    kept = [place for place in places if (store / "commitlog" / f"{place - place % SIZE:020d}").exists()]
+    kept = [offset for offset in offsets if (store / "commitlog" / f"{offset - offset % SIZE:020d}").exists()]
     rows = spark.read.format("delta").load(str(table)).select("physical_offset").toPandas()["physical_offset"].tolist()
-    queued = queue_places(out)
+    queued = queued_offsets(out)
     for found in (rows, queued):
         assert len(found) == len(set(found))
-        assert set(kept) <= set(found) <= set(places)
+        assert set(kept) <= set(found) <= set(offsets)
     if on_damage == "quarantine":
         lines = load_quarantine(out)
         assert {line.cause for line in lines} == {EXPIRED}
         gone = [range(line.physical_offset, line.physical_offset + line.length) for line in lines]
-        assert set(places) - set(queued) == {place for place in places if any(place in row for row in gone)}
+        assert set(offsets) - set(queued) == {offset for offset in offsets if any(offset in row for row in gone)}
     if fail == "false":
         assert any(", ranges expired unread: " in line for line in reporter.summary() if line.startswith("logic"))
     assert run_tail(spark, store, out, "failOnDataLoss=false", *options, table=table).summary() == []
 
 
-def queue_places(out: Path) -> list[int]:
+def queued_offsets(out: Path) -> list[int]:
     """The records that the queues lead to."""
     found = []
     for path in (out / "consumequeue").glob("*/*/*"):

@@ -50,10 +50,10 @@ def offsets(frame: DataFrame) -> list[int]:
 
 def test_a_batch_has_every_message_with_all_columns(spark: SparkSession, log: tuple[Path, list[int]]) -> None:
     """Rows equal what was written; the body on request."""
-    path, places = log
+    path, physical_offsets = log
     frame = read(spark, path, includeBody="true", maxBytesPerPartition=700)
     found = sorted(frame.collect(), key=lambda row: row["physical_offset"])
-    assert places == [row["physical_offset"] for row in found]
+    assert physical_offsets == [row["physical_offset"] for row in found]
     assert [b"x" * number for number in range(40)] == [bytes(row["body"]) for row in found]
     assert [[f"a{number}", f"b{number}"] for number in range(40)] == [row["keys"] for row in found]
     assert {"é"} == {row["tags"] for row in found}
@@ -85,22 +85,22 @@ def test_where_a_batch_begins_and_ends(
     spark: SparkSession, log: tuple[Path, list[int]], options: dict[str, Any], first: int, last: int
 ) -> None:
     """Offsets are numbers of records here; the source gets the places."""
-    path, places = log
+    path, physical_offsets = log
     given = {
-        name: places[value] if name.endswith("Offset") and isinstance(value, int) else value
+        name: physical_offsets[value] if name.endswith("Offset") and isinstance(value, int) else value
         for name, value in options.items()
     }
-    assert places[first:last] == offsets(read(spark, path, **given))
+    assert physical_offsets[first:last] == offsets(read(spark, path, **given))
 
 
 def test_ranges_tile_the_log(spark: SparkSession, log: tuple[Path, list[int]]) -> None:
     """`rows=ranges` gives record-aligned ranges that follow each other."""
-    path, places = log
+    path, physical_offsets = log
     ranges = sorted(read(spark, path, rows="ranges", maxBytesPerPartition=500).collect())
     assert ranges[0]["start"] == 0
     for before, after in zip(ranges, ranges[1:], strict=False):
         assert before["end"] == after["start"]
-        assert after["start"] in places or after["start"] % 2048 == 0
+        assert after["start"] in physical_offsets or after["start"] % 2048 == 0
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_limits_hold_for_every_micro_batch(
     spark: SparkSession, log: tuple[Path, list[int]], tmp_path: Path, options: dict[str, int], largest: int
 ) -> None:
     """No micro-batch is larger than asked, and together they are the log."""
-    path, places = log
+    path, physical_offsets = log
     batches, progress = stream(spark, path, tmp_path / "checkpoint", **options)
-    assert places == [place for batch in batches for place in batch]
+    assert physical_offsets == [offset for batch in batches for offset in batch]
     assert largest == max(len(batch) for batch in batches)
     latest = json.loads(progress["sources"][0]["latestOffset"])
     assert latest["physicOffset"] == json.loads(progress["sources"][0]["endOffset"])["physicOffset"]
@@ -157,9 +157,9 @@ def test_maxbytespertrigger_always_takes_a_record(
     spark: SparkSession, log: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
     """A limit below the size of a record does not stop the stream."""
-    path, places = log
-    batches, _ = stream(spark, path, tmp_path / "checkpoint", maxBytesPerTrigger=1, startingOffset=places[35])
-    assert [[place] for place in places[35:]] == [batch for batch in batches if batch]
+    path, physical_offsets = log
+    batches, _ = stream(spark, path, tmp_path / "checkpoint", maxBytesPerTrigger=1, startingOffset=physical_offsets[35])
+    assert [[offset] for offset in physical_offsets[35:]] == [batch for batch in batches if batch]
 
 
 def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Pat
         first, _ = stream(spark, tmp_path / "commitlog", tmp_path / "checkpoint")
         writer.append(Message(body=b"new"))
         second, _ = stream(spark, tmp_path / "commitlog", tmp_path / "checkpoint")
-        places = [record.physical_offset for record in writer.records]
-    assert ([places[:1]], [places[1:]]) == (first, second)
+        physical_offsets = [record.physical_offset for record in writer.records]
+    assert ([physical_offsets[:1]], [physical_offsets[1:]]) == (first, second)
 
 
 def test_a_checkpoint_of_another_log_is_refused(spark: SparkSession, tmp_path: Path) -> None:

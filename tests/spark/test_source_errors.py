@@ -69,7 +69,7 @@ def expiring_stream(spark: SparkSession, log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "code", "has_file", "place"),
+    ("act", "code", "has_file", "offset"),
     [
         # schema; reader; partitions; read
         (lambda spark, log: batch(spark, log, nonsense="1"), "wrong-option", False, None),
@@ -84,14 +84,14 @@ def expiring_stream(spark: SparkSession, log: Path) -> None:
     ],
 )
 def test_an_error_of_the_source(
-    spark: SparkSession, log: Path, act: Callable[[SparkSession, Path], None], code: str, has_file: bool, place: int
+    spark: SparkSession, log: Path, act: Callable[[SparkSession, Path], None], code: str, has_file: bool, offset: int
 ) -> None:
     """Whichever question of Spark's it answers, in the planner or in a task; who reads Spark's error finds one line."""
     spark.dataSource.register(CommitLogDataSource)
     with pytest.raises(PySparkException) as raised:
         act(spark, log)
     error = failure_of(raised.value)
-    assert (error.code, error.physical_offset) == (code, place)
+    assert (error.code, error.physical_offset) == (code, offset)
     assert (error.file or "").startswith(str(log)) == has_file
     assert error.cause in str(error)
     assert f"\nreput.source.errors.{type(error).__name__}: {printable(str(error))}\n" in str(raised.value)

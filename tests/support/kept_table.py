@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from support.rebuild_runner import LocalTasks
 from support.record_writer import Message, StoredRecord
-from support.sink_runner import places, write_log
+from support.sink_runner import record_bounds, write_log
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFileWriter
@@ -45,7 +45,7 @@ class KeptTable:
             path.unlink()
         self.records: list[StoredRecord] = write_log(self.store / "commitlog", content)
         self.offsets = [record.physical_offset for record in self.records]
-        self.offsets += places(self.records)[-1:]
+        self.offsets += record_bounds(self.records)[-1:]
 
     @property
     def sql(self) -> str:

@@ -10,7 +10,7 @@ from random import Random
 
 from support.model import Record, Settings, index_file_contents
 from support.record_writer import CommitLogWriter, Message, StoredRecord
-from support.sink_runner import LogBatches, SinkRun, expected_queue_files, index_contents, places, queue_files
+from support.sink_runner import LogBatches, SinkRun, expected_queue_files, index_contents, queue_files, record_bounds
 
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 
@@ -80,7 +80,7 @@ class Output:
         """A log of `count` messages, of which the part `done` was dispatched, in a few batches."""
         output = cls(root, [])
         output.write_log(messages_of(rng, count))
-        allowed = places(output.records)
+        allowed = record_bounds(output.records)
         end = allowed[int(done * (len(allowed) - 1))]
         cuts = sorted({0, *rng.sample(allowed, 3), end})
         with SinkRun(output.out, output.settings) as run:
@@ -113,9 +113,9 @@ class Output:
 
     def go_on(self) -> None:
         """What `reput tail` does: from where the sinks end to the end of the log."""
-        allowed = places(self.records)
+        allowed = record_bounds(self.records)
         with SinkRun(self.out, self.settings) as run:
-            start = max((place for place in allowed if place <= run.end), default=0)
+            start = max((at for at in allowed if at <= run.end), default=0)
             if start < allowed[-1]:
                 run.write(self.batches()(start, allowed[-1]))
 
@@ -244,7 +244,7 @@ def older_record(output: Output, rng: Random) -> None:
     """A progress record knows less than the files, as after a crash."""
     path = rng.choice(paths(output, "reput/progress"))
     record = json.loads(path.read_text())
-    record["end_offset"] = rng.choice([place for place in places(output.records) if place <= record["end_offset"]])
+    record["end_offset"] = rng.choice([at for at in record_bounds(output.records) if at <= record["end_offset"]])
     record["last_record"] = None
     path.write_text(json.dumps(record))
 

@@ -87,9 +87,9 @@ def pieces_of(
     return make_pieces(windows, span.file, needs, decode.delays_ms, QueueFilter(), None)
 
 
-def places(records: Iterable[Record], frame: int = 0) -> list[int]:
+def record_bounds(records: Iterable[Record], frame: int = 0) -> list[int]:
     """Where a batch may begin or end: at each record's frame, and behind the record, where that is a blank."""
-    return sorted({place for at, _, size in records for place in (at - frame, at + size)})
+    return sorted({physical_offset for at, _, size in records for physical_offset in (at - frame, at + size)})
 
 
 def dispatch_store(config: PipelineConfig, output: Path) -> None:

@@ -139,9 +139,9 @@ class Judge:
         """By the bytes of all files: what a key says of its record is its hash only."""
         lost = self.lost.get(INDEX, ())
         files = files_below(self.paths.output / "index")
-        places = index_places(files.values())
+        physical_offsets = indexed_offsets(files.values())
         offsets = {record.offset for record in records}
-        there = {o for o in offsets if o in places or not any(a <= o < b for a, b in lost)}
+        there = {o for o in offsets if o in physical_offsets or not any(a <= o < b for a, b in lost)}
         contents = index_file_contents(self.model_records(there), settings_of(self.release))
         expected = {str(number): data for number, data in enumerate(contents)}
         found = {str(number): files[name] for number, name in enumerate(sorted(files))}
@@ -159,17 +159,17 @@ class Judge:
                 verdict.wrong.append(f"{sink}: file {name} differs at byte {first} of {len(one)} ({len(other)} found)")
 
 
-def index_places(files: Any) -> set[int]:
+def indexed_offsets(files: Any) -> set[int]:
     """The physical offsets that keys in the index lead to."""
-    places = set()
+    physical_offsets = set()
     slots, keys = int(CONF["maxHashSlotNum"]), int(CONF["maxIndexNum"])
     for data in files:
         first = 40 + 4 * slots + UNIT_BYTES
         for at in range(first, first + UNIT_BYTES * (keys - 1), UNIT_BYTES):
             unit = data[at : at + UNIT_BYTES]
             if unit.strip(b"\0"):
-                places.add(int.from_bytes(unit[4:12], "big"))
-    return places
+                physical_offsets.add(int.from_bytes(unit[4:12], "big"))
+    return physical_offsets
 
 
 def table_rows(table: Path) -> list[dict[str, Any]]:

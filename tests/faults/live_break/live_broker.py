@@ -41,7 +41,7 @@ _MAGICS = {0xDAA320A7, 0xDAA320AB}
 _BODY_SIZE_AT, _BODY_AT = HEADER_BYTES, HEADER_BYTES + 4
 
 
-def record_places(segment: Path) -> Iterator[tuple[int, int]]:
+def record_positions(segment: Path) -> Iterator[tuple[int, int]]:
     """Place in the segment, and size, of each record that follows from the one before."""
     data, at, first = segment.read_bytes(), 0, int(segment.name)
     while at + _BODY_AT <= len(data):
@@ -68,9 +68,9 @@ def tear_segment(segment: Path, rng: Random, shape: str) -> Tear:
     ``border``, ``header`` and ``body`` say where in a record the zeros begin; of a ``page``, one page has not reached
     the disk and what stands behind it has. The first record is always damaged where a broker looks.
     """
-    data, places = segment.read_bytes(), list(record_places(segment))
-    end = sum(places[-1])
-    at, _ = places[-rng.randint(1, min(RECORDS_TORN_MAX, len(places)))]
+    data, positions = segment.read_bytes(), list(record_positions(segment))
+    end = sum(positions[-1])
+    at, _ = positions[-rng.randint(1, min(RECORDS_TORN_MAX, len(positions)))]
     body_size = struct.unpack_from(">i", data, at + _BODY_SIZE_AT)[0]
     begin = {
         "border": at,
@@ -145,9 +145,9 @@ class LiveBroker:
         """Behind the last record."""
         with contextlib.suppress(FileNotFoundError):
             for segment in reversed(self.segments):
-                places = list(record_places(segment))
-                if places:
-                    return int(segment.name) + sum(places[-1])
+                positions = list(record_positions(segment))
+                if positions:
+                    return int(segment.name) + sum(positions[-1])
         return 0
 
     def stop_load(self) -> None:
@@ -212,7 +212,7 @@ class LiveBroker:
 
     def tear(self, rng: Random, shape: str) -> Tear:
         """Damage the end of the killed broker's log; see `tear_segment`."""
-        segment = next(segment for segment in reversed(self.segments) if next(record_places(segment), None))
+        segment = next(segment for segment in reversed(self.segments) if next(record_positions(segment), None))
         return tear_segment(segment, rng, shape)
 
     def wait_until_it_deletes(self) -> None:

@@ -30,8 +30,8 @@ from support.sink_runner import (
     check_output,
     files_below,
     no_fsync,
-    places,
     queue_files,
+    record_bounds,
     write_log,
 )
 
@@ -85,7 +85,7 @@ CUTS = [one_batch, one_by_one]
 def test_case(topic: str, cut: Callable[[list[int]], list[int]], tmp_path: Path) -> None:
     """The files are those of the model of the broker, the counts the model's and those written beside the case."""
     records = write_log(tmp_path / "log", of_topic(topic))
-    found = dispatch(tmp_path / "out", tmp_path / "log", cut(places(records)))
+    found = dispatch(tmp_path / "out", tmp_path / "log", cut(record_bounds(records)))
     check_output(tmp_path / "out", records, SETTINGS)
     assert found == anomalies(records, SETTINGS) == dict(CASES[topic].counts)
 
@@ -94,7 +94,7 @@ def test_case(topic: str, cut: Callable[[list[int]], list[int]], tmp_path: Path)
 def test_all_cases_in_one_log(cut: Callable[[list[int]], list[int]], tmp_path: Path) -> None:
     """Interleaved, over several segments, one of them a blank only, with whole old records behind another's blank."""
     records = write_all_cases(tmp_path / "log")
-    found = dispatch(tmp_path / "out", tmp_path / "log", cut(places(records)))
+    found = dispatch(tmp_path / "out", tmp_path / "log", cut(record_bounds(records)))
     check_output(tmp_path / "out", records, SETTINGS)
     assert found == anomalies(records, SETTINGS)
     assert found.pop("store_time_backwards") > 0
@@ -125,7 +125,7 @@ def test_any_order_in_any_batches_equals_the_model(messages: list[Message], data
     with TemporaryDirectory(dir=MEMORY) as directory:
         root = Path(directory)
         records = write_log(root / "log", messages)
-        allowed = places(records)
+        allowed = record_bounds(records)
         inner = data.draw(st.sets(st.sampled_from(allowed)), label="cuts")
         found = dispatch(root / "out", root / "log", sorted(inner | {allowed[0], allowed[-1]}))
         check_output(root / "out", records, SETTINGS)
@@ -136,7 +136,7 @@ def test_queue_offset_that_wraps(tmp_path: Path) -> None:
     """``Long.MIN_VALUE`` is one more than ``Long.MAX_VALUE`` to numpy: the two in one batch are no run of offsets."""
     messages = [Message(queue_offset=offset) for offset in (0, 1, 2**63 - 1, -(2**63), 2)]
     records = write_log(tmp_path / "log", messages)
-    allowed = places(records)
+    allowed = record_bounds(records)
     found = dispatch(tmp_path / "out", tmp_path / "log", [allowed[0], allowed[2], allowed[4], allowed[-1]])
     check_output(tmp_path / "out", records, SETTINGS)
     assert found == anomalies(records, SETTINGS)
@@ -172,7 +172,7 @@ def test_a_further_queue_named_twice(tmp_path: Path) -> None:
 def test_a_replay_is_no_anomaly(tmp_path: Path) -> None:
     """What a sink has already is passed over without a count, by the same run and by the next."""
     records = write_log(tmp_path / "log", of_topic("Sound"))
-    batch = LogBatches(tmp_path / "log")(0, places(records)[-1])
+    batch = LogBatches(tmp_path / "log")(0, record_bounds(records)[-1])
     for runs in range(2):
         with SinkRun(tmp_path / "out", SETTINGS) as run:
             assert (runs, run.queues.write(batch)) == (runs, NO_ANOMALIES)
@@ -184,7 +184,7 @@ def test_a_queue_that_makes_no_directory(topic: str, queue_id: int, tmp_path: Pa
     """A broker would make a directory of any name; here the run stops before anything is written of the queue."""
     records = write_log(tmp_path / "log", [Message(topic, queue_id)])
     with pytest.raises(SinkError, match="makes no directory"):
-        dispatch(tmp_path / "out", tmp_path / "log", places(records))
+        dispatch(tmp_path / "out", tmp_path / "log", record_bounds(records))
     assert not [path for path in files_below(tmp_path) if path.startswith("out/consumequeue/")]
 
 
@@ -200,7 +200,7 @@ def test_a_hostile_log_prints_few_lines(tmp_path: Path, caplog: pytest.LogCaptur
     ]
     records = write_log(tmp_path / "log", messages, 4096)
     with caplog.at_level(logging.WARNING):
-        found = dispatch(tmp_path / "out", tmp_path / "log", one_batch(places(records)))
+        found = dispatch(tmp_path / "out", tmp_path / "log", one_batch(record_bounds(records)))
     assert found == {"gap": 800, "repeated": 24, "queue_restart": 8}
     assert caplog.messages == [
         *(
@@ -346,7 +346,7 @@ def test_shape(name: str, tmp_path: Path) -> None:
     assert end >= records[-1][0] + records[-1][2]
     assert reader.bad_end is None
     batches = LogBatches(paths)
-    for number, cuts in enumerate(([0, end], sorted({0, *places(records), end}))):
+    for number, cuts in enumerate(([0, end], sorted({0, *record_bounds(records), end}))):
         with no_fsync(), SinkRun(tmp_path / f"out{number}", SETTINGS) as run:
             for start, stop in itertools.pairwise(cuts):
                 run.write(batches(start, stop))
@@ -448,7 +448,7 @@ def test_a_body_is_checked_in_the_middle_on_request(tmp_path: Path) -> None:
     """A broker never looks at a body in replay: nor is it looked at here, unless checkCrc=all."""
     messages = [SOUND, replace(SOUND, body_crc=1), SOUND]
     records = write_log(tmp_path / "log", messages)
-    assert dispatch(tmp_path / "out", tmp_path / "log", places(records)) == {}
+    assert dispatch(tmp_path / "out", tmp_path / "log", record_bounds(records)) == {}
     check_output(tmp_path / "out", records, SETTINGS)
     (file,) = MappedFileQueue.load([tmp_path / "log"]).files
     with pytest.raises(CorruptRecordError, match=f"offset {records[1].physical_offset} .* BAD_CRC"):

@@ -17,8 +17,8 @@ from support.sink_runner import (
     check_output,
     index_contents,
     no_fsync,
-    places,
     queue_files,
+    record_bounds,
     run_sinks,
 )
 
@@ -59,9 +59,9 @@ def batches_of(store: BrokerStore) -> LogBatches:
     return LogBatches(log_of(store.root), range_bytes=100_000, window_bytes=40_000, dledger=dledger)
 
 
-def places_of(root: Path) -> list[int]:
+def bounds_of(root: Path) -> list[int]:
     """Where batches may begin and end in the store's log."""
-    return places(records_of(root), frame=48 if is_dledger(root) else 0)
+    return record_bounds(records_of(root), frame=48 if is_dledger(root) else 0)
 
 
 def index_files(root: Path) -> dict[str, bytes]:
@@ -92,7 +92,7 @@ def test_bytes_equal_the_brokers(
     store = broker_store(name)
     records, settings = records_of(store.root), settings_of(store)
     with no_fsync():
-        run_sinks(tmp_path, batches_of(store), cut(places_of(store.root)), settings)
+        run_sinks(tmp_path, batches_of(store), cut(bounds_of(store.root)), settings)
     assert queue_files(tmp_path) == queue_files(store.root)
     assert index_contents(tmp_path) == index_contents(store.root)
     check_output(tmp_path, records, settings)
@@ -105,7 +105,7 @@ def test_other_sizes_follow_the_model(name: str, broker_store: GetStore, tmp_pat
     records = records_of(store.root)[:2000]
     settings = Settings(mapped_file_size_consume_queue=201, max_hash_slot_num=7, max_index_num=50)
     with no_fsync():
-        allowed = [place for place in places_of(store.root) if place <= records[-1][0] + records[-1][2]]
+        allowed = [offset for offset in bounds_of(store.root) if offset <= records[-1][0] + records[-1][2]]
         run_sinks(tmp_path, batches_of(store), many_batches(allowed), settings)
     check_output(tmp_path, records, settings)
 
@@ -120,8 +120,8 @@ def test_goes_on_behind_the_brokers_files(name: str, broker_store: GetStore, tmp
         (tmp_path / path).write_bytes(data)
     before = {**queue_files(tmp_path), **index_files(tmp_path)}
     with SinkRun(tmp_path, settings_of(store)) as run:
-        allowed = places_of(store.root)
-        start = max(place for place in allowed if place <= run.end)
+        allowed = bounds_of(store.root)
+        start = max(offset for offset in allowed if offset <= run.end)
         assert start > records[0][0]
         assert run.end <= allowed[-1]
         run.write(batches_of(store)(start, allowed[-1]))
@@ -135,7 +135,7 @@ def test_checkpoint_equals_the_brokers(name: str, broker_store: GetStore, tmp_pa
     records = records_of(store.root)
     brokers = (store.root / "checkpoint").read_bytes()
     assert StoreCheckpoint.decode(brokers).encode() == brokers
-    run_sinks(tmp_path, batches_of(store), many_batches(places_of(store.root)), settings_of(store))
+    run_sinks(tmp_path, batches_of(store), many_batches(bounds_of(store.root)), settings_of(store))
     ours = StoreCheckpoint.decode((tmp_path / "checkpoint").read_bytes())
     # A broker takes the first field from its own flushes, which may be older than the last record.
     assert ours.physic_msg_timestamp == records[-1][1].store_timestamp

@@ -56,9 +56,9 @@ class Live:
 
     def append(self, *store_times: int) -> list[int]:
         """Append a record a store time; gives where each begins, and where the last one ends."""
-        places = [self.writer.append(Message(store_timestamp=time)) for time in store_times]
+        physical_offsets = [self.writer.append(Message(store_timestamp=time)) for time in store_times]
         self.writer.close()
-        return [*places, self.writer.max_offset]
+        return [*physical_offsets, self.writer.max_offset]
 
 
 @pytest.fixture
@@ -69,42 +69,42 @@ def live(tmp_path: Path) -> Live:
 @pytest.mark.parametrize("size", [4, 60])
 def test_damage_with_records_behind_it_is_passed_when_it_stood_for_the_guard(live: Live, size: int) -> None:
     """Not before: what stands there may be a record that a writer lays down at this moment."""
-    *places, end = live.append(1, 2, 3, 4, 5)
-    put_bytes(live.path / f"{0:020d}", places[2] + 4, b"\x55" * size)
-    assert live.end() == places[1]  # the record before it has its guard, too
-    assert live.end(GUARD_MS - 1) == places[1]
-    assert live.end(1) == places[4]
+    *physical_offsets, end = live.append(1, 2, 3, 4, 5)
+    put_bytes(live.path / f"{0:020d}", physical_offsets[2] + 4, b"\x55" * size)
+    assert live.end() == physical_offsets[1]  # the record before it has its guard, too
+    assert live.end(GUARD_MS - 1) == physical_offsets[1]
+    assert live.end(1) == physical_offsets[4]
     assert live.end(GUARD_MS) == end
 
 
 def test_a_place_that_changes_is_waited_for_anew(live: Live) -> None:
     """The guard runs from the last change."""
-    *places, _ = live.append(1, 2, 3, 4)
+    *physical_offsets, _ = live.append(1, 2, 3, 4)
     segment = live.path / f"{0:020d}"
-    put_bytes(segment, places[1] + 4, b"\x55" * 4)
-    assert live.end() == places[0]
-    put_bytes(segment, places[1] + 4, b"\x66" * 4)
-    assert live.end(GUARD_MS) == places[1]
-    assert live.end(GUARD_MS) == places[3]
+    put_bytes(segment, physical_offsets[1] + 4, b"\x55" * 4)
+    assert live.end() == physical_offsets[0]
+    put_bytes(segment, physical_offsets[1] + 4, b"\x66" * 4)
+    assert live.end(GUARD_MS) == physical_offsets[1]
+    assert live.end(GUARD_MS) == physical_offsets[3]
 
 
 def test_a_torn_record_at_the_end_is_waited_for_for_ever(live: Live) -> None:
     """Nothing behind it: the visible end."""
-    *places, _ = live.append(1, 2, 3)
-    put_bytes(live.path / f"{0:020d}", places[2] + 60, bytes(30))
+    *physical_offsets, _ = live.append(1, 2, 3)
+    put_bytes(live.path / f"{0:020d}", physical_offsets[2] + 60, bytes(30))
     for _ in range(3):
-        assert live.end(GUARD_MS) <= places[2]
-    assert live.end(10**6) == places[2]
+        assert live.end(GUARD_MS) <= physical_offsets[2]
+    assert live.end(10**6) == physical_offsets[2]
 
 
 def test_older_records_behind_the_end_are_no_successors(live: Live) -> None:
     """After a crash the broker cut the log behind the first record and wrote another over a part of the old ones."""
-    *places, _ = live.append(10, 11, 12, 13)
-    record = encode(Message(body=b"longer than before", store_timestamp=20), places[1])
-    put_bytes(live.path / f"{0:020d}", places[1], record)
-    new_end = places[1] + len(record)
+    *physical_offsets, _ = live.append(10, 11, 12, 13)
+    record = encode(Message(body=b"longer than before", store_timestamp=20), physical_offsets[1])
+    put_bytes(live.path / f"{0:020d}", physical_offsets[1], record)
+    new_end = physical_offsets[1] + len(record)
     live.end()
-    assert live.end(GUARD_MS) in (places[1], new_end)
+    assert live.end(GUARD_MS) in (physical_offsets[1], new_end)
     assert live.end(10 * GUARD_MS) == new_end
 
 
@@ -134,13 +134,14 @@ def test_a_last_segment_whose_first_record_is_damaged(tmp_path: Path) -> None:
 
 def test_a_last_segment_with_several_damaged_records(live: Live) -> None:
     """Its first and others: each has a guard of its own, once, and the end that was found stays."""
-    *places, end = live.append(*range(30))
-    first, *others = [place for place in places if place >= SIZE]
+    *physical_offsets, end = live.append(*range(30))
+    first, *others = [offset for offset in physical_offsets if offset >= SIZE]
     assert end < 2 * SIZE
-    for place in (first, others[1], others[4]):
-        put_bytes(live.path / f"{SIZE:020d}", place - SIZE + 4, b"\x55" * 4)
+    for offset in (first, others[1], others[4]):
+        put_bytes(live.path / f"{SIZE:020d}", offset - SIZE + 4, b"\x55" * 4)
     ends = [live.end(), *(live.end(GUARD_MS) for _ in range(5))]
-    assert ends == [SIZE, others[0], others[3], places[-1], end, end]  # the last record of each has its guard, too
+    # The last record of each has its guard, too.
+    assert ends == [SIZE, others[0], others[3], physical_offsets[-1], end, end]
     live.append(30)
     assert [live.end(), live.end(GUARD_MS)] == [end, live.writer.max_offset]
 
@@ -306,7 +307,7 @@ def test_only_what_no_queue_takes_is_left_out(tmp_path: Path) -> None:
 
 def test_the_bound_of_a_first_queue_offset(tmp_path: Path) -> None:
     """An option: what lies beyond it ends the run with the option's name, or is left out."""
-    assert QueueAdmission(60, 5).begins(np.array([-1, 0, 5, 6])).tolist() == [False, True, True, False]
+    assert QueueAdmission(60, 5).can_begin(np.array([-1, 0, 5, 6])).tolist() == [False, True, True, False]
     assert ADMISSION.can_begin(np.array([2**40, 2**58, 2**63 - 1])).tolist() == [True, True, False]
     records = write_log(tmp_path / "log", offsets(2**60))
     batch = LogBatches(tmp_path / "log")(0, end_of(records))

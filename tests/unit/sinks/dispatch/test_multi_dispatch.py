@@ -127,8 +127,8 @@ def expected_queues(records: Sequence[StoredRecord]) -> dict[str, bytes]:
 def test_entries_stand_in_log_order(tmp_path: Path, seed: int, step: int) -> None:
     """Own and further entries of one queue mixed, wherever batches end."""
     records = write_log(tmp_path / "commitlog", random_messages(seed))
-    places = [record.physical_offset for record in records]
-    cuts = [*places[::step], records[-1].physical_offset + records[-1].msg_size]
+    physical_offsets = [record.physical_offset for record in records]
+    cuts = [*physical_offsets[::step], records[-1].physical_offset + records[-1].msg_size]
     needs = LogicNeeds(multi_dispatch=MultiDispatch(enable_lmq=True))
     batches = LogBatches(tmp_path / "commitlog", needs=needs)
     with no_fsync(), SinkRun(tmp_path / "output", SETTINGS) as run:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.outputs import disordered
 from support.record_writer import Message
-from support.sink_runner import LogBatches, places, write_log
+from support.sink_runner import LogBatches, record_bounds, write_log
 from unit.sinks.dispatch.test_multi_dispatch import random_messages
 from unit.sinks.queue.test_batch_consume_queue import inner_batches
 
@@ -34,13 +34,13 @@ ALL = LogicNeeds(
 
 def rows_of(queue: QueueEntries) -> list[tuple[Any, ...]]:
     """Each entry: its record's place, its bytes, its queue offset, its ext unit."""
-    places = queue.entries[:, :8].copy().view(">i8")[:, 0].tolist()
-    units: list[Any] = [None] * len(places)
+    offsets = queue.entries[:, :8].copy().view(">i8")[:, 0].tolist()
+    units: list[Any] = [None] * len(offsets)
     if queue.ext is not None:
         times, is_put = queue.ext.store_timestamps.tolist(), queue.ext.is_put.tolist()
         units = list(zip(times, queue.ext.bit_maps, is_put, strict=True))
     entries = map(bytes, queue.entries)
-    return list(zip(places, entries, queue.queue_offsets.tolist(), units, strict=True))
+    return list(zip(offsets, entries, queue.queue_offsets.tolist(), units, strict=True))
 
 
 def contents(entries: PieceEntries) -> tuple[Any, ...]:
@@ -67,7 +67,7 @@ def mixed(seed: int) -> list[Message]:
 def test_what_is_left_behind_an_offset(seed: int, needs: LogicNeeds, tmp_path: Path) -> None:
     """The entries and keys of the records from there on; also where whole queues have none left."""
     records = write_log(tmp_path, disordered(Random(seed), 60) if needs.is_plain else mixed(seed))
-    allowed = places(records)
+    allowed = record_bounds(records)
     entries = LogBatches(tmp_path, needs=needs)(0, allowed[-1]).entries
     plain, batches, keys = contents(entries)
     assert needs.is_plain or (batches and any(unit and unit[1] for rows in plain.values() for *_, unit in rows))
@@ -90,7 +90,7 @@ def test_entries_that_no_queue_takes(seed: int, tmp_path: Path) -> None:
     """The first so many from an offset on go, of batch queues all; whatever else there is stays, and every key."""
     rng = Random(seed)
     records = write_log(tmp_path, mixed(seed))
-    entries = LogBatches(tmp_path, needs=ALL)(0, places(records)[-1]).entries
+    entries = LogBatches(tmp_path, needs=ALL)(0, record_bounds(records)[-1]).entries
     plain, batches, keys = contents(entries)
     offset = records[rng.randrange(30)].physical_offset
     counts = {name: rng.randrange(5) for name in rng.sample(sorted(plain), 3)}
@@ -110,7 +110,7 @@ def test_entries_that_no_queue_takes(seed: int, tmp_path: Path) -> None:
 def test_pieces_and_windows_of_any_size(seed: int, tmp_path: Path) -> None:
     """What is added beside the compiled pass is the same from one window and piece, and from many."""
     records = write_log(tmp_path, mixed(seed), 1 << 20)
-    end = places(records)[-1]
+    end = record_bounds(records)[-1]
     at_once = contents(LogBatches(tmp_path, 1 << 20, 1 << 20, ALL)(0, end).entries)
     assert at_once == contents(LogBatches(tmp_path, 1 << 20, 300, ALL)(0, end).entries)
     assert at_once == contents(LogBatches(tmp_path, 700, 300, ALL)(0, end).entries)
@@ -120,15 +120,15 @@ def test_units_of_the_ext_entries(tmp_path: Path) -> None:
     """Each own entry has its record's store time and bitmap, None where nobody filters the topic; others get none."""
     records = write_log(tmp_path, random_messages(3), 1 << 20)
     needs = LogicNeeds(ext=True, filters=FILTERS, multi_dispatch=MultiDispatch(enable_lmq=True))
-    queues, _, _ = contents(LogBatches(tmp_path, needs=needs)(0, places(records)[-1]).entries)
-    by_place = {record.physical_offset: record.message for record in records}
+    queues, _, _ = contents(LogBatches(tmp_path, needs=needs)(0, record_bounds(records)[-1]).entries)
+    by_offset = {record.physical_offset: record.message for record in records}
     own = 0
     for (topic, queue_id), rows in queues.items():
         seen = set()
-        for place, _, _, (time, bit_map, is_put) in rows:
-            message = by_place[place]
-            is_own = (topic.decode(), queue_id) == (message.topic, message.queue_id) and place not in seen
-            seen.add(place)
+        for physical_offset, _, _, (time, bit_map, is_put) in rows:
+            message = by_offset[physical_offset]
+            is_own = (topic.decode(), queue_id) == (message.topic, message.queue_id) and physical_offset not in seen
+            seen.add(physical_offset)
             own += is_own
             assert (time, is_put) == (message.store_timestamp, is_own)
             assert bit_map == (FILTERS.bit_map(message.topic, dict(message.properties)) if is_own else None)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.model import Settings
 from support.record_writer import Message
-from support.sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, places, write_log
+from support.sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, record_bounds, write_log
 from support.small_disk import mounted
 
 from reput.sinks.files import durable_file
@@ -280,7 +280,7 @@ def test_a_full_disk(free_kib: int, tmp_path: Path) -> None:
     """Wherever the disk is full, that is a clean error, and with room again the next run ends with equal bytes."""
     messages = [Message(f"T{i % 25}", properties={"KEYS": f"a k{i}"}) for i in range(60)]
     records = write_log(tmp_path / "log", messages)
-    batches, allowed = LogBatches(tmp_path / "log"), places(records)
+    batches, allowed = LogBatches(tmp_path / "log"), record_bounds(records)
     with mounted(tmp_path / "disk") as disk:
         (disk / "ballast").write_bytes(bytes((512 - free_kib) * 1024))
         with pytest.raises(OutputFullError, match=f"{disk}/out.*: No space left on device; {WHAT_TO_DO}") as told:
@@ -297,7 +297,7 @@ def test_a_full_disk(free_kib: int, tmp_path: Path) -> None:
 def test_a_limit_on_file_sizes(limit: int, tmp_path: Path) -> None:
     """As a full disk: the error says why, and without the limit the next run ends with equal bytes."""
     records = write_log(tmp_path / "log", [Message(properties={"KEYS": f"a k{i}"}) for i in range(20)])
-    batches, allowed = LogBatches(tmp_path / "log"), places(records)
+    batches, allowed = LogBatches(tmp_path / "log"), record_bounds(records)
     too_large = rf": no file may have more than {limit} bytes \(ulimit -f\); allow larger ones"
     with soft_limit(resource.RLIMIT_FSIZE, limit), pytest.raises(OutputError, match=too_large):
         dispatch_all(tmp_path / "out", batches, allowed, SMALL)

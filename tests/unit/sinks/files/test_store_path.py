@@ -20,8 +20,8 @@ from support.sink_runner import (
     batch_of,
     files_below,
     no_fsync,
-    places,
     queue_files,
+    record_bounds,
     write_log,
 )
 
@@ -170,7 +170,7 @@ def test_a_hostile_record_in_the_log_leaves_its_neighbours_bytes(tmp_path: Path)
         run.write(LogBatches(tmp_path / "log")(0, records[1].physical_offset))
         before = files_below(tmp_path / "out")
         with pytest.raises(SinkError, match=r"topic b'\.\./\.\./x' is no name"):
-            run.write(LogBatches(tmp_path / "log")(records[1].physical_offset, places(records)[-1]))
+            run.write(LogBatches(tmp_path / "log")(records[1].physical_offset, record_bounds(records)[-1]))
     with SinkRun(tmp_path / "out", SMALL) as run:
         assert run.end == records[1].physical_offset
     assert queue_files(tmp_path / "out") == {path: before[path] for path in before if path.startswith("consumequeue")}

@@ -22,7 +22,7 @@ from support.sink_runner import (
     files_below,
     index_contents,
     no_fsync,
-    places,
+    record_bounds,
     stuck_clock,
     write_log,
 )
@@ -74,7 +74,7 @@ def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Setti
     with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
         files = stack.enter_context(closing(DurableFiles(Path(directory) / "out")))
         records = write_log(Path(directory) / "log", messages, 1000)
-        batches, allowed = LogBatches(Path(directory) / "log"), places(records)
+        batches, allowed = LogBatches(Path(directory) / "log"), record_bounds(records)
         inner = data.draw(st.sets(st.sampled_from(allowed)), label="cuts")
         sink = open_sink(files, settings)
         for start, end in itertools.pairwise(sorted(inner | {allowed[0], allowed[-1]})):
@@ -92,9 +92,9 @@ def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Setting
     with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
         files = stack.enter_context(closing(DurableFiles(Path(directory) / "out")))
         records = write_log(Path(directory) / "log", messages, 1000)
-        batches, allowed = LogBatches(Path(directory) / "log"), places(records)
-        place = st.sampled_from(allowed)
-        span = st.tuples(place, place).map(sorted)
+        batches, allowed = LogBatches(Path(directory) / "log"), record_bounds(records)
+        offset = st.sampled_from(allowed)
+        span = st.tuples(offset, offset).map(sorted)
         sink = open_sink(files, settings)
         for start, end in data.draw(st.lists(span, max_size=5), label="ranges"):
             if start < end and start <= sink.end_offset:
@@ -116,7 +116,7 @@ def index_of(tmp_path: Path, messages: Sequence[Message], settings: Settings) ->
     """The index of these messages, in one batch and message by message: the same files."""
     results = []
     records = write_log(tmp_path / "log", messages)
-    batches, allowed = LogBatches(tmp_path / "log"), places(records)
+    batches, allowed = LogBatches(tmp_path / "log"), record_bounds(records)
     for name, cuts in (("one", [allowed[0], allowed[-1]]), ("each", allowed)):
         with closing(DurableFiles(tmp_path / name)) as files, no_fsync():
             sink = open_sink(files, settings)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.model import Settings, index_file_contents
 from support.record_writer import Message
-from support.sink_runner import LogBatches, files_below, index_contents, no_fsync, places, write_log
+from support.sink_runner import LogBatches, files_below, index_contents, no_fsync, record_bounds, write_log
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexSink, index_file_name
@@ -42,7 +42,7 @@ def test_names_rise_and_contents_know_no_clock(clock: str, restarts: bool, tmp_p
     made: list[str] = []
     with closing(DurableFiles(tmp_path / "out")) as files, no_fsync():
         sink = None
-        for start, end in itertools.pairwise(places(records)):
+        for start, end in itertools.pairwise(record_bounds(records)):
             if sink is None or restarts:
                 sink = IndexSink(files, 3, 3, lambda: next(ticks))
                 sink.recover(0)
@@ -100,7 +100,7 @@ def test_no_file_is_written_under_a_name_that_exists(tmp_path: Path) -> None:
         assert len(first) == 2
         sink = IndexSink(files, 3, 3, itertools.repeat(NOW).__next__)
         sink.recover(0)
-        sink.write(batches(cut, places(records)[-1]))
+        sink.write(batches(cut, record_bounds(records)[-1]))
     after = files_below(tmp_path / "out" / "index")
     assert {name: after[name] for name in first} == first
     assert len(after) == 4

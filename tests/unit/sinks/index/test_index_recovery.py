@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.model import Settings, index_file_contents
 from support.record_writer import Message, StoredRecord
-from support.sink_runner import SMALL, LogBatches, files_below, index_contents, places, stuck_clock, write_log
+from support.sink_runner import SMALL, LogBatches, files_below, index_contents, record_bounds, stuck_clock, write_log
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexSink
@@ -40,7 +40,7 @@ class Torn:
         self.records: list[StoredRecord] = write_log(
             self.log, [Message(properties={"KEYS": f"a k{i}"}, store_timestamp=1000 * i) for i in range(7)]
         )
-        self.cut, self.end = self.records[3].physical_offset, places(self.records)[-1]
+        self.cut, self.end = self.records[3].physical_offset, record_bounds(self.records)[-1]
         write(self.root, self.log, 0, self.cut)
         self.before = files_below(self.root)
         shutil.copytree(self.root, root / "later")

@@ -59,8 +59,8 @@ def test_entries_by_the_layout(tmp_path: Path, step: int) -> None:
             name = f"batchconsumequeue/B/{queue}/{first * 46:020d}"
             expected[name] = b"".join(entries[first : first + 3]).ljust(138, b"\0")
     batches = LogBatches(tmp_path / "commitlog", needs=NEEDS)
-    places = [record.physical_offset for record in records]
-    cuts = [*places[::step], records[-1].physical_offset + records[-1].msg_size]
+    offsets = [record.physical_offset for record in records]
+    cuts = [*offsets[::step], records[-1].physical_offset + records[-1].msg_size]
     with no_fsync():
         for start, end in zip(cuts, cuts[1:], strict=False):
             files = DurableFiles(tmp_path / "output")

@@ -25,8 +25,8 @@ from support.sink_runner import (
     expected_queue_files,
     files_below,
     no_fsync,
-    places,
     queue_files,
+    record_bounds,
     write_log,
 )
 
@@ -84,7 +84,7 @@ def test_any_log_in_any_batches_equals_the_model(log: tuple[list[Message], Setti
         records = write_log(root / "log", messages, 1000)
         batches = LogBatches(root / "log")
         sink = open_sink(root / "out", size, stack)
-        for start, end in itertools.pairwise(cut_by(data, places(records))):
+        for start, end in itertools.pairwise(cut_by(data, record_bounds(records))):
             if data.draw(st.integers(0, 3), label="restart at 0") == 0:
                 sink = open_sink(root / "out", size, stack)
             sink.write(batches(start, end))
@@ -101,9 +101,9 @@ def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Setting
     with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
         root = Path(directory)
         records = write_log(root / "log", messages, 1000)
-        batches, allowed = LogBatches(root / "log"), places(records)
-        place = st.sampled_from(allowed)
-        span = st.tuples(place, place).map(sorted)
+        batches, allowed = LogBatches(root / "log"), record_bounds(records)
+        offset = st.sampled_from(allowed)
+        span = st.tuples(offset, offset).map(sorted)
         sink = open_sink(root / "out", size, stack)
         for start, end in data.draw(st.lists(span, max_size=5), label="ranges"):
             if start < end and start <= sink.end_offset:
@@ -126,9 +126,9 @@ def test_a_batch_that_would_skip_records_is_refused(tmp_path: Path) -> None:
     with SinkRun(tmp_path / "out", SMALL) as run:
         before = files_below(tmp_path / "out")
         with pytest.raises(SinkError, match=f"ends at 0 and the batch begins at {third}"):
-            run.queues.write(batches(third, places(records)[-1]))
+            run.queues.write(batches(third, record_bounds(records)[-1]))
         with pytest.raises(SinkError, match=f"ends at 0 and the batch begins at {third}"):
-            run.index.write(batches(third, places(records)[-1]))
+            run.index.write(batches(third, record_bounds(records)[-1]))
     assert files_below(tmp_path / "out") == before
 
 
@@ -238,7 +238,7 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
 def test_a_missing_queue_is_refused_and_a_missing_folder_derived_again(tmp_path: Path) -> None:
     """One lost queue is an error with the way out; with the whole folder gone the sink begins again by itself."""
     records = write_log(tmp_path / "log", [Message(topic=topic) for topic in "ABABA"])
-    batch, out = LogBatches(tmp_path / "log")(0, places(records)[-1]), tmp_path / "out"
+    batch, out = LogBatches(tmp_path / "log")(0, record_bounds(records)[-1]), tmp_path / "out"
     with ExitStack() as stack:
         open_sink(out, 60, stack).write(batch)
         shutil.rmtree(out / "consumequeue" / "A")
@@ -254,7 +254,7 @@ def test_a_missing_queue_is_refused_and_a_missing_folder_derived_again(tmp_path:
 def test_a_lost_progress_record_takes_the_files_over(tmp_path: Path) -> None:
     """As behind a broker's files, the sink goes on after the last record that any queue knows."""
     records = write_log(tmp_path / "log", [Message(topic=topic) for topic in "ABCABCAB"])
-    batches, cut, end = LogBatches(tmp_path / "log"), records[5].physical_offset, places(records)[-1]
+    batches, cut, end = LogBatches(tmp_path / "log"), records[5].physical_offset, record_bounds(records)[-1]
     with SinkRun(tmp_path / "out", SMALL) as run:
         run.write(batches(0, cut))
     (tmp_path / "out" / "reput" / "progress" / "consumequeue.json").unlink()

@@ -21,7 +21,7 @@ from support.sink_runner import (
     files_below,
     index_contents,
     no_fsync,
-    places,
+    record_bounds,
 )
 
 from reput.sinks.queue.consume_queue import KIND
@@ -59,7 +59,7 @@ class CleanFiles:
                 writer.append(Message("CleanTopic", body=bytes(spare), properties=properties, store_timestamp=1000 * i))
         self.records = writer.records
         with no_fsync(), SinkRun(self.out, self.SETTINGS) as run:
-            run.write(LogBatches(self.log)(0, places(self.records)[-1]))
+            run.write(LogBatches(self.log)(0, record_bounds(self.records)[-1]))
 
     def counts(self) -> tuple[int, int, int]:
         """Segments, queue files, index files."""
@@ -192,10 +192,10 @@ def test_what_follows_is_as_if_nothing_had_gone(seed: int) -> None:
         assert report == planned
         assert not expire_output(output.config, output.out).removed
         assert not recover_output(output.config, output.store, output.out).is_changed
-        allowed = places(output.records)
+        allowed = record_bounds(output.records)
         with SinkRun(output.out, output.settings) as run:
             assert run.end == reached
-            start = max(place for place in allowed if place <= reached)
+            start = max(offset for offset in allowed if offset <= reached)
             if start < allowed[-1]:
                 run.write(whole(start, allowed[-1]))
         queues = expected_queue_files(output.records, output.settings)

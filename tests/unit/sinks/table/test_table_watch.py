@@ -78,10 +78,10 @@ def test_what_a_commit_does_to_a_broker(
 
 
 def test_a_commit_in_words_is_one_harmless_line() -> None:
-    said = commit(info("DELETE", operationParameters={"predicate": '["(topic = \x1b[2J\n)"]'})).said
-    assert said == 'version 7, DELETE (["(topic = \\x1b[2J\\n)"]) by E at 1970-01-01T00:00:00Z'
-    assert commit(file("add")).said == "version 7, an unknown operation"
-    assert len(commit(info("X" * 999)).said) == 200
+    description = commit(info("DELETE", operationParameters={"predicate": '["(topic = \x1b[2J\n)"]'})).description
+    assert description == 'version 7, DELETE (["(topic = \\x1b[2J\\n)"]) by E at 1970-01-01T00:00:00Z'
+    assert commit(file("add")).description == "version 7, an unknown operation"
+    assert len(commit(info("X" * 999)).description) == 200
 
 
 def test_commits_that_are_gone_or_no_commits_are_numbers(tmp_path: Path) -> None:

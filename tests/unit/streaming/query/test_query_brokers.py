@@ -16,7 +16,7 @@ import pytest
 from support.model import Record, Settings, index_keys, parse_properties, read_log
 from support.paths import DATA
 from support.record_writer import Message as Written
-from support.sink_runner import LogBatches, no_fsync, places, run_sinks
+from support.sink_runner import LogBatches, no_fsync, record_bounds, run_sinks
 
 from reput.source.errors import SinkError
 from reput.source.record.message_decoder import Message
@@ -106,7 +106,7 @@ def test_keys_from_reputs_own_index(
 
 
 def ends(records: list[Record]) -> list[int]:
-    allowed = places(records)
+    allowed = record_bounds(records)
     return [allowed[0], allowed[-1]]
 
 

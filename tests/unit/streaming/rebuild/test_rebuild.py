@@ -122,14 +122,14 @@ def test_a_forged_record_in_a_body_is_read_as_a_body(tmp_path: Path) -> None:
     """A cut settles on it, the range fails, and the segment's rest is followed record by record."""
     plain = Message(properties={"KEYS": "k"})
     records: list[Message] = []
-    place = 0
+    offset = 0
     for number in range(12):
         if number % 3 == 1:
-            forged = encode(Message(topic="Forged", body=b"", queue_offset=5), place + 88)
+            forged = encode(Message(topic="Forged", body=b"", queue_offset=5), offset + 88)
             records.append(replace(plain, body=forged + b"x" * 200))
         else:
             records.append(plain)
-        place += len(encode(records[-1], 0))
+        offset += len(encode(records[-1], 0))
     write_log(tmp_path / "store" / "commitlog", records, 1 << 16)
     for bytes_a_range in (100, 150, 260, 400, 1000):
         for bytes_a_wave in (1, 500, 1 << 20):
@@ -203,8 +203,8 @@ def rebuild_of_tail(config: PipelineConfig, output: Path, expected: Path) -> Non
 def test_one_topic_of_an_output_that_is_behind(store: Path, tmp_path: Path) -> None:
     """The topic's queues end where the others do, not where the log does."""
     config = config_for(store)
-    places = [record.physical_offset for record in write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)[1]]
-    rebuild(config, tmp_path / "out", end=places[50])
+    offsets = [record.physical_offset for record in write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)[1]]
+    rebuild(config, tmp_path / "out", end=offsets[50])
     before = files_below(tmp_path / "out")
     shutil.rmtree(tmp_path / "out" / "consumequeue" / "A")
     rebuild(config, tmp_path / "out", topic="A")
@@ -271,9 +271,9 @@ def test_a_place_inside_a_record_is_refused(store: Path, tmp_path: Path, name: s
     """The message names the places before and behind it."""
     records = write_log(tmp_path / "again", messages_of(Random(7), 90), 2000)[1]
     first, second = records[20].physical_offset, records[21].physical_offset
-    for place in (first + 1, second - 1):
-        with pytest.raises(OptionError, match=f"{option} {place} is inside the record at {first};.* and at {second}$"):
-            rebuild(config_for(store), tmp_path / "out", **{name: place})
+    for offset in (first + 1, second - 1):
+        with pytest.raises(OptionError, match=f"{option} {offset} is inside the record at {first};.* and at {second}$"):
+            rebuild(config_for(store), tmp_path / "out", **{name: offset})
     with pytest.raises(OptionError, match=f"{option} 99999999: an offset from 0 to {end_of(records)} wanted"):
         rebuild(config_for(store), tmp_path / "out", **{name: 99999999})
     assert not (tmp_path / "out" / "reput").exists()

@@ -129,15 +129,15 @@ class DamagedLog:
     def segments(self) -> list[Path]:
         return sorted(self.directory.iterdir())
 
-    def put(self, place: int, data: bytes) -> None:
+    def put(self, physical_offset: int, data: bytes) -> None:
         """Overwrite bytes of the log, those that its segments have."""
-        path = self.directory / f"{place - place % SIZE:020d}"
+        path = self.directory / f"{physical_offset - physical_offset % SIZE:020d}"
         if path.exists():
-            put_bytes(path, place % SIZE, data[: SIZE - place % SIZE])
+            put_bytes(path, physical_offset % SIZE, data[: SIZE - physical_offset % SIZE])
 
-    def get(self, place: int, size: int) -> bytes:
-        path = self.directory / f"{place - place % SIZE:020d}"
-        return path.read_bytes()[place % SIZE : place % SIZE + size] if path.exists() else b""
+    def get(self, physical_offset: int, size: int) -> bytes:
+        path = self.directory / f"{physical_offset - physical_offset % SIZE:020d}"
+        return path.read_bytes()[physical_offset % SIZE : physical_offset % SIZE + size] if path.exists() else b""
 
 
 def log_directory(store: Path, *, dledger: bool) -> Path:
@@ -182,8 +182,8 @@ def flip(log: DamagedLog) -> None:
     """A few bits anywhere in a record."""
     at, _, size = log.rng.choice(log.records)
     for _ in range(log.rng.randrange(1, 4)):
-        place = at + log.rng.randrange(size)
-        log.put(place, bytes([log.get(place, 1)[0] ^ 1 << log.rng.randrange(8)]))
+        physical_offset = at + log.rng.randrange(size)
+        log.put(physical_offset, bytes([log.get(physical_offset, 1)[0] ^ 1 << log.rng.randrange(8)]))
 
 
 def spoil_header(log: DamagedLog) -> None:
@@ -506,8 +506,8 @@ def test_a_part_of_an_output_keeps_what_was_left_out(
     before = lines_of(out)
     rebuild(config, out, **request_)
     after = lines_of(out)
-    places = [line["physical_offset"] for line in after]
-    assert len(set(places)) == len(places)
+    offsets = [line["physical_offset"] for line in after]
+    assert len(set(offsets)) == len(offsets)
     assert all(line in after for line in before)
     assert "topic" in request_ or "BAD_MAGIC" in causes(out)
     tail_store(config, out, Random(2))

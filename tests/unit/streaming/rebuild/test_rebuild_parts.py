@@ -50,20 +50,21 @@ def test_runs_are_found_as_one_by_one() -> None:
         for count in counts:
             first = rng.choice([0, 7, top - 1, 2**63 - 2, -1])
             offsets = [(first + i + (rng.random() < 0.05) + 2**63) % 2**64 - 2**63 for i in range(count)]
-            places = [1000 + 100 * i - 150 * (rng.random() < 0.05) for i in range(count)]
-            blocks.append((offsets, places))
+            physical_offsets = [1000 + 100 * i - 150 * (rng.random() < 0.05) for i in range(count)]
+            blocks.append((offsets, physical_offsets))
         entries = np.zeros(sum(counts), ENTRY)
-        entries["physical_offset"] = [place for _, places in blocks for place in places]
+        entries["physical_offset"] = [at for _, physical_offsets in blocks for at in physical_offsets]
         entries["msg_size"] = 30
         queue_offsets = np.array([offset for offsets, _ in blocks for offset in offsets], np.int64)
         raw = entries.view(np.uint8).reshape(-1, 20)
         found = find_runs(raw, queue_offsets, np.array(counts))
         at = 0
-        for count, run, (offsets, places) in zip(counts, found, blocks, strict=True):
-            steps = zip(offsets, offsets[1:], places, places[1:], strict=False)
+        for count, run, (offsets, physical_offsets) in zip(counts, found, blocks, strict=True):
+            steps = zip(offsets, offsets[1:], physical_offsets, physical_offsets[1:], strict=False)
             is_run = all(b == a + 1 and q > p for a, b, p, q in steps) and offsets[-1] <= top
             assert run["runs_on"] == is_run
-            expected = Run(offsets[0], count, places[0], places[0] + 30, places[-1] + 30) if is_run else None
+            first, last = physical_offsets[0], physical_offsets[-1]
+            expected = Run(offsets[0], count, first, first + 30, last + 30) if is_run else None
             assert run_of(raw[at : at + count], queue_offsets[at : at + count]) == expected
             at += count
 

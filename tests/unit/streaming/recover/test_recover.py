@@ -24,7 +24,7 @@ from support.outputs import (
     stale_units,
 )
 from support.record_writer import Message
-from support.sink_runner import MEMORY, SinkRun, files_below, index_contents, no_fsync, places, queue_files
+from support.sink_runner import MEMORY, SinkRun, files_below, index_contents, no_fsync, queue_files, record_bounds
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import SinkError
@@ -97,7 +97,7 @@ def test_a_changed_byte_in_the_front_of_a_queue(at: int, tmp_path: Path) -> None
         output = Output(tmp_path, [])
         output.write_log([Message(topic="Late", queue_id=0, queue_offset=offset) for offset in range(3, 9)])
         with SinkRun(output.out, output.settings) as run:
-            run.write(output.batches()(0, places(output.records)[-1]))
+            run.write(output.batches()(0, record_bounds(output.records)[-1]))
         output.check()
         (first, *_) = sorted((output.out / "consumequeue" / "Late" / "0").iterdir())
         content = bytearray(first.read_bytes())
@@ -173,7 +173,7 @@ def index_keys_from(least: int, contents: list[bytes]) -> list[bytes]:
 def test_an_output_that_began_later_stays_so(tmp_path: Path) -> None:
     """With `startingOffset` an output has no effect of older records, and recovery asks for none."""
     output = Output.make(tmp_path / "whole", Random(1))
-    allowed = places(output.records)
+    allowed = record_bounds(output.records)
     start = allowed[20]
     later = [record for record in output.records if record.physical_offset >= start]
     with no_fsync(), SinkRun(output.root / "later", output.settings, start) as run:

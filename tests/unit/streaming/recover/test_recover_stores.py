@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.model import Record, read_log
-from support.sink_runner import LogBatches, SinkRun, files_below, index_contents, no_fsync, places, queue_files
+from support.sink_runner import LogBatches, SinkRun, files_below, index_contents, no_fsync, queue_files, record_bounds
 from unit.sinks.test_broker_stores import settings_of
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
@@ -63,9 +63,9 @@ def log_of(store: BrokerStore) -> LogReader:
 
 def go_on(store: BrokerStore, output: Path) -> int:
     """Derive what is missing, and return how many records that were."""
-    allowed = places(records_of(store.root))
+    allowed = record_bounds(records_of(store.root))
     with no_fsync(), SinkRun(output, settings_of(store)) as run:
-        start = max(place for place in allowed if place <= run.end)
+        start = max(offset for offset in allowed if offset <= run.end)
         if start < allowed[-1]:
             run.write(
                 LogBatches(store.root / "commitlog", range_bytes=100_000, window_bytes=40_000)(start, allowed[-1])

@@ -26,7 +26,7 @@ def continuity(log: Path, *, fail: bool) -> LogContinuity:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> list[int]:
+def offsets(tmp_path: Path) -> list[int]:
     """Where the records begin of a log of several segments."""
     with CommitLogWriter(tmp_path, SIZE) as writer:
         for message in varied_messages(80):
@@ -35,12 +35,12 @@ def places(tmp_path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_the_sinks_last_record(fail: bool, places: list[int], tmp_path: Path) -> None:
+def test_the_sinks_last_record(fail: bool, offsets: list[int], tmp_path: Path) -> None:
     """It must be there, unless it expired; a log that is gone may come back."""
     log = LogReader(SourceOptions.parse({"path": str(tmp_path)}))
-    known = log.last_record_before(places[50])
+    known = log.last_record_before(offsets[50])
     assert known is not None
-    assert known.offset == places[49]
+    assert known.offset == offsets[49]
     asked = continuity(tmp_path, fail=fail)
     asked.check([known, None, known])
     name, at = f"{known.offset - known.offset % SIZE:020d}", known.offset % SIZE
@@ -60,28 +60,28 @@ def test_the_sinks_last_record(fail: bool, places: list[int], tmp_path: Path) ->
         asked.check([known])
 
 
-def test_a_log_that_was_cut_before_a_planned_end(places: list[int], tmp_path: Path) -> None:
+def test_a_log_that_was_cut_before_a_planned_end(offsets: list[int], tmp_path: Path) -> None:
     """In the last segment that was begun a place that is no record is the log's end; before it, it is damage."""
     asked = continuity(tmp_path, fail=True)
     last = 2 * SIZE
     for path in tmp_path.iterdir():
         if int(path.name) > last:
             path.unlink()
-    inside = [place for place in places if last < place < last + SIZE]
-    asked.check_reaches(places[3], inside[1])
-    put_bytes(tmp_path / f"{0:020d}", places[5], b"\0\0\0\x01")  # damage, with later segments behind it
-    asked.check_reaches(places[3], inside[1])
+    inside = [physical_offset for physical_offset in offsets if last < physical_offset < last + SIZE]
+    asked.check_reaches(offsets[3], inside[1])
+    put_bytes(tmp_path / f"{0:020d}", offsets[5], b"\0\0\0\x01")  # damage, with later segments behind it
+    asked.check_reaches(offsets[3], inside[1])
     put_bytes(tmp_path / f"{last:020d}", inside[0] - last, bytes(60))
-    asked.check_reaches(places[3], inside[0])
+    asked.check_reaches(offsets[3], inside[0])
     with pytest.raises(TransientError, match=f"logic: the log was cut: it reached {inside[1]} .* ends at {inside[0]}"):
-        asked.check_reaches(places[3], inside[1])
+        asked.check_reaches(offsets[3], inside[1])
 
 
 def results(*spans: tuple[int, int]) -> list[RangeEffects]:
     return [RangeEffects(start, end, is_whole=True) for start, end in spans]
 
 
-def test_what_is_gone_is_told_from_what_is_missing(places: list[int], tmp_path: Path) -> None:
+def test_what_is_gone_is_told_from_what_is_missing(offsets: list[int], tmp_path: Path) -> None:
     """Results are cut at a hole that the log has, and at no other; only failOnDataLoss=false passes over one."""
     found = results((0, 40), (40, SIZE), (3 * SIZE, 3 * SIZE + 50))
     for number in (1, 2):

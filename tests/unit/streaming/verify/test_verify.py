@@ -426,7 +426,7 @@ def rewrite_index(output: Output, change: Callable[[np.ndarray], np.ndarray]) ->
         entries = np.frombuffer(path.read_bytes(), INDEX_ENTRY, header.next_entry - 1, ENTRIES_AT + 20)
         rows.append(entries)
         times.append(header)
-    by_place = {record.physical_offset: record.message.store_timestamp for record in output.records}
+    by_offset = {record.physical_offset: record.message.store_timestamp for record in output.records}
     entries = change(np.concatenate(rows)).astype(INDEX_ENTRY)  # numpy puts them into the machine's byte order
     for path in paths:
         path.unlink()
@@ -435,7 +435,7 @@ def rewrite_index(output: Output, change: Callable[[np.ndarray], np.ndarray]) ->
         own = entries[9 * file : 9 * file + 9].copy()
         slots, previous = np.zeros(SETTINGS.max_hash_slot_num, np.int32), np.empty(len(own), np.int32)
         used = chain_entries(slots, own["key_hash"].astype(np.int32), 1, previous)
-        stamps = [by_place[int(place)] for place in own["physical_offset"]]
+        stamps = [by_offset[int(offset)] for offset in own["physical_offset"]]
         own["previous"] = previous
         own["time_diff"] = [max(0, stamp - stamps[0]) // 1000 for stamp in stamps]
         own["time_diff"][0] = max(0, stamps[0] - inherited[0]) // 1000 if inherited[0] else 0

@@ -233,8 +233,8 @@ def test_against_a_store_with_a_log(output: Output, tmp_path: Path) -> None:
     overwrite(segment, 90, b"\xee")
     result = run(output, "--against", other)
     assert result.exit_code == 1
-    place = int(segment.name) + 90
-    assert f"the log at physical offset {place}: byte 0x" in result.output
+    offset = int(segment.name) + 90
+    assert f"the log at physical offset {offset}: byte 0x" in result.output
 
 
 @pytest.mark.parametrize(
@@ -297,13 +297,13 @@ def test_records_of_a_stretch(seed: int, tmp_path: Path) -> None:
     rng = Random(seed)
     output = Output.make(tmp_path, rng, 60)
     verification = StoreVerification(output.config, output.out)
-    places = [record.physical_offset for record in output.records]
+    offsets = [record.physical_offset for record in output.records]
     end = verification.log_end
-    ends = [*places, *range(0, end, 2000), end, *rng.choices(range(end), k=40)]
+    ends = [*offsets, *range(0, end, 2000), end, *rng.choices(range(end), k=40)]
     for _ in range(150):
         low, high = sorted((rng.choice(ends), rng.choice(ends)))
         found = records_between(verification, (0, end), low, high)
-        assert found[0].tolist() == [place for place in places if low <= place < high]
+        assert found[0].tolist() == [offset for offset in offsets if low <= offset < high]
 
 
 def test_rows_in_words() -> None:
