@@ -20,7 +20,7 @@ from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.class_archive import SparkClasses
 from reput.streaming.spark.java import check_java
 from reput.streaming.spark.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, start_session
-from reput.streaming.spark.warm_up import small_record
+from reput.streaming.spark.warm_up import write_small_log
 from reput.streaming.sql import output as sql_output
 from reput.streaming.sql import sql
 from reput.streaming.tail.tail import Tail
@@ -90,9 +90,7 @@ def _resolved_jars(spark: SparkSession) -> list[Path]:
 
 def _rehearse(spark: SparkSession, directory: Path) -> None:
     """Do what commands do once, with a log of one message: the classes that this loads are archived."""
-    commit_log = directory / "store" / "commitlog"
-    commit_log.mkdir(parents=True)
-    (commit_log / f"{0:020d}").write_bytes(small_record().ljust(_SEGMENT_BYTES, b"\0"))
+    write_small_log(directory / "store" / "commitlog", _SEGMENT_BYTES)
     settings = load_config(directory / "store", overrides=[f"mappedFileSizeCommitLog={_SEGMENT_BYTES}"])
     quiet = Console(file=io.StringIO())
     paths = OutputPaths(directory / "output", directory / "messages")

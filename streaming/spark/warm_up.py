@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +28,15 @@ def small_record(physical_offset: int = 0) -> bytes:
     record = struct.pack(">iiiiiqqiq8xq8xiqi", size, MESSAGE_MAGIC_CODE, 0, 0, 0, 0, physical_offset, 0, 0, 0, 0, 0, 0)
     record += struct.pack(">b", len(topic)) + topic + struct.pack(">h", len(properties)) + properties
     return record
+
+
+def write_small_log(commit_log: Path, mapped_file_size: int, records: int = 1) -> None:
+    """Make a directory with a log of one segment, of as many small records as fit and at most `records`."""
+    size = len(small_record())
+    count = min(records, mapped_file_size // size)
+    data = b"".join(small_record(number * size) for number in range(count))
+    commit_log.mkdir(parents=True)
+    (commit_log / f"{0:020d}").write_bytes(data.ljust(mapped_file_size, b"\0"))
 
 
 def compile_kernels(*, with_rows: bool = True) -> None:

@@ -17,7 +17,7 @@ from reput.sinks.table.message_file import TableFileWriter
 from reput.source.worker_process import take_memory
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.process.run_directory import run_directory
-from reput.streaming.spark.warm_up import small_record
+from reput.streaming.spark.warm_up import small_record, write_small_log
 from reput.streaming.tail.micro_batch import read_ranges
 from reput.streaming.tail.ranges import ranges_between
 
@@ -32,18 +32,14 @@ def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: b
     If the first batch `is_far_behind` the log's end, the workers also take the memory that full ranges need. All files
     are in this run's directory, which only the processes of this machine see, and are gone on return.
     """
-    size = len(small_record())
-    cores = min(spark.sparkContext.defaultParallelism, _SEGMENT_BYTES // size)
-    records = b"".join(small_record(number * size) for number in range(cores))
     decode = replace(task.decode, check_crc=False)
     with tempfile.TemporaryDirectory(dir=run_directory(), prefix="rehearsal-") as directory:
         commit_log, table = Path(directory, "commitlog"), Path(directory, "messages")
-        commit_log.mkdir()
-        (commit_log / f"{0:020d}").write_bytes(records.ljust(_SEGMENT_BYTES, b"\0"))
+        write_small_log(commit_log, _SEGMENT_BYTES, spark.sparkContext.defaultParallelism)
         options = {
             "path": commit_log,
             "mappedFileSizeCommitLog": _SEGMENT_BYTES,
-            "maxBytesPerPartition": size,
+            "maxBytesPerPartition": len(small_record()),
             "tailGuardMs": 0,
         }
         writer = TableFileWriter(str(table), broker, 0, decode) if with_table else None
