@@ -395,6 +395,35 @@ MUTANTS = (
         ":\n",
         "unit/sinks/table/test_message_file.py::test_row_groups_are_bounded_by_their_texts_too",
     ),
+    # --- writers beside each other, one query for both, what is known of the next batch
+    _mutant(
+        "a writer's error does not wait for the others",
+        "streaming/effects/writers.py",
+        "            wait(others)\n",
+        "            pass\n",
+        "unit/streaming/effects/test_writers.py::test_an_error_is_raised_when_all_have_ended",
+    ),
+    _mutant(
+        "records that were followed ahead are followed again",
+        "source/log/last_record.py",
+        "            known.note(window.end)\n",
+        "",
+        "unit/source/test_data_source.py::test_the_next_batch_is_followed_while_one_is_read",
+    ),
+    _mutant(
+        "a record that another process has read is not followed",
+        "source/log/last_record.py",
+        "watched is None and known != self._found:",
+        "watched is None and self._found is None:",
+        "unit/source/log/test_last_record.py::test_only_the_record_that_was_found_is_trusted_unfollowed",
+    ),
+    _mutant(
+        "Spark's checkpoint of a table stays where one query kept both",
+        "streaming/tail/tail.py",
+        "            forget(self._paths.checkpoint_of(TABLE))",
+        "            pass",
+        "spark/test_tail.py::test_one_query_for_both_where_they_stand_at_the_same_offset",
+    ),
     # --- whatever the clock says (G14)
     _mutant(
         "an index file's name is the clock's alone",
