@@ -172,7 +172,7 @@ class TextNumbers:
             self.ends = np.append(self.ends, np.empty(len(self.ends) - 1, np.int32))
         if 2 * (self.count + 1) > len(self.table):
             self.table = np.full(2 * len(self.table), -1, np.int32)
-            ck.fill_table(self.table, self.count, self.ends, self.data)
+            ck.index_texts(self.table, self.count, self.ends, self.data)
         if self.size_bytes + size + WORD > len(self.data):
             self.data = np.append(self.data, np.empty(len(self.data) + size, np.uint8))
 

@@ -115,7 +115,7 @@ def number_spans(
     codes
         int32[n], takes each span's number, -1 for an empty one.
     table
-        int32[a power of two, at least twice the numbers], the number or -1; see `fill_table`.
+        int32[a power of two, at least twice the numbers], the number or -1; see `index_texts`.
     count, ends, out
         How many numbers there are already; each number's bytes as `gather` leaves them.
 
@@ -139,7 +139,7 @@ def number_spans(
 
 
 @kernel
-def fill_table(table: Any, count: int, ends: Any, out: Any) -> None:
+def index_texts(table: Any, count: int, ends: Any, out: Any) -> None:
     """Put the first `count` numbers of `number_spans` into a table filled with -1."""
     for number in range(count):
         slot = _hash(out, ends[number], ends[number + 1] - ends[number]) & (table.size - 1)

@@ -18,7 +18,7 @@ from reput.sinks.table.message_table import MessageTable
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.effects.writers import TableWriter, Writers, writers_of
+from reput.streaming.effects.writers import TableWriter, write_side_by_side, writers_of
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import Lines, QuarantineStep
 
@@ -52,7 +52,7 @@ class LogicStep:
         self.sinks = logic.sinks
         self.quarantine = quarantine
         self._index = logic.index
-        self._writers = Writers([*writers_of(logic), *([] if table is None else [TableWriter(table)])])
+        self._writers = [*writers_of(logic), *([] if table is None else [TableWriter(table)])]
         self._files = files
         self._scratch = Scratch(files)
         self._scratch.clear()
@@ -74,7 +74,7 @@ class LogicStep:
         batch = effects.batch
         assert batch is not None
         before = self._last_record if self._last_end == batch.start else None
-        anomalies = batch.anomalies(before) + self._writers.write(effects)
+        anomalies = batch.anomalies(before) + write_side_by_side(self._writers, effects)
         self._last_end, self._last_record = batch.end, batch.last_record or before
         if batch.last_record is not None and self.sinks:
             queued = next((sink.logics_msg_timestamp for sink in self.sinks if isinstance(sink, QueueSink)), None)

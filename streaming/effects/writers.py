@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
@@ -22,26 +22,18 @@ def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
     return [*([QueueWriter(queues)] if queues else []), *index]
 
 
-class Writers:
-    """Several writers that write the same effects side by side; no two of them may share their files."""
+def write_side_by_side(writers: Sequence[EffectsWriter], effects: Effects) -> AnomalyCounts:
+    """Have several writers add the same effects at the same time, durably, once; no two of them may share their files.
 
-    def __init__(self, writers: Sequence[EffectsWriter]) -> None:
-        self._writers = writers
-        self._pool = ThreadPoolExecutor(max(1, len(writers) - 1), "reput-writer")
-
-    def write(self, effects: Effects) -> AnomalyCounts:
-        """Add effects, durably, once; if a writer fails, its error is raised when all of them have ended."""
-        others = [self._pool.submit(writer.write, effects) for writer in self._writers[1:]]
-        try:
-            anomalies = sum((writer.write(effects) for writer in self._writers[:1]), NO_ANOMALIES)
-        finally:
-            wait(others)
-        return sum((each.result() for each in others), anomalies)
-
-    def finish(self) -> None:
-        """Complete what was left for the end, durably, one writer after the other."""
-        for writer in self._writers:
-            writer.finish()
+    If one fails, its error is raised once all have ended.
+    """
+    if not writers:
+        return NO_ANOMALIES
+    first, *others = writers
+    with ThreadPoolExecutor(max(1, len(others)), "reput-writer") as pool:
+        written = [pool.submit(writer.write, effects) for writer in others]
+        anomalies = first.write(effects)
+    return sum((each.result() for each in written), anomalies)
 
 
 class EffectsWriter(Protocol):

@@ -22,7 +22,7 @@ from reput.source.log.range_cut import cut_ranges
 from reput.streaming.config.pipeline import PipelineConfig, check_range_count
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
-from reput.streaming.effects.writers import EffectsWriter, TableWriter, Writers
+from reput.streaming.effects.writers import EffectsWriter, TableWriter, write_side_by_side
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.startup import aligned
@@ -53,7 +53,6 @@ class RebuildPipeline:
         self._config = config
         self._log = log
         self._writers = writers
-        self._written_by = Writers(writers)
         self._quarantine = quarantine
         self._progress = progress
         self._wanted = request.queue_filter
@@ -75,7 +74,8 @@ class RebuildPipeline:
                 writing = pool.submit(self._write, wave)
             if writing is not None:
                 writing.result()
-        self._written_by.finish()
+        for writer in self._writers:
+            writer.finish()
 
     def _waves(self, start: int, end: int) -> Iterator[RangeEffects]:
         """The waves of `[start, end)` in log order.
@@ -119,7 +119,7 @@ class RebuildPipeline:
     def _write(self, read: RangeEffects) -> None:
         began = time.monotonic()
         effects, quarantined = Effects.of(read).sifted(self._quarantine)
-        anomalies = self._written_by.write(effects) + self._record_anomalies(effects.batch)
+        anomalies = write_side_by_side(self._writers, effects) + self._record_anomalies(effects.batch)
         self._scratch.remove(read.scratch_files)
         self._progress.add_seconds("write", time.monotonic() - began)
         self._progress.on_wave(read.end, effects.messages, effects.keys, anomalies, count_causes(quarantined))

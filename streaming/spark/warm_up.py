@@ -66,4 +66,4 @@ def compile_kernels(*, with_rows: bool = True) -> None:
     )
     if with_rows:
         message_batch(decoded.columns)
-        column_kernels.fill_table(np.full(2, -1, np.int32), 1, np.array([0, 1], np.int32), np.zeros(1, np.uint8))
+        column_kernels.index_texts(np.full(2, -1, np.int32), 1, np.array([0, 1], np.int32), np.zeros(1, np.uint8))

@@ -112,7 +112,7 @@ class LogicDispatch:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """See `Dispatch`."""
+        """LOGIC, and TABLE if the table is kept by the same read."""
         return (LOGIC,) if self._table is None else (LOGIC, TABLE)
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002

@@ -399,8 +399,8 @@ MUTANTS = (
     _mutant(
         "a writer's error does not wait for the others",
         "streaming/effects/writers.py",
-        "            wait(others)\n",
-        "            pass\n",
+        '    with ThreadPoolExecutor(max(1, len(others)), "reput-writer") as pool:\n',
+        '    pool = ThreadPoolExecutor(max(1, len(others)), "reput-writer")\n    if True:\n',
         "unit/streaming/effects/test_writers.py::test_an_error_is_raised_when_all_have_ended",
     ),
     _mutant(

@@ -104,18 +104,18 @@ def test_segments_that_go_under_it(
     """Between plan and read, at the front and in the middle: gone on and told, or one error; nothing twice."""
     store, out, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
     offsets = write(store, messages(160))[:-1]
-    # At this job, of either query, these segments go.
+    # At this job these segments go.
     going = {1: [0, 1, 2], 4: [6], 6: [8, 9]}
     assert max(offsets) // SIZE >= 10
-    jobs, real = itertools.count(1), dispatch.run_job
+    jobs, real = itertools.count(1), dispatch.read_ranges
 
-    def run_job(*given: Any) -> Any:
+    def read_ranges(*given: Any) -> Any:
         for number in going.pop(next(jobs), []):
             (store / "commitlog" / f"{number * SIZE:020d}").unlink()
         return real(*given)
 
     options = [f"onDamage={on_damage}", "maxBytesPerTrigger=5k", "tableMaxBytesPerTrigger=5k"]
-    with mock.patch.object(dispatch, "run_job", run_job):
+    with mock.patch.object(dispatch, "read_ranges", read_ranges):
         if fail == "true":
             with pytest.raises(DataLossError, match="expired"):
                 run_tail(spark, store, out, *options, table=table)

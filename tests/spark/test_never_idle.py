@@ -59,7 +59,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "effects: what is left out": (Effects, "sifted", 1),
     "message_table: a commit": (MessageTable, "commit", 1),
     "message_table: the parts": (TableBatch, "merge", 1),
-    "dispatch: a job": (dispatch, "run_job", 1),
+    "dispatch: a job": (dispatch, "read_ranges", 1),
     "dispatch: the checkpoint": (logic_step, "store_checkpoint", 1),
     "progress: a report": (ProgressReporter, "on_batch", 1),
     "progress: the lag": (ProgressReporter, "refresh", 1),

@@ -114,16 +114,16 @@ def test_an_error_of_a_task_that_may_pass(spark: SparkSession) -> None:
 
 
 def test_what_a_program_reads_of_a_tail(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line of JSON with the place, where the log expires between two batches; only the source sees it."""
+    """One line of JSON with the physical offset, where the log expires between two batches; only the source sees it."""
     write_log(tmp_path / "commitlog", [Message(body=b"x" * 200)] * 60, SIZE)
-    real = micro_batch.run_job
+    real = micro_batch.read_ranges
 
-    def run_job(*given: Any) -> Any:
+    def read_ranges(*given: Any) -> Any:
         done = real(*given)
         expire(tmp_path / "commitlog")
         return done
 
-    monkeypatch.setattr(micro_batch, "run_job", run_job)
+    monkeypatch.setattr(micro_batch, "read_ranges", read_ranges)
     monkeypatch.setattr(session, "start_session", lambda *_, **__: spark)
     monkeypatch.setattr(session, "end_session", lambda *_: None)
     arguments = ["--store", str(tmp_path), "--output", str(tmp_path / "out"), "-o", f"maxBytesPerTrigger={SIZE}"]

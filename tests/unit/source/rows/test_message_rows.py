@@ -133,7 +133,7 @@ for messages in LOGS.values():
     rows.batch()
     rows.clear()
 assert before == compiled(), (before, compiled())
-assert before["fill_table"] == before["number_spans"] == before["add_properties"] == 1
+assert before["index_texts"] == before["number_spans"] == before["add_properties"] == 1
 """
     tests = str(TESTS)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, *sys.path])}

@@ -10,7 +10,7 @@ import pytest
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.source.errors import SinkError
 from reput.streaming.effects.effects import Effects
-from reput.streaming.effects.writers import Writers
+from reput.streaming.effects.writers import write_side_by_side
 
 NOTHING = Effects(0, 0, None, None)
 
@@ -23,7 +23,6 @@ class Writer:
     def __init__(self, action: Callable[[], AnomalyCounts] = lambda: NO_ANOMALIES) -> None:
         self._action = action
         self.has_ended = threading.Event()
-        self.finished: list[Writer] = []
 
     def write(self, effects: Effects) -> AnomalyCounts:
         assert effects is NOTHING
@@ -33,7 +32,7 @@ class Writer:
             self.has_ended.set()
 
     def finish(self) -> None:
-        self.finished.append(self)
+        """Nothing is left for the end."""
 
 
 def test_they_write_at_the_same_time() -> None:
@@ -47,9 +46,10 @@ def test_they_write_at_the_same_time() -> None:
 
         return action
 
-    writers = Writers([Writer(meet(number)) for number in (1, 2, 4)])
-    assert AnomalyCounts(gap=7) == writers.write(NOTHING)
-    assert AnomalyCounts(gap=7) == writers.write(NOTHING)
+    writers = [Writer(meet(number)) for number in (1, 2, 4)]
+    assert AnomalyCounts(gap=7) == write_side_by_side(writers, NOTHING)
+    assert AnomalyCounts(gap=7) == write_side_by_side(writers, NOTHING)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reput")]
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -70,15 +70,11 @@ def test_an_error_is_raised_when_all_have_ended(failing: int) -> None:
     both = [Writer(go_on), Writer(go_on)]
     both[failing] = Writer(fail)
     with pytest.raises(SinkError, match=r"^no room$"):
-        Writers(both).write(NOTHING)
+        write_side_by_side(both, NOTHING)
     assert all(writer.has_ended.is_set() for writer in both)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_any_number_of_writers(count: int) -> None:
-    """Nothing to write is nothing met; every writer is finished."""
-    writers = [Writer() for _ in range(count)]
-    together = Writers(writers)
-    assert together.write(NOTHING) == NO_ANOMALIES
-    together.finish()
-    assert [[writer] for writer in writers] == [writer.finished for writer in writers]
+    """Nothing to write is nothing met."""
+    assert write_side_by_side([Writer() for _ in range(count)], NOTHING) == NO_ANOMALIES
