@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 from support.logs import end_of, varied_messages, write_log
@@ -16,6 +17,7 @@ from support.proof_counts import Proof
 from support.record_writer import CommitLogWriter, Message, encode
 from support.sink_runner import MEMORY
 
+from reput.source.log import reput_end_offset
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 
@@ -111,8 +113,10 @@ def test_settle_waits_for_the_last_record(tmp_path: Path, monkeypatch: pytest.Mo
     """With a real clock: the last record of a log that nobody writes is waited for, once."""
     _, records = write_log(tmp_path, varied_messages(20), SIZE)
     finder = ReputEndFinder(check_crc=True, tail_guard_ms=20)
-    sleeps, sleep = [], time.sleep
-    monkeypatch.setattr(time, "sleep", lambda seconds: sleeps.append(seconds) or sleep(seconds))
+    sleeps: list[float] = []
+    # Only its own: threads of other tests may still sleep.
+    own = SimpleNamespace(sleep=lambda seconds: sleeps.append(seconds) or time.sleep(seconds))
+    monkeypatch.setattr(reput_end_offset, "time", own)
     end = finder.settle(lambda: MappedFileQueue.load([tmp_path]), 0)
     assert (end.offset, end.held_back) == (end_of(records), 0)
     assert end == finder.settle(lambda: MappedFileQueue.load([tmp_path]), 0)
