@@ -222,8 +222,9 @@ class Tail:
             return None
         fails = self._config.source.fail_on_data_loss
         begin = self._log.queue().min_offset
+        files = self._files.beside()  # another thread writes the queues meanwhile
         table = MessageTable(
-            spark, self._paths.table, self._config.broker.name, self._files, log_begin=begin, accepts_loss=not fails
+            spark, self._paths.table, self._config.broker.name, files, log_begin=begin, accepts_loss=not fails
         )
         recover_sinks([table], self._log, fail_on_data_loss=fails)
         decode, report = self._log.decode_options, self._reporter.on_batch

@@ -15,6 +15,7 @@ import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
+from support.owned_files import share_no_files
 from support.record_writer import CommitLogWriter, Message
 from support.store_compare import differing_bytes
 
@@ -184,6 +185,8 @@ def test_one_query_for_both_where_they_stand_at_the_same_offset(
 
     def noting(tail: Tail, session: SparkSession, dispatch: Dispatch, *given: Any, **options: Any) -> Any:
         queries.append(dispatch.names)
+        if len(dispatch.names) == 2:
+            assert share_no_files(*dispatch._step._writers)  # type: ignore[attr-defined]
         return start(tail, session, dispatch, *given, **options)
 
     monkeypatch.setattr(Tail, "_start", noting)
