@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from reput.source.errors import DataLossError, OptionError, TransientError, told_through_spark
+from reput.source.errors import DataLossError, OptionError, TransientError, reported_through_spark
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
 from reput.source.options import LATEST, SourceOptions
 from reput.source.record.record_fingerprint import RecordFingerprint
@@ -75,7 +75,7 @@ class CommitLogDataSource(DataSource):
     def _options(self) -> SourceOptions:
         return SourceOptions.parse(self.options)
 
-    @told_through_spark()
+    @reported_through_spark()
     def schema(self) -> StructType:
         """Columns of ``message_schema``: messages (with the body on request) or ranges."""
         options = self._options()
@@ -83,12 +83,12 @@ class CommitLogDataSource(DataSource):
             return spark_schema(RANGE_SCHEMA)
         return spark_schema(message_schema(include_body=options.include_body))
 
-    @told_through_spark()
+    @reported_through_spark()
     def reader(self, schema: StructType) -> CommitLogReader:  # noqa: ARG002  Spark's signature
         """The batch reader."""
         return CommitLogReader(_with_commit_logs(self._options()))
 
-    @told_through_spark()
+    @reported_through_spark()
     def streamReader(self, schema: StructType) -> CommitLogStreamReader:  # noqa: N802, ARG002
         """The micro-batch reader."""
         options = self._options()
@@ -128,7 +128,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         return
     from reput.source.rows.message_batches import read_messages  # noqa: PLC0415
 
-    with told_through_spark():
+    with reported_through_spark():
         yield from read_messages(span, options)
 
 
@@ -138,7 +138,7 @@ class CommitLogReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    @told_through_spark()
+    @reported_through_spark()
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges that begin on a record; none for an empty log."""
         log = _log_reader(self._options)
@@ -178,7 +178,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._answered_at = 0.0
         self._ahead: threading.Thread | None = None
 
-    @told_through_spark()
+    @reported_through_spark()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset where a first batch begins; the same one however often Spark asks."""
         if self._initial_offset is None:
@@ -194,7 +194,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMaxRows(self._options.max_messages_per_trigger)
         return ReadAllAvailable()
 
-    @told_through_spark()
+    @reported_through_spark()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch, `start` itself when there is nothing new.
 
@@ -230,7 +230,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Paranoia as in Kafka's source: never go back, and keep the text of an offset that did not move.
         return start if end <= begin else self._offset(end, int(start.get("startOffset", begin)))
 
-    @told_through_spark()
+    @reported_through_spark()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the run: the log as it stands, its last record waited for."""
         self._available_now_end = self._while_segments_go(lambda: self._log.settled_end(self._log.queue().min_offset))
@@ -246,7 +246,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         named = {"version": _OFFSET_VERSION, "physicOffset": end}
         return named | ({} if bad_end is None else {"badEnd": bad_end.name})
 
-    @told_through_spark()
+    @reported_through_spark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Ranges of `[start, end)` that begin on a record; none when they are equal.
 

@@ -41,7 +41,7 @@ TRY_AGAIN: Final = 75  # EX_TEMPFAIL of sysexits.h
 # What to do about an UnexplainedError, in every command that asks for this word.
 GIVE_YES: Final = "give the right --store, or --yes to go by this log all the same"
 
-# Begins the line of an error's text that has its fields; see `told_through_spark`.
+# Begins the line of an error's text that has its fields; see `reported_through_spark`.
 _FIELDS: Final = "reput-error: "
 
 
@@ -100,10 +100,14 @@ class ReputError(Exception):
             It gave no such thing.
         """
         try:
-            told = json.JSONDecoder().raw_decode(text)[0]["error"]
-            kind = next((kind for kind in _kinds(ReputError) if kind.code == told["code"]), ReputError)
-            place = {"file": told.get("file"), "physical_offset": told.get("physicalOffset")}
-            return kind(told["cause"], advice=told.get("advice"), **place)
+            fields = json.JSONDecoder().raw_decode(text)[0]["error"]
+            kind = next((kind for kind in _kinds(ReputError) if kind.code == fields["code"]), ReputError)
+            return kind(
+                fields["cause"],
+                advice=fields.get("advice"),
+                file=fields.get("file"),
+                physical_offset=fields.get("physicalOffset"),
+            )
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(text) from error
 
@@ -202,11 +206,11 @@ class OutputFullError(OutputError, TransientError):
 
 
 @contextmanager
-def told_through_spark() -> Iterator[None]:
-    """Have an error that is raised inside say its fields in its text: of another process, Spark passes on that alone.
+def reported_through_spark() -> Iterator[None]:
+    """Have an error that is raised inside carry its fields in its text: Spark passes on nothing else between processes.
 
     Its message is one line, for whoever reads Spark's error, and `to_json` the next: no line of either is begun by a
-    name or by bytes of the log. Those of errors that led to it might be, and are not told.
+    name or by bytes of the log. Errors that led to it may have such lines, and are left out.
     """
     try:
         yield
@@ -216,7 +220,7 @@ def told_through_spark() -> Iterator[None]:
 
 
 def remote_error(text: str) -> ReputError | None:
-    """The last error, with its fields, that was `told_through_spark` in what Spark says; None without one."""
+    """The last error, with its fields, that `reported_through_spark` put into what Spark says; None without one."""
     for line in reversed(text.splitlines()):
         if line.startswith(_FIELDS):
             with suppress(ValueError):

@@ -85,6 +85,11 @@ class IndexCheck:
         self._skip_expired()
 
     @property
+    def has_no_files(self) -> bool:
+        """Whether the output has no index file."""
+        return not self.names
+
+    @property
     def trusted_until(self) -> int:
         """Behind the last record whose keys are trusted, since it lies before the start; 0 without any."""
         if self._file is None or self._next == 1:

@@ -142,6 +142,11 @@ class QueueCheck:
                 )
 
     @property
+    def has_no_files(self) -> bool:
+        """Whether the output has no queue at all."""
+        return not self.queues
+
+    @property
     def trusted_until(self) -> int:
         """The end of the last record whose entry is trusted, since it lies before the start; 0 without any."""
         return max((state.trusted_until for state in self.queues.values()), default=0)

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from reput.source.errors import CommitLogRewoundError, DataLossError, ReputError, TransientError
@@ -208,12 +209,12 @@ class LogReader:
             return file.path, position, os.pread(descriptor, size, position)
 
     def message_at(self, offset: int, size: int) -> Message | None:
-        """The message that begins at `offset` and has at most `size` bytes; None where no such good record does."""
+        """The message of `size` bytes that begins at `offset`; None where no such good record does."""
         file = self.queue().find(offset)
         if file is None:
             return None
         found = read_message(file, offset, min(offset + size, file.end), self.decode_options)
-        return found if isinstance(found, Message) else None
+        return found if isinstance(found, Message) and found.msg_size == size else None
 
     def next_available(self, offset: int) -> int:
         """`offset`, or the offset where the log goes on when the segment that held it is gone."""
@@ -237,11 +238,9 @@ class LogReader:
         """
         if self.last_end is None or self.last_end <= start:
             return
-        try:
+        with suppress(ReputError, OSError):
             end = self.limit(start, self.last_end, bytes_max, None)
             last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
-        except (ReputError, OSError):
-            return
 
     def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:
         """The record that the log has at the offset of `known`, by its first bytes; `known` itself where it expired.

@@ -47,6 +47,7 @@ class SinkRepair:
     start: int
     limit: int
     disagrees_at: int | None = None
+    _check: QueueCheck | IndexCheck
 
     def __init__(self, config: PipelineConfig, files: DurableFiles) -> None:
         self.config = config
@@ -66,12 +67,12 @@ class SinkRepair:
     @property
     def trusted_until(self) -> int:
         """The end of the last record before `start` that has an effect on disk; 0 without one."""
-        raise NotImplementedError
+        return self._check.trusted_until
 
     @property
     def is_empty(self) -> bool:
         """Whether the sink has neither files nor a progress record."""
-        raise NotImplementedError
+        return self.record is None and self._check.has_no_files
 
     def open(self, start: int) -> None:
         """Read the files on disk; what was derived from records before `start` is trusted."""
@@ -109,21 +110,12 @@ class QueueRepair(SinkRepair):
     """``consumequeue/``."""
 
     name = ConsumeQueueSink.name
+    _check: QueueCheck
 
     def open(self, start: int) -> None:
         """Read the queues' files; entries of records before `start` are trusted."""
         self.start = start
         self._check = QueueCheck.load(self.files.root, self.config.queue.mapped_file_size_consume_queue, start)
-
-    @property
-    def trusted_until(self) -> int:
-        """The end of the last record before `start` that has an effect on disk; 0 without one."""
-        return self._check.trusted_until
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is neither a queue nor a progress record."""
-        return self.record is None and not self._check.queues
 
     def compare(self, batch: LogicBatch) -> None:
         """Compare the batch's entries with those of the queues."""
@@ -177,6 +169,7 @@ class IndexRepair(SinkRepair):
     """``index/``."""
 
     name = IndexSink.name
+    _check: IndexCheck
     _state: IndexState
 
     def open(self, start: int) -> None:
@@ -184,16 +177,6 @@ class IndexRepair(SinkRepair):
         self.start = start
         sizes = self.config.index.max_hash_slot_num, self.config.index.max_index_num
         self._check = IndexCheck(self.files.root, *sizes, start)
-
-    @property
-    def trusted_until(self) -> int:
-        """The end of the last record before `start` that has an effect on disk; 0 without one."""
-        return self._check.trusted_until
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is neither an index file nor a progress record."""
-        return self.record is None and not self._check.names
 
     def compare(self, batch: LogicBatch) -> None:
         """Compare the batch's keys with those of the index, up to the first that differs."""

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.source.errors import ReputError, TransientError, remote_error, told_through_spark
+from reput.source.errors import ReputError, TransientError, remote_error, reported_through_spark
 from reput.streaming.process.failures import first_line, text_of
 from reput.streaming.process.jvm import has_jvm_died
 
@@ -39,7 +39,7 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
     """
 
     def reporting_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told_through_spark():
+        with reported_through_spark():
             yield from task(batches)
 
     for pause in (*_PAUSES_S, None):

@@ -28,7 +28,7 @@ from reput.source.errors import (
     StoreError,
     TransientError,
     remote_error,
-    told_through_spark,
+    reported_through_spark,
 )
 from reput.streaming.cli.app import Application
 from reput.streaming.spark.job import outcome, outcome_of
@@ -215,7 +215,7 @@ def test_no_field_can_forge_another(field: str, ends: str) -> None:
 
 def test_an_error_that_led_to_another_cannot_forge_it() -> None:
     """Whatever was read or asked for before is not in the text."""
-    with pytest.raises(DataLossError) as raised, told_through_spark():
+    with pytest.raises(DataLossError) as raised, reported_through_spark():
         raise DataLossError("gone") from ValueError(FORGED)
     text = "".join(traceback.format_exception(raised.value))
     assert "forged" not in text

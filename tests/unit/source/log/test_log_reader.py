@@ -196,14 +196,15 @@ def test_no_range_is_cut_in_what_a_broker_passes_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dledger", [False, True])
 def test_the_message_at_an_offset(dledger: bool, tmp_path: Path) -> None:
-    """A good record of at most the size that is given, at its very offset and before the log's end."""
+    """A good record of just the size that is given, at its very offset and before the log's end."""
     _, records = write_log(tmp_path, varied_messages(8), SIZE, dledger=dledger)
     log = reader(tmp_path, enableDLegerCommitLog=str(dledger).lower(), checkCrc="all", onDamage="quarantine")
     for offset, message, size in records:
         found = log.message_at(offset, size)
         assert found is not None
         assert (found.physical_offset, found.msg_size, found.body) == (offset, size, message.body)
-        assert log.message_at(offset, size - 1) is log.message_at(offset + 1, size) is None
+        assert log.message_at(offset, size - 1) is log.message_at(offset, size + 1) is None
+        assert log.message_at(offset + 1, size) is None
     put_bytes(tmp_path / f"{0:020d}", records[2].physical_offset + 90, b"?")
     assert log.message_at(records[2].physical_offset, 2 * SIZE) is None
     assert log.message_at(0 if dledger else 1, SIZE) is log.message_at(10 * SIZE, SIZE) is None
