@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from support.paths import DATA
 from support.proof_counts import PROPERTY, Proof, summary_lines
+
+FAST, SPARK, BROKER = "fast", "spark", "broker"
 
 # The same examples in every run: what fails is the change's doing. New ones: pytest --hypothesis-profile=nightly.
 NO_CLOCK = [HealthCheck.too_slow]
@@ -56,7 +59,7 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Start the product's own session, on two cores."""
-    from reput.streaming.spark.session import start_session
+    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, start_session
 
     directory = tmp_path_factory.mktemp("spark")
     session = start_session(
@@ -64,7 +67,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master="local[2]",
         driver_memory="2g",
         log_file=directory / "spark.log",
-        settings={"spark.sql.warehouse.dir": str(directory / "warehouse")},
+        settings={
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            JAVA_OPTIONS: NO_OPTIMIZER,  # queries of tests are small
+        },
     )
     yield session
     session.stop()
@@ -101,6 +107,24 @@ def proof(request: pytest.FixtureRequest) -> Proof:
     counted = Proof()
     request.node.user_properties.append((PROPERTY, counted.counts))
     return counted
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files: fast ones, then those with a broker among those with Spark, of each kind the largest first.
+
+    A broker's test takes minutes, most of them waiting: two side by side disturb each other, and the last waits alone.
+    """
+    first = {item.path: item for item in reversed(items)}
+    sizes = Counter(item.path for item in items)
+    kinds = {
+        path: BROKER if item.get_closest_marker("broker") else SPARK if item.get_closest_marker("spark") else FAST
+        for path, item in first.items()
+    }
+    rank: dict[Path, float] = dict.fromkeys(sizes, -1.0)
+    for kind, until in ((BROKER, 0.5), (SPARK, 1.0)):
+        files = sorted((path for path in kinds if kinds[path] == kind), key=lambda path: (-sizes[path], path))
+        rank |= {path: until * number / len(files) for number, path in enumerate(files)}
+    items.sort(key=lambda item: (rank[item.path], -sizes[item.path], item.path))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -1,7 +1,7 @@
 """Random brokers, random messages: what `reput tail` makes of the log equals what the broker made of it, byte for byte.
 
 One seed decides the settings of a broker and the messages that real clients send it. The short form is one broker of
-each version, with ten random looks of messages and some other kinds. The long form (ten seeds each, about 3 hours),
+each version, with six random looks of messages and some other kinds. The long form (ten seeds each, about 3 hours),
 one line, a million messages::
 
     python -m pytest tests/test_workloads.py -m "slow or not slow"
@@ -40,8 +40,8 @@ class Line:
     kill: bool = False
 
 
-# Ten random looks of messages to topics of their own, in one broker: its start costs more than they do.
-MANY = (kinds.PLAIN,) * 10
+# Six random looks of messages to topics of their own, in one broker: its start costs more than they do.
+MANY = (kinds.PLAIN,) * 6
 LINES = [
     Line("mixed", "4.9.3", (*MANY, kinds.TRANSACTIONS, kinds.DELAY, kinds.RETRY)),
     Line("mixed", "5.5.0", (*MANY, kinds.TRANSACTIONS, kinds.DELAY)),

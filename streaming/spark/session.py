@@ -58,10 +58,10 @@ _DELTA_SETTINGS = {
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # JVMs only plan and pass data on; their optimising compiler would take cores from the decoders.
-_NO_OPTIMIZER = "-XX:TieredStopAtLevel=1"
+NO_OPTIMIZER = "-XX:TieredStopAtLevel=1"
 TAIL_SETTINGS = {
-    JAVA_OPTIONS: _NO_OPTIMIZER,
-    "spark.executor.defaultJavaOptions": _NO_OPTIMIZER,  # Spark puts a user's extraJavaOptions behind them
+    JAVA_OPTIONS: NO_OPTIMIZER,
+    "spark.executor.defaultJavaOptions": NO_OPTIMIZER,  # Spark puts a user's extraJavaOptions behind them
     # Hadoop starts a `chmod` for each file that it makes, 45 ms on two busy cores. So the files of Spark's checkpoint
     # have no checksum files beside them: how far the outputs are is recorded in the outputs, not in the checkpoint.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",

@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -123,7 +124,11 @@ def stored(store: Path, start: int, end: int) -> tuple[Int64s, Int64s]:
 def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int) -> Delays:
     """One rate, on a broker, an output and a table of its own."""
     work.mkdir(parents=True)
-    with rocketmq.name_server(work / "namesrv") as names, rocketmq.broker(work / "broker", names, {}) as broker:
+    with ExitStack() as stack:
+        names = stack.enter_context(rocketmq.name_server(work / "namesrv"))
+        broker = rocketmq.broker(work / "broker", names, {})
+        broker.is_short_lived = False
+        stack.enter_context(broker)
         tail = Tail(broker, work)
         guard = ReputEndFinder(check_crc=False, tail_guard_ms=0)
         tail.start()
