@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from reput.sinks.table.refusal import column, output_errors, quoted, table_name
+from reput.sinks.table.refusal import column, literal, output_errors, table_name
 from reput.source.errors import OutputError
 
 
@@ -33,15 +33,21 @@ def is_vacant(path: Path) -> bool:
     )
 
 
-def create_sql(path: Path, schema: StructType, cluster_by: Sequence[str], properties: dict[str, str]) -> str:
-    """The statement CREATE TABLE for `path`; raises OutputError if Spark would replace text in it."""
-    escaped = str.maketrans({"\\": r"\\", "'": r"\'"})
-    statement = f"CREATE TABLE {table_name(path)} ({', '.join(map(column, schema))}) USING DELTA"
-    if cluster_by:
-        statement += f" CLUSTER BY ({', '.join(map(quoted, cluster_by))})"
+def create_sql(path: Path, schema: StructType, properties: Mapping[str, str], comment: str) -> str:
+    """The statement CREATE TABLE for `path`; raises OutputError if Spark would replace text in it.
+
+    A column's comment is that of its field.
+    """
+    columns = ", ".join(f"{column(field)}{_comment(field.metadata.get('comment'))}" for field in schema)
+    statement = f"CREATE TABLE {table_name(path)} ({columns}) USING DELTA{_comment(comment)}"
     if properties:
-        pairs = (f"'{key.translate(escaped)}' = '{properties[key].translate(escaped)}'" for key in properties)
-        statement += f" TBLPROPERTIES ({', '.join(pairs)})"
+        statement += (
+            f" TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(properties[key])}' for key in properties)})"
+        )
     if "${" in statement:
         raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'", file=path)
     return statement
+
+
+def _comment(text: str | None) -> str:
+    return f" COMMENT {literal(text)}" if text else ""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from reput import __version__
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.change import Change, DataFile, check_files
 from reput.sinks.table.creation import create_sql, is_vacant
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import REPAIR
@@ -48,50 +48,8 @@ class TransactionAlreadyCommittedError(SinkError):
     code = "already-committed"
 
 
-@dataclass(frozen=True)
-class DataFile:
-    """A Parquet file written below the table's root by ``DurableFiles.put_unsynced``; a commit first makes it durable.
-
-    Attributes
-    ----------
-    path
-        Relative to the table's root, plain text (not URL-encoded), without ``.``, ``..`` or ``:``.
-    size_bytes, modification_time_ms
-        Its length, which is checked, and its time in milliseconds since 1970 UTC.
-    statistics_json
-        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers rely on them: they count rows by
-        ``numRecords`` and skip a file whose minimum and maximum exclude a filter. Timestamps look like
-        ``2026-11-21T00:00:00.000Z`` and are rounded down, maxima too, since readers add 1 ms to these.
-    """
-
-    path: str
-    size_bytes: int
-    modification_time_ms: int
-    statistics_json: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a commit does.
-
-    Attributes
-    ----------
-    files
-        Added files.
-    removed
-        Removed files of the table's present version, as Kernel's ``AddFile``.
-    app_id, version
-        The application's transaction.
-    is_next
-        Whether to refuse a transaction version that is not above the last one. If False, the commit is marked as a
-        repair.
-    """
-
-    files: Sequence[DataFile]
-    removed: Sequence[Any]
-    app_id: str
-    version: int
-    is_next: bool
+class _FilesGoneError(Exception):
+    """Files that were to be replaced are no longer the table's."""
 
 
 class DeltaTable:
@@ -124,8 +82,8 @@ class DeltaTable:
         path: Path,
         schema: StructType,
         *,
-        cluster_by: tuple[str, ...],
-        properties: dict[str, str],
+        properties: Mapping[str, str],
+        comment: str = "",
     ) -> DeltaTable:
         """Open the Delta table at `path`, or create it if nothing is there.
 
@@ -135,8 +93,8 @@ class DeltaTable:
             A session with Delta's jars, extension and catalog; the table's root on a local file system.
         schema
             The wanted columns. An existing table must have these, in any order; others must be nullable.
-        cluster_by, properties
-            Names of at most four columns to cluster by, and table properties; used only for a new table.
+        properties, comment
+            Table properties, and what the table is; like the comments of columns, used only for a new table.
 
         Raises
         ------
@@ -147,7 +105,7 @@ class DeltaTable:
         path = path.resolve()
         if is_vacant(path):
             with output_errors(f"cannot create a Delta table at {path}", path):
-                spark.sql(create_sql(path, schema, cluster_by, properties))
+                spark.sql(create_sql(path, schema, properties, comment))
             _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
         table = cls(spark, path, schema)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
@@ -176,10 +134,19 @@ class DeltaTable:
         """The present version's columns, including those that others added."""
         return StructType.fromJson(json.loads(self._latest().getSchema().toJson()))
 
-    def append(self, files: Sequence[DataFile], *, app_id: str, version: int, check: Check | None = None) -> int:
+    def append(
+        self,
+        files: Sequence[DataFile],
+        *,
+        app_id: str,
+        version: int,
+        check: Check | None = None,
+        note: Mapping[str, int | str] | None = None,
+    ) -> int:
         """Commit `files`, none or more, with transaction `version` of `app_id`; return the new table version.
 
-        It is a single commit, durable on return. The table must not hold the files or that version yet.
+        It is a single commit, durable on return. The table must not hold the files or that version yet. `note` is
+        what the table's history says of it.
 
         Raises
         ------
@@ -193,7 +160,7 @@ class DeltaTable:
         TransientError
             Other writers committed first again and again; nothing was written.
         """
-        return self.commit(lambda _: Change(files, (), app_id, version, is_next=True), check)
+        return self.commit(lambda _: Change(files, (), (app_id, version), note=note or {}), check)
 
     def commit(self, make: Callable[[Any], Change], check: Check | None = None) -> int:
         """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`."""
@@ -202,7 +169,7 @@ class DeltaTable:
             if check is not None:
                 check(int(snapshot.getVersion()))
             change = make(snapshot)
-            _check(self.path, change.files)
+            check_files(self.path, change.files)
             DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in change.files)
             result = self._commit(snapshot, change)
             if result is not None:
@@ -217,6 +184,26 @@ class DeltaTable:
             advice="start again",
             file=self.path,
         )
+
+    def rewrite(self, removed: Collection[str], files: Sequence[DataFile], start: int, end: int) -> bool:
+        """Replace files, whose offsets are in `[start, end)`, by `files` with the same rows, in one commit.
+
+        Returns False, and changes nothing, if another writer has removed one of the files, or rows of it by a deletion
+        vector. Raises what `append` raises.
+        """
+
+        def change(snapshot: Any) -> Change:
+            files_now = self.files_between(snapshot, start, end)
+            found = {str(file.getPath()): file for file in files_now if not file.getDeletionVector().isPresent()}
+            if not set(removed) <= found.keys():
+                raise _FilesGoneError
+            return Change(files, [found[path] for path in removed], None)
+
+        try:
+            self.commit(change)
+        except _FilesGoneError:
+            return False
+        return True
 
     def files_between(self, snapshot: Any, start: int, end: int) -> Iterator[Any]:
         """Kernel's ``AddFile`` for each file that may have a row with `physical_offset` in `[start, end)`."""
@@ -240,16 +227,16 @@ class DeltaTable:
         committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.log)
         try:
             try:
-                result = self._transaction(snapshot, change)
+                result = self._transaction(committer, snapshot, change)
             except JAVA_ERRORS:
                 committer.take_outcome()  # raises the cause; Java only saw that the file is missing
                 raise
             return result if committer.take_outcome() else None
         except (*JAVA_ERRORS, OSError) as error:
             self._keep(None)
-            what = f"{self.path}: transaction {change.version} of {change.app_id!r}"
-            if "ConcurrentTransactionException" in str(error):
-                last = self.last_transaction_version(change.app_id)
+            what = f"{self.path}: {change}"
+            if change.transaction is not None and "ConcurrentTransactionException" in str(error):
+                last = self.last_transaction_version(change.transaction[0])
                 raise TransactionAlreadyCommittedError(
                     f"{what} is in the table, now at {last}", file=self.path
                 ) from error
@@ -257,37 +244,46 @@ class DeltaTable:
             advice = "; ".join(filter(None, [undo, "see the last version before a retry"]))
             raise kind_of(error)(f"{what} failed: {cause}", advice=advice, file=self.path) from error
 
-    def _transaction(self, snapshot: Any, change: Change) -> Any:
+    def _transaction(self, committer: ExclusiveCommit, snapshot: Any, change: Change) -> Any:
         kernel, engine = self._kernel, self._engine
         engine_info = _ENGINE_INFO if change.is_next else _ENGINE_INFO + REPAIR
         builder = snapshot.buildUpdateTableTransaction(engine_info, kernel.Operation.WRITE).withMaxRetries(0)
-        if change.is_next:
-            builder = builder.withTransactionId(change.app_id, change.version)
+        if change.transaction is not None and change.is_next:
+            builder = builder.withTransactionId(*change.transaction)
         transaction = builder.build(engine)
         actions = self._jvm.java.util.ArrayList()
         now = self._jvm.java.util.Optional.of(self._jvm.java.lang.System.currentTimeMillis())
         single = kernel.internal.actions.SingleAction
-        if not change.is_next:
-            set_transaction = kernel.internal.actions.SetTransaction(change.app_id, change.version, now)
+        if change.transaction is not None and not change.is_next:
+            set_transaction = kernel.internal.actions.SetTransaction(*change.transaction, now)
             actions.add(single.createTxnSingleAction(set_transaction.toRow()))
         for file in change.removed:
-            actions.add(single.createRemoveFileSingleAction(file.toRemoveFileRow(True, now)))
-        self._add_files(transaction, change.files, actions)
+            actions.add(single.createRemoveFileSingleAction(file.toRemoveFileRow(change.has_rows_anew, now)))
+        self._add_files(transaction, change, actions)
+        committer.describe(change.commit_info())
         iterator = kernel.internal.util.Utils.toCloseableIterator(actions.iterator())
-        return transaction.commit(self._committer, kernel.utils.CloseableIterable.inMemoryIterable(iterator))
+        return transaction.commit(committer, kernel.utils.CloseableIterable.inMemoryIterable(iterator))
 
-    def _add_files(self, transaction: Any, files: Sequence[DataFile], actions: Any) -> None:
+    def _add_files(self, transaction: Any, change: Change, actions: Any) -> None:
         kernel, engine = self._kernel, self._engine
         state, schema = transaction.getTransactionState(engine), transaction.getSchema(engine)
         parse, status = kernel.statistics.DataFileStatistics.deserializeFromJson, kernel.utils.DataFileStatus
         root = self._table.getPath(engine)
         statuses = self._jvm.java.util.ArrayList()
-        for file in files:
+        for file in change.files:
             path = f"{root}/{file.path}"
             with output_errors(f"{path}: not Delta's statistics with numRecords", self.path / file.path, SinkError):
                 statistics = parse(file.statistics_json, schema)
                 statistics.get()
             statuses.add(status(path, file.size_bytes, file.modification_time_ms, statistics))
+        if not change.has_rows_anew:
+            add, none = kernel.internal.actions.AddFile, self._jvm.java.util.Optional.empty()
+            single, no_values = kernel.internal.actions.SingleAction, self._jvm.java.util.HashMap()
+            base = self._jvm.java.net.URI.create(root)
+            for each in statuses:
+                row = add.convertDataFileStatus(schema, base, each, no_values, False, no_values, none, none, none)
+                actions.add(single.createAddFileSingleAction(row.toRow()))
+            return
         context = kernel.Transaction.getWriteContext(engine, state, self._jvm.java.util.HashMap())
         iterator = kernel.internal.util.Utils.toCloseableIterator(statuses.iterator())
         adds = kernel.Transaction.generateAppendActions(engine, state, iterator, context)
@@ -351,20 +347,6 @@ class DeltaTable:
     def _sync_log(self, *names: str) -> None:
         # Neither Kernel nor Hadoop syncs, and a log file torn by a power failure makes the table unreadable.
         _sync(*(self.log / part for name in names for part in (name, f".{name}.crc")), self.log)
-
-
-def _check(root: Path, files: Sequence[DataFile]) -> None:
-    if len({file.path for file in files}) < len(files):
-        raise SinkError(f"{root}: a data file is named twice in one commit", file=root)
-    for file in files:
-        path = PurePosixPath(file.path)
-        if str(path) != file.path or path.is_absolute() or ".." in path.parts or ":" in file.path:
-            raise SinkError(f"{file.path!r} is no path of a data file below {root}", file=root)
-        with output_errors(f"cannot commit {root / path}", root / path, SinkError):
-            size = (root / path).stat().st_size
-        if size != file.size_bytes:
-            found = f"{root / path}: {size} bytes, not {file.size_bytes}"
-            raise SinkError(found, advice="write it again", file=root / path)
 
 
 def _sync(*paths: Path) -> None:

@@ -7,6 +7,7 @@ and fails if another writer was first.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import uuid
@@ -28,6 +29,7 @@ class _JsonHandler:
     def __init__(self, default: Any, log: Path) -> None:
         self._default = default
         self._log = log
+        self.commit_info: dict[str, Any] = {}
         self.is_first = False
         self.error: BaseException | None = None
 
@@ -45,6 +47,7 @@ class _JsonHandler:
         temporary = f".{name}.{_MARK}{uuid.uuid4()}.tmp"
         try:
             self._default.writeJsonFileAtomically(f"{directory}/{temporary}", rows, True)
+            self._complete(self._log / temporary)
             self.is_first = self._link(self._log / temporary, self._log / name)
         except BaseException as error:  # noqa: BLE001  Java waits for an answer; `take_outcome` raises it
             self.error = error
@@ -52,6 +55,13 @@ class _JsonHandler:
             for left in (temporary, f".{temporary}.crc"):
                 with suppress(OSError):
                     os.unlink(self._log / left)
+
+    def _complete(self, path: Path) -> None:
+        """Add to the commit's own description, which Kernel writes as its first line, what Kernel has no words for."""
+        first, _, actions = path.read_text(encoding="utf-8").partition("\n")
+        described = json.loads(first)
+        described["commitInfo"] |= self.commit_info
+        path.write_text(f"{json.dumps(described)}\n{actions}", encoding="utf-8")
 
     @staticmethod
     def _link(temporary: Path, path: Path) -> bool:
@@ -86,6 +96,10 @@ class ExclusiveCommit:
         self._jvm = jvm
         self._json = _JsonHandler(engine.getJsonHandler(), log)
         _remove_left_over(log)
+
+    def describe(self, commit_info: dict[str, Any]) -> None:
+        """Say what the next commit's ``commitInfo`` has beside Kernel's own fields."""
+        self._json.commit_info = commit_info
 
     def take_outcome(self) -> bool:
         """Whether the last commit is in the log; False if another writer's commit has its version.

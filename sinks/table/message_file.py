@@ -36,18 +36,15 @@ TABLE_SCHEMA = pa.schema(
 STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
 
 # The same columns as the Parquet writer takes them: dictionaries go into the file as they are.
-_FILE_SCHEMA = pa.schema(
+FILE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [ENCODED_SCHEMA.field("topic").with_name("broker"), *ENCODED_SCHEMA]]
 )
-_TEXT = _FILE_SCHEMA.field("broker").type
-_DICTIONARY_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TEXT] + [
-    "properties.key_value.key",
-    "tags_code",
-]
+_TEXT = FILE_SCHEMA.field("broker").type
+#: The columns that have a dictionary of texts in a file.
+TEXT_COLUMNS = [field.name for field in FILE_SCHEMA if field.type == _TEXT]
+_DICTIONARY_COLUMNS = [*TEXT_COLUMNS, "properties.key_value.key", "tags_code"]
 # Numbers that differ little from row to row.
 _DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
-# No reader skips a row group because of elements of its lists and maps.
-_BOUNDED_COLUMNS = [field.name for field in _FILE_SCHEMA if not pa.types.is_nested(field.type)]
 # Each column takes a pass over the window's records, which stay in the processor's second cache.
 WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
@@ -120,7 +117,7 @@ class TableFile:
         self._last_record: list[int] | None = None
         self._statistics = FileStatistics()
         self._buffer = pa.BufferOutputStream()
-        self._file = _writer(self._buffer)
+        self._file = parquet_writer(self._buffer)
 
     def passing(self, windows: Iterable[Window]) -> Iterator[Window]:
         """The windows as they are; the records of each are added before it is passed on."""
@@ -137,7 +134,7 @@ class TableFile:
             return
         rows = self._rows.batch()
         broker = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), self._broker)
-        group = pa.Table.from_arrays([broker, *rows.columns], schema=_FILE_SCHEMA)
+        group = pa.Table.from_arrays([broker, *rows.columns], schema=FILE_SCHEMA)
         self._file.write_table(group)
         self._statistics.add(group)
         self._rows.clear()
@@ -174,15 +171,17 @@ def _take_rows() -> MessageRows:
         return MessageRows()
 
 
-def _writer(buffer: pa.BufferOutputStream) -> pq.ParquetWriter:
+def parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema = FILE_SCHEMA) -> pq.ParquetWriter:
+    """A writer of a file of the table, into memory; `schema` may have columns that others added."""
     return pq.ParquetWriter(
         buffer,
-        _FILE_SCHEMA,
+        schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=_DICTIONARY_COLUMNS,
         column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
-        write_statistics=_BOUNDED_COLUMNS,
+        # No reader skips a row group because of elements of its lists and maps.
+        write_statistics=[field.name for field in schema if not pa.types.is_nested(field.type)],
         write_batch_size=_ROWS_A_WRITE,
         store_schema=False,  # readers must see texts, not Arrow's dictionaries
     )
@@ -202,8 +201,10 @@ class FileStatistics:
         self.rows += table.num_rows
         for name in STATISTICS_COLUMNS:
             self._nulls[name] += table[name].null_count
-            # A row group's dictionary has exactly the values of its rows.
-            values = table[name].chunk(0).dictionary if table[name].type == _TEXT else table[name]
+            values = table[name]
+            if values.type == _TEXT:  # of which the dictionary may have more than these rows
+                texts = values.chunk(0)
+                values = texts.dictionary.take(texts.indices.unique().drop_null())
             bounds = pc.min_max(values).as_py()
             if bounds["min"] is not None:
                 self._least[name] = min(self._least.get(name, bounds["min"]), bounds["min"])

@@ -17,20 +17,24 @@ from pyspark.sql import SparkSession
 from reput.sinks.dispatch.task_result import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.table.change import DataFile
+from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_files import BadFile
-from reput.sinks.table.delta_table import DataFile, DeltaTable
+from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import commit_digest
 from reput.sinks.table.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA
+from reput.sinks.table.refusal import literal
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.watch import TableWatch
 from reput.source.errors import SinkError
-from reput.source.rows.message_schema import spark_schema
 
-_CLUSTER_BY = ("topic", "store_time")
+_COMMENT = "Metadata of the messages in RocketMQ's commitlogs, a row each, kept by reput"
 _PROPERTIES = {
     "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
     # With a commit every ten seconds, fewer checkpoints than by default: each is a whole copy of the file list.
     "delta.checkpointInterval": "50",
+    # Each checkpoint names the files that were removed since, and with small files merged there are many.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 # How far before an offset the last record may begin: the size of a record and of the blank behind it.
 _LOOK_BACK_BYTES = 64 * 1024 * 1024
@@ -85,7 +89,7 @@ class MessageTable(KeepsProgress):
         """
         self._spark = spark
         self._delta = DeltaTable.open_or_create(
-            spark, path, spark_schema(TABLE_SCHEMA), cluster_by=_CLUSTER_BY, properties=_PROPERTIES
+            spark, path, commented(TABLE_SCHEMA, COLUMN_COMMENTS), properties=_PROPERTIES, comment=_COMMENT
         )
         self.path = self._delta.path
         self._broker = broker
@@ -192,16 +196,23 @@ class MessageTable(KeepsProgress):
                 file=self.path,
                 physical_offset=self.end_offset,
             )
-        self._append(batch.files, batch.end, batch.messages)
+        self._append(batch.files, batch.end, batch.messages, "dispatched")
         self._record.advance(batch.end, batch.last_record, self._ledger.to_state())
 
     def pass_over(self, end_offset: int) -> None:
         """Go on at `end_offset`: the records before it expired unread."""
-        self._append((), end_offset, 0)
+        self._append((), end_offset, 0, "expired unread")
         self._record.pass_over(end_offset, self._ledger.to_state())
 
-    def _append(self, files: Sequence[DataFile], end: int, rows: int) -> None:
-        version = self._delta.append(files, app_id=self._app_id, version=end, check=self._check)
+    def _append(self, files: Sequence[DataFile], end: int, rows: int, what: str) -> None:
+        note: dict[str, int | str] = {
+            "broker": self._broker,
+            "what": what,
+            "start": self.end_offset,
+            "end": end,
+            "messages": rows,
+        }
+        version = self._delta.append(files, app_id=self._app_id, version=end, check=self._check, note=note)
         digest = commit_digest(self._delta.log, version)
         self._ledger = self._ledger.with_batch(end, rows).seen_at(version, digest)
 
@@ -213,13 +224,9 @@ class MessageTable(KeepsProgress):
             self._spark.read.format("delta")
             .load(str(self.path))
             .where(f"physical_offset < {before} and physical_offset >= {before - _LOOK_BACK_BYTES}")
-            .where(f"broker = {_literal(self._broker)}")
+            .where(f"broker = {literal(self._broker)}")
             .orderBy("physical_offset", ascending=False)
             .selectExpr("physical_offset", "msg_size", "unix_millis(store_time)", "body_crc")
             .take(1)
         )
         return RecordFingerprint(*rows[0]) if rows and None not in rows[0] else None
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import QuarantinedRange
+from reput.sinks.table.change import Change, DataFile
+from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
 from reput.sinks.table.delta_files import bad_files, file_path, ignoring_missing_files
-from reput.sinks.table.delta_table import Change, DataFile, DeltaTable
+from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commits
 from reput.sinks.table.watch import rows_of
-from reput.source.rows.message_schema import spark_schema
 
 _log = logging.getLogger("reput")
 
@@ -39,6 +40,7 @@ QUARANTINE_SCHEMA = pa.schema(
     ]
 )
 _STATISTICS_COLUMNS = ("broker", "physical_offset", "cause")
+_COMMENT = "Ranges of RocketMQ's commitlogs that reput could not read and passed over, a row each"
 
 
 def quarantine_table_path(table: Path) -> Path:
@@ -54,9 +56,9 @@ class QuarantineTable:
         self._delta = DeltaTable.open_or_create(
             spark,
             quarantine_table_path(table),
-            spark_schema(QUARANTINE_SCHEMA),
-            cluster_by=("broker", "physical_offset"),
+            commented(QUARANTINE_SCHEMA, QUARANTINE_COMMENTS),
             properties={"delta.dataSkippingStatsColumns": ",".join(_STATISTICS_COLUMNS)},
+            comment=_COMMENT,
         )
         self._spark = spark
         self._broker = broker
@@ -95,7 +97,7 @@ class QuarantineTable:
         def change(snapshot: Any) -> Change:
             every = self._delta.files_between(snapshot, -(2**63), 2**63 - 1) if bad else ()
             removed = [file for file in every if file_path(path, str(file.getPath())) in bad]
-            return Change(files, removed, self._app_id, known, is_next=False)
+            return Change(files, removed, (self._app_id, known), is_next=False)
 
         self._delta.commit(change)
         _log.warning("%s: %d ranges were gone (%s); they are there again", path, len(missing), why)

@@ -32,6 +32,11 @@ def quoted(identifier: str) -> str:
     return "`" + identifier.replace("`", "``") + "`"
 
 
+def literal(text: str) -> str:
+    """A text as SQL's literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def column(field: StructField) -> str:
     """A column's declaration in CREATE TABLE."""
     return f"{quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"

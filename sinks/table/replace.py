@@ -23,8 +23,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampType
 
+from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.delta_files import BadFile, FileBounds, file_path
-from reput.sinks.table.delta_table import Change, DataFile, DeltaTable
+from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.message_file import FileStatistics
 from reput.source.errors import OutputError
 
@@ -110,7 +111,8 @@ class RowReplacement:
                     continue
                 added += [rest] if rest is not None else []
             removed.append(file)
-        return Change(added, removed, app_id, end_offset, is_next=False)
+        note = {"broker": self._broker, "what": "made again", "ranges": str(self._ranges.ranges)}
+        return Change(added, removed, (app_id, end_offset), is_next=False, note=note)
 
     @property
     def _searched(self) -> tuple[int, int]:

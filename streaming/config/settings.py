@@ -237,7 +237,22 @@ class TableOptions:
         whole_number(0, WAIT_MS_MAX),
         _WAIT_MS,
         10_000,
-        "each micro-batch leaves a file in the table, and small files cost for ever",
+        "each micro-batch leaves a file in the table, and each file has to be opened, or merged with others",
+    )
+    upkeep: bool = option(
+        "tableUpkeep",
+        boolean,
+        _SWITCH,
+        True,
+        "small files are merged and old ones removed between commits, for half of tableTriggerMs at most; false leaves "
+        "that to 'reput table optimize' or to other tools",
+    )
+    versions_kept: int = option(
+        "tableVersionsKept",
+        whole_number(20, 1_000_000),
+        "a whole number from 20 to 1000000",
+        1000,
+        "versions of the table that can be read or restored; each has its commit in the log, and readers list all",
     )
 
 

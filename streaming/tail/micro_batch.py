@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -15,13 +15,10 @@ from pyspark.sql import DataFrame
 
 from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.quarantine import (
-    EXPIRED,
-    count_causes,
-    expired_range,
-)
+from reput.sinks.quarantine import EXPIRED, count_causes, expired_range
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
+from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.log.offset_range import ranges_of
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.range_reader import DecodeOptions
@@ -35,6 +32,8 @@ from reput.streaming.spark.job import outcome, outcome_of, run_job
 from reput.streaming.tail.log_continuity import LogContinuity
 
 Report = Callable[[BatchReport], None]
+# How long a run that ends with the log may merge small files then; what is left is merged by the next run.
+_SECONDS_AT_END = 30.0
 
 
 class Dispatch(Protocol):
@@ -50,6 +49,9 @@ class Dispatch(Protocol):
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         """Process the batch's ranges; the effects are durable on return. The batch id is ignored."""
+
+    def finish(self) -> None:
+        """Do what is left to be done after the last batch of a run that ends with the log."""
 
 
 _RESULT_DDL = "start bigint, effects binary"
@@ -131,6 +133,11 @@ class LogicDispatch:
             self._write(row, began)
             began = time.monotonic()
 
+    def finish(self) -> None:
+        """Tidy the table, if there is one."""
+        if self._table is not None:
+            self._table.finish()
+
     def _write(self, read: RangeEffects, began: float) -> None:
         self._pass_over(read.start)
         done = self._step.write(read)
@@ -167,9 +174,17 @@ class TableDispatch:
     names = (TABLE,)
 
     def __init__(
-        self, table: MessageTable, broker: str, decode: DecodeOptions, continuity: LogContinuity, report: Report
+        self,
+        table: MessageTable,
+        broker: str,
+        decode: DecodeOptions,
+        continuity: LogContinuity,
+        report: Report,
+        upkeep: BatchUpkeep | None = None,
     ) -> None:
+        """`upkeep` is None if the table is not tidied."""
         self.table = table
+        self._upkeep = upkeep
         self._broker = broker
         self._decode = decode
         self._continuity = continuity
@@ -207,6 +222,13 @@ class TableDispatch:
             self.table.commit(batch)
             seconds, began = time.monotonic() - began, time.monotonic()
             self.report(batch, seconds)
+        if self._upkeep is not None:
+            self._upkeep.after_batch(sum(row.end - row.start for row in results))
+
+    def finish(self) -> None:
+        """Tidy the table."""
+        if self._upkeep is not None:
+            self._upkeep.at_end()
 
     def report(self, batch: TableBatch, seconds: float) -> None:
         """Report a batch that was committed."""
@@ -226,6 +248,34 @@ class TableDispatch:
             self._continuity.report_expired(self.end_offset, start)
             self._passed_over[EXPIRED] += 1
             self.table.pass_over(start)
+
+
+@dataclass(frozen=True)
+class BatchUpkeep:
+    """When a table that grows is tidied, and for how long.
+
+    Attributes
+    ----------
+    table
+        What is tidied.
+    seconds
+        At most, after each batch.
+    full_batch
+        How many bytes of the log a batch has when the log goes on behind it.
+    """
+
+    table: TableUpkeep
+    seconds: float
+    full_batch: int
+
+    def after_batch(self, read_bytes: int) -> None:
+        """Tidy a while after a batch of so many bytes; a table that is far behind catches up first."""
+        if read_bytes < self.full_batch // 2:
+            self.table.step(self.seconds)
+
+    def at_end(self) -> None:
+        """Merge small files after the last batch; there may be many when each batch had little of the log."""
+        self.table.step(_SECONDS_AT_END, sorts=False)
 
 
 class BatchGate:

@@ -25,6 +25,7 @@ from reput.sinks.files.swap import finish_swap
 from reput.sinks.quarantine import Quarantine, expired_range
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.message_table import MessageTable
+from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OptionError, remote_error
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
@@ -47,7 +48,7 @@ from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.tail.batch_sizes import BatchSizes
 from reput.streaming.tail.catch_up import catch_up
 from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
-from reput.streaming.tail.micro_batch import BatchGate, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.tail.micro_batch import BatchGate, BatchUpkeep, Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.rehearsal import rehearse
 
@@ -61,6 +62,8 @@ _STOP_POLL_SECONDS = 0.003
 _LOOKED_AT_S = 1.0
 # Pauses before a query that Spark ended for a reason that may pass is started again; after the last, the run ends.
 _PAUSES_S = (1.0, 5.0, 15.0)
+# What the table's upkeep gets after a batch, however short the trigger.
+_UPKEEP_SECONDS_MIN = 0.5
 _log = logging.getLogger("reput")
 
 
@@ -228,7 +231,17 @@ class Tail:
         )
         recover_sinks([table], self._log, fail_on_data_loss=fails)
         decode, report = self._log.decode_options, self._reporter.on_batch
-        return TableDispatch(table, self._config.broker.name, decode, self._continuity(TABLE), report)
+        return TableDispatch(
+            table, self._config.broker.name, decode, self._continuity(TABLE), report, self._upkeep(table)
+        )
+
+    def _upkeep(self, table: MessageTable) -> BatchUpkeep | None:
+        config = self._config.table
+        if not config.upkeep:
+            return None
+        upkeep = TableUpkeep(table.delta, self._config.broker.name, config.versions_kept)
+        seconds = max(config.trigger_ms / 2000, _UPKEEP_SECONDS_MIN)
+        return BatchUpkeep(upkeep, seconds, BatchSizes.of(self._config, (TABLE,)).bytes_a_batch)
 
     def _continuity(self, query: str) -> LogContinuity:
         return LogContinuity(query, self._log, fail_on_data_loss=self._config.source.fail_on_data_loss)
@@ -254,6 +267,9 @@ class Tail:
                 query = self._start(spark, dispatch, gate, available_now=available_now)
                 running.append(RunningQuery(dispatch, gate, query))
             self._wait(spark, running, available_now=available_now)
+            if available_now and not self._stop.is_set():
+                for dispatch in dispatches:
+                    dispatch.finish()
         except Exception as error:
             # If the output is gone or the JVM has died, everything fails; the error names that cause.
             self._check_output()

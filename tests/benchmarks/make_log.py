@@ -33,7 +33,6 @@ DIGITS = 12
 UNIQ_KEY_PREFIX = "7F0000010000AABBCCDD"
 TAGS = 6
 STORE_TIMESTAMP_START = 1_700_000_000_000
-MESSAGES_PER_MS = 20
 
 PATCHED_HEAD = np.dtype([("queue_id", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"), ("physical", ">i8")])
 PATCHED_HEAD_AT = 12
@@ -43,7 +42,11 @@ BORN_HOST_AT = 48
 
 @dataclass(frozen=True)
 class Shape:
-    """What the log is made of. `body_bytes` is a mean: bodies vary by a quarter to either side."""
+    """What the log is made of.
+
+    `body_bytes` is a mean: bodies vary by a quarter to either side. `us_a_message` are the microseconds from one store
+    timestamp, which is rounded down to milliseconds, to the next.
+    """
 
     messages: int
     body_bytes: int
@@ -54,6 +57,7 @@ class Shape:
     mapped_file_size: int
     ipv6: bool
     non_ascii: bool
+    us_a_message: int = 50
 
     def __post_init__(self) -> None:
         limits = {"messages": (1, 10**9), "body_bytes": (100, 65_536), "queues": (1, 100_000)}
@@ -188,7 +192,7 @@ class LogMaker:
         head["queue_offset"] = self.queue_offset[message]
         block_starts = np.arange(row, row + rows, dtype=np.int64)[:, None] * self.block_bytes
         head["physical"] = block_starts + self.starts[:-1] + shift
-        timestamp = STORE_TIMESTAMP_START + message // MESSAGES_PER_MS
+        timestamp = STORE_TIMESTAMP_START + message * self.shape.us_a_message // 1000
         texts = [
             as_bytes(head),
             as_bytes((timestamp - 1).astype(">i8")),

@@ -170,8 +170,8 @@ MUTANTS = (
     _mutant(
         "the table's transactions are not the physical offset",
         "sinks/table/message_table.py",
-        "version=end, check=self._check)\n",
-        "version=rows, check=self._check)\n",
+        "version=end, check=self._check, note=note)\n",
+        "version=rows, check=self._check, note=note)\n",
         "spark/test_tail.py::test_a_replayed_batch_changes_nothing",
     ),
     _mutant(

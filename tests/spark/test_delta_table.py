@@ -29,7 +29,8 @@ from pyspark.sql.types import (
 )
 from support.small_disk import mounted
 
-from reput.sinks.table.delta_table import DataFile, DeltaTable, TransactionAlreadyCommittedError
+from reput.sinks.table.change import DataFile
+from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
 from reput.source.errors import OutputError, OutputFullError, SinkError
 
 pytestmark = pytest.mark.spark
@@ -128,8 +129,7 @@ def last_version(spark: SparkSession, table: DeltaTable) -> int:
 @pytest.fixture
 def opened(spark: SparkSession, tmp_path: Path) -> Open:
     def open_(path: Path = tmp_path / "messages", schema: StructType = SCHEMA, **properties: str) -> DeltaTable:
-        clustered = ("topic", "store_time")
-        return DeltaTable.open_or_create(spark, path, schema, cluster_by=clustered, properties=properties)
+        return DeltaTable.open_or_create(spark, path, schema, properties=properties, comment="it's a 'test'")
 
     return open_
 
@@ -145,12 +145,18 @@ def test_rows_are_read_as_written_right_after_each_append(spark: SparkSession, o
     assert table.last_transaction_version("another") is None
 
 
-def test_table_has_clustering_properties_and_schema(spark: SparkSession, opened: Open) -> None:
-    table = opened(**{"delta.appendOnly": "true", "it's": "a\\b'c"})
+def test_table_has_comments_properties_and_schema(spark: SparkSession, opened: Open) -> None:
+    """And asks no more of its readers and writers than the first Delta tables did."""
+    told = StructType([StructField(f.name, f.dataType, f.nullable, {"comment": f"{f.name}'s"}) for f in SCHEMA])
+    table = opened(schema=told, **{"delta.appendOnly": "true", "it's": "a\\b'c"})
     detail = spark.sql(f"DESCRIBE DETAIL {quoted(table.path)}").first()
-    assert detail["clusteringColumns"] == ["topic", "store_time"]
+    assert (detail["minReaderVersion"], detail["minWriterVersion"], detail["clusteringColumns"]) == (1, 2, [])
+    assert detail["description"] == "it's a 'test'"
+    assert {f.name: f.metadata["comment"] for f in selected(spark, table).schema} == {
+        f.name: f"{f.name}'s" for f in SCHEMA
+    }
     assert detail["properties"] == {"delta.appendOnly": "true", "it's": "a\\b'c"}
-    assert selected(spark, table).schema == SCHEMA
+    assert selected(spark, table).schema == told
     assert opened(table.path, StructType(SCHEMA.fields[::-1])).append([], app_id=APP, version=1) == 1
 
 
@@ -246,14 +252,13 @@ def test_the_data_frame_writer_sees_the_same_transactions(spark: SparkSession, o
     assert table.append([], app_id=APP, version=102) == 3
 
 
-def test_optimize_compacts_and_clusters_and_keeps_the_rows(spark: SparkSession, opened: Open) -> None:
+def test_optimize_compacts_and_keeps_the_rows(spark: SparkSession, opened: Open) -> None:
     table = opened(**{"delta.appendOnly": "true"})
     parts = [messages(first, topic=f"t{first % 20}") for first in range(0, 60, 10)]
     for number, part in enumerate(parts):
         table.append([written(table, f"{number}.parquet", part)], app_id=APP, version=number)
     metrics = spark.sql(f"OPTIMIZE {quoted(table.path)}").first()["metrics"]
     assert (metrics["numFilesAdded"], metrics["numFilesRemoved"]) == (1, 6)
-    assert metrics["clusteringStats"]["numOutputZCubes"] == 1
     assert rows_of(selected(spark, table)) == expected(*parts)
     assert files_read(selected(spark, table, "physical_offset > 1000")) == 0
 
@@ -263,6 +268,28 @@ def test_optimize_compacts_and_clusters_and_keeps_the_rows(spark: SparkSession, 
     history = spark.sql(f"DESCRIBE HISTORY {quoted(table.path)}").collect()
     assert [row["operation"] for row in history] == ["WRITE", "OPTIMIZE", *["WRITE"] * 6, "CREATE TABLE"]
     assert "reput/" in history[0]["engineInfo"]
+
+
+def test_the_history_tells_what_was_dispatched(spark: SparkSession, opened: Open) -> None:
+    table = opened()
+    first, second = (written(table, f"{number}.parquet", messages(100 * number)) for number in range(2))
+    table.append([first, second], app_id=APP, version=500, note={"broker": "ä\n", "start": 0, "end": 500})
+    table.append([], app_id=APP, version=501)
+    last, before = spark.sql(f"DESCRIBE HISTORY {quoted(table.path)}").collect()[:2]
+    assert json.loads(before["userMetadata"]) == {
+        "broker": "ä\n",
+        "start": 0,
+        "end": 500,
+        "transaction": [APP, 500],
+    }
+    assert before["operationMetrics"] == {
+        "numFiles": "2",
+        "numOutputRows": "20",
+        "numOutputBytes": str(first.size_bytes + second.size_bytes),
+    }
+    assert (before["operationParameters"], before["isBlindAppend"]) == ({"mode": "Append"}, True)
+    assert json.loads(last["userMetadata"]) == {"transaction": [APP, 501]}
+    assert last["operationMetrics"]["numFiles"] == "0"
 
 
 def test_many_commits_leave_checkpoints_and_stay_readable(spark: SparkSession, opened: Open) -> None:
@@ -379,7 +406,7 @@ def test_an_altered_or_partitioned_table_is_refused(spark: SparkSession, opened:
 
 
 def test_what_others_turn_on_is_followed(spark: SparkSession, opened: Open) -> None:
-    """Deletion vectors, another clustering, a further column: rows are added as before, and readers see them all."""
+    """Deletion vectors, clustering, a further column: rows are added as before, and readers see them all."""
     table, parts = opened(), [messages(0), messages(100), messages(200), messages(300)]
     table.append([written(table, "0.parquet", parts[0])], app_id=APP, version=0)
     spark.sql(f"ALTER TABLE {quoted(table.path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")

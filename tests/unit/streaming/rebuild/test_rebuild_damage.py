@@ -343,12 +343,16 @@ def stop_and_go_on(config: PipelineConfig, output: Path, rng: Random) -> None:
 
 
 def is_older_behind_damage(config: PipelineConfig) -> bool:
-    """Whether a record behind a damaged range was stored before the last one in front of it, in the same segment."""
+    """Whether a record behind a damaged range was stored before the last one in front of it, in the same segment.
+
+    Records are followed by their heads alone: one with a damaged body counts as in front.
+    """
     log = LogReader(SourceOptions.parse(config.source_options()))
+    decode = replace(log.decode_options, check_crc=False)
     begin, end = log.queue().min_offset, log.settled_end(log.queue().min_offset)
     for span in log.split(begin, end):
         before, is_behind = -1, False
-        for window in read_windows(span.file, span.start, span.end, log.decode_options):
+        for window in read_windows(span.file, span.start, span.end, decode):
             times = window.columns.store_timestamp.tolist()
             if times and is_behind and times[0] < before:
                 return True

@@ -1,0 +1,115 @@
+"""What one commit of a Delta table does: files that are added and removed, and what the history says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from reput.sinks.table.refusal import output_errors
+from reput.source.errors import SinkError
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file written below the table's root by ``DurableFiles.put_unsynced``; a commit first makes it durable.
+
+    Attributes
+    ----------
+    path
+        Relative to the table's root, plain text (not URL-encoded), without ``.``, ``..`` or ``:``.
+    size_bytes, modification_time_ms
+        Its length, which is checked, and its time in milliseconds since 1970 UTC.
+    statistics_json
+        Delta's ``numRecords``, ``minValues``, ``maxValues``, ``nullCount``. Readers rely on them: they count rows by
+        ``numRecords`` and skip a file whose minimum and maximum exclude a filter. Timestamps look like
+        ``2026-11-21T00:00:00.000Z`` and are rounded down, maxima too, since readers add 1 ms to these.
+    """
+
+    path: str
+    size_bytes: int
+    modification_time_ms: int
+    statistics_json: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit does.
+
+    Attributes
+    ----------
+    files
+        Added files.
+    removed
+        Removed files of the table's present version, as Kernel's ``AddFile``.
+    transaction
+        The application's id and version; None for a commit that changes no row.
+    is_next
+        Whether to refuse a transaction version that is not above the last one. If False, the commit is marked as a
+        repair.
+    note
+        What the table's history says of the commit.
+    """
+
+    files: Sequence[DataFile]
+    removed: Sequence[Any]
+    transaction: tuple[str, int] | None
+    is_next: bool = True
+    note: Mapping[str, int | str] = field(default_factory=dict)
+
+    @property
+    def has_rows_anew(self) -> bool:
+        """Whether its files have other rows than the removed ones."""
+        return self.transaction is not None
+
+    def __str__(self) -> str:
+        """What it is, for messages."""
+        if self.transaction is None:
+            return f"{len(self.removed)} files written as {len(self.files)}"
+        return f"transaction {self.transaction[1]} of {self.transaction[0]!r}"
+
+    def commit_info(self) -> dict[str, Any]:
+        """What the log says of the commit beside Kernel's own fields; ``DESCRIBE HISTORY`` shows it."""
+        size_bytes = sum(file.size_bytes for file in self.files)
+        added, removed = str(len(self.files)), str(len(self.removed))
+        if self.transaction is None:
+            return {
+                "operation": "OPTIMIZE",
+                "operationParameters": {"predicate": "[]"},
+                "operationMetrics": {
+                    "numAddedFiles": added,
+                    "numRemovedFiles": removed,
+                    "numAddedBytes": str(size_bytes),
+                    "numRemovedBytes": str(sum(int(file.getSize()) for file in self.removed)),
+                },
+                "userMetadata": json.dumps(dict(self.note)),
+            }
+        rows = sum(json.loads(file.statistics_json)["numRecords"] for file in self.files)
+        return {
+            "isBlindAppend": not self.removed,
+            "operationParameters": {"mode": "Replace" if self.removed else "Append"},
+            "operationMetrics": {
+                "numFiles": added,
+                "numOutputRows": str(rows),
+                "numOutputBytes": str(size_bytes),
+                **({"numRemovedFiles": removed} if self.removed else {}),
+            },
+            "userMetadata": json.dumps({**self.note, "transaction": list(self.transaction)}),
+        }
+
+
+def check_files(root: Path, files: Sequence[DataFile]) -> None:
+    """Raise SinkError for a file that is named twice, is not below `root`, or has another size than it should."""
+    if len({file.path for file in files}) < len(files):
+        raise SinkError(f"{root}: a data file is named twice in one commit", file=root)
+    for file in files:
+        path = PurePosixPath(file.path)
+        if str(path) != file.path or path.is_absolute() or ".." in path.parts or ":" in file.path:
+            raise SinkError(f"{file.path!r} is no path of a data file below {root}", file=root)
+        with output_errors(f"cannot commit {root / path}", root / path, SinkError):
+            size = (root / path).stat().st_size
+        if size != file.size_bytes:
+            found = f"{root / path}: {size} bytes, not {file.size_bytes}"
+            raise SinkError(found, advice="write it again", file=root / path)

@@ -1,0 +1,61 @@
+"""What the tables' columns mean, with units, as comments that every catalog and DESCRIBE show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from reput.source.rows.message_schema import spark_schema
+
+COLUMN_COMMENTS = {
+    "broker": "name of the broker whose commitlog has the message",
+    "topic": "topic in the log; of a half or delayed message it is a topic of the system, see real_topic",
+    "queue_id": "number of the queue, from 0",
+    "queue_offset": "position in the queue, counted in messages from 0",
+    "physical_offset": "first byte of the record in the commitlog, counted from the log's first byte ever",
+    "msg_size": "size of the whole record in bytes",
+    "store_time": "when the broker stored it, in milliseconds; null outside the years 1 to 9999",
+    "born_time": "when the producer made it, by the producer's clock, in milliseconds",
+    "born_host": "address:port of the producer",
+    "store_host": "address:port of the broker that stored it",
+    "tags": "TAGS of the message; null without",
+    "tags_code": "hash of the tags as in ConsumeQueue; of a delayed message the time of delivery in milliseconds",
+    "keys": "KEYS of the message, split at blanks, as IndexFile has them",
+    "uniq_key": "unique key that the client gave the message (UNIQ_KEY); null without",
+    "msg_id": "offset message id: the broker's address, port and physical offset in hexadecimal digits",
+    "body_size": "size of the body in bytes as it is stored, maybe compressed",
+    "body_crc": "CRC-32 of the stored body, without its highest bit",
+    "flag": "flag that the producer set; RocketMQ itself ignores it",
+    "sys_flag": "bits of RocketMQ: compressed, tags, transaction, IPv6, batch",
+    "transaction_type": "none, prepared (a half message), commit or rollback, by sys_flag",
+    "reconsume_times": "how often consumers sent it back",
+    "prepared_transaction_offset": "physical offset of the half message that this one ends; 0 without",
+    "delay_level": "level of delay, from 1; null without",
+    "real_topic": "topic that a half or delayed message is for (REAL_TOPIC); null without",
+    "real_queue_id": "queue that a half or delayed message is for (REAL_QID); null without",
+    "properties": "all properties of the message, those of the columns above among them",
+}
+
+QUARANTINE_COMMENTS = {
+    "broker": "name of the broker whose commitlog has the range",
+    "physical_offset": "first byte of the range in the commitlog",
+    "length": "size of the range in bytes",
+    "cause": "why it could not be read",
+    "file": "segment that has its first byte",
+    "position": "first byte of the range in that segment",
+    "head": "the first bytes of the range in hexadecimal digits",
+    "found_at": "when it was found, ISO 8601 in UTC",
+    "policy": "onDamage as it was set then",
+}
+
+
+def commented(schema: pa.Schema, comments: Mapping[str, str]) -> StructType:
+    """The same columns in Spark's types, each with its comment."""
+    return StructType(
+        [
+            StructField(field.name, field.dataType, field.nullable, {"comment": comments[field.name]})
+            for field in spark_schema(schema)
+        ]
+    )

@@ -1,0 +1,191 @@
+"""Fewer and larger files from a table's small ones, with rows of a topic together.
+
+A file of a micro-batch has the rows of a few seconds in the order of the log. Files that follow each other there are
+merged again and again, eight and more at a time, until they have `TARGET_BYTES`; so each row is written about three
+times more. A merged file is sorted by topic, and by physical offset within a topic: readers that want a topic, an hour
+or an offset open few files, and of these few row groups. A file has rows of one day only where it is merged from such,
+so old days can be removed as files.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.change import DataFile
+from reput.sinks.table.message_file import TEXT_COLUMNS, FileStatistics, parquet_writer
+from reput.source.segments.mapped_file_name import file_name
+
+#: A file with half of these is not merged with others.
+TARGET_BYTES, TARGET_ROWS = 32 * 1024 * 1024, 512 * 1024
+# Files are merged with those of their size class or below; each class is eight times the one before.
+_CLASSES = 3
+_MERGED_MIN, _MERGED_MAX = 8, 64
+# What rows may take in the files, as they are encoded there, so that they and their sorted copy fit into 500 MB.
+_ENCODED_BYTES = 96 * 1024 * 1024
+# The texts of a dictionary that may stand in each row group.
+_TEXTS_MAX = 1024
+_MERGED = "merged-"
+# Small groups, so that a reader of one topic reads little of the others.
+_ROWS_A_GROUP = 32 * 1024
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of the table's present version that has rows of one broker only.
+
+    `least` and `greatest` are the bounds of its physical offsets, both included; `first_time` and `last_time` those of
+    its store times, None without.
+    """
+
+    path: str
+    size_bytes: int
+    rows: int
+    least: int
+    greatest: int
+    first_time: datetime | None
+    last_time: datetime | None
+
+    @property
+    def share(self) -> float:
+        """How much of a target file it is."""
+        return max(self.size_bytes / TARGET_BYTES, self.rows / TARGET_ROWS)
+
+    @property
+    def size_class(self) -> int:
+        """From 0, for the smallest, to `_CLASSES`, for what is large enough."""
+        return sum(self.share >= 0.5 / 8**power for power in range(_CLASSES))
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether a merge wrote it."""
+        return self.path.startswith(_MERGED)
+
+    @property
+    def day(self) -> tuple[object, object]:
+        """What files must have in common to be merged."""
+        return tuple(time and time.date() for time in (self.first_time, self.last_time))  # type: ignore[return-value]
+
+
+def next_merge(files: Sequence[StoredFile]) -> list[StoredFile]:
+    """The files to be merged next, consecutive in the log; none if the table is tidy.
+
+    Of the smallest class first, since these are the most; of a day that is over, whatever is left.
+    """
+    ordered = sorted(files, key=lambda file: file.least)
+    days = [list(each) for _, each in groupby(ordered, lambda file: file.day)]
+    for size_class in range(_CLASSES):
+        for number, day in enumerate(days):
+            needed = 2 if number + 1 < len(days) and size_class == _CLASSES - 1 else _MERGED_MIN
+            for run in _runs(day, size_class):
+                merged = _fitting(run)
+                if len(merged) >= needed:
+                    return merged
+    return []
+
+
+def _runs(files: Sequence[StoredFile], size_class: int) -> Iterator[list[StoredFile]]:
+    for is_small, run in groupby(files, lambda file: file.size_class <= size_class):
+        if is_small:
+            yield list(run)
+
+
+def _fitting(run: Sequence[StoredFile]) -> list[StoredFile]:
+    """The first files of the run that make a file of the target size together."""
+    fitting: list[StoredFile] = []
+    share = 0.0
+    for file in run[:_MERGED_MAX]:
+        if fitting and share + file.share > 1:
+            break
+        fitting.append(file)
+        share += file.share
+    return fitting
+
+
+def next_unsorted(files: Sequence[StoredFile]) -> list[StoredFile]:
+    """The oldest file that is large enough and in the order of the log, as a batch far behind writes them, or none."""
+    wanted = [file for file in files if file.size_class == _CLASSES and not file.is_sorted]
+    return sorted(wanted, key=lambda file: file.least)[:1]
+
+
+class Merge:
+    """Merges `files` of the table at `root` into files that are sorted; nothing of the table's log is changed."""
+
+    def __init__(self, root: Path, files: Sequence[StoredFile]) -> None:
+        self._root = root
+        self.files = tuple(files)
+
+    def write(self) -> list[DataFile]:
+        """Write the merged files, mostly one, and return them; a commit makes them durable.
+
+        Raises
+        ------
+        OutputError
+            A file cannot be written.
+        OSError
+            One of the files cannot be read.
+        """
+        return [self._write(group) for group in self._groups()]
+
+    def _groups(self) -> Iterator[list[tuple[Path, list[int]]]]:
+        """The files' row groups, in the order of the log, as many at a time as fit into memory."""
+        group: dict[Path, list[int]] = {}
+        encoded = 0
+        for path in (self._root / file.path for file in self.files):
+            metadata = pq.read_metadata(path)
+            for number in range(metadata.num_row_groups):
+                size_bytes = metadata.row_group(number).total_byte_size
+                if group and encoded + size_bytes > _ENCODED_BYTES:
+                    yield list(group.items())
+                    group, encoded = {}, 0
+                group.setdefault(path, []).append(number)
+                encoded += size_bytes
+        yield list(group.items())
+
+    def _write(self, group: Sequence[tuple[Path, list[int]]]) -> DataFile:
+        rows = sorted_by_topic(_read(group))
+        statistics, buffer = FileStatistics(), pa.BufferOutputStream()
+        with parquet_writer(buffer, rows.schema) as writer:
+            writer.write_table(rows, row_group_size=_ROWS_A_GROUP)
+        statistics.add(rows)
+        least, greatest = pc.min_max(rows["physical_offset"]).as_py().values()
+        name = f"{_MERGED}{file_name(least)}-{file_name(greatest)}-{uuid.uuid4()}.zstd.parquet"
+        files, data = DurableFiles(self._root), buffer.getvalue()
+        files.put_unsynced(name, data=data)
+        modified = (self._root / name).stat().st_mtime_ns // 1_000_000
+        return DataFile(name, data.size, modified, statistics.to_json())
+
+
+def _read(group: Sequence[tuple[Path, list[int]]]) -> pa.Table:
+    """The row groups' rows, one behind the other; columns that others added to some files are null in the rest."""
+    tables = []
+    for path, numbers in group:
+        with pq.ParquetFile(path, read_dictionary=TEXT_COLUMNS) as file:
+            tables.append(file.read_row_groups(numbers, use_threads=False))
+    rows = pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
+    for number, column in enumerate(rows.columns):
+        # A row group gets the whole dictionary, whatever its rows have of it.
+        if pa.types.is_dictionary(column.type) and len(column.chunk(0).dictionary) > _TEXTS_MAX:
+            field = rows.schema.field(number).with_type(pa.string())
+            rows = rows.set_column(number, field, column.cast(pa.string()))
+    return rows
+
+
+def sorted_by_topic(rows: pa.Table) -> pa.Table:
+    """The rows by topic, and by physical offset within one."""
+    topics = rows["topic"].combine_chunks().dictionary_encode()
+    topics = topics.combine_chunks() if isinstance(topics, pa.ChunkedArray) else topics
+    ranks = pc.rank(topics.dictionary, tiebreaker="dense").to_numpy()
+    codes = np.append(ranks, 0)[pc.fill_null(topics.indices, len(ranks)).to_numpy()]
+    order = np.lexsort((rows["physical_offset"].to_numpy(), codes))
+    return rows.take(pa.array(order))

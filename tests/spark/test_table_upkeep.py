@@ -1,0 +1,201 @@
+"""A table that is tidied while it grows: the same rows in fewer files, beside others' commits, and a short log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from unittest import mock
+
+import deltalake
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from support.kept_table import KeptTable
+
+from reput.sinks.table import log_cleanup
+from reput.sinks.table import upkeep as upkeep_module
+from reput.sinks.table.message_table import MessageTable
+from reput.sinks.table.upkeep import TableUpkeep
+
+pytestmark = pytest.mark.spark
+
+LONG = 60.0
+
+
+@pytest.fixture
+def kept(spark: SparkSession, tmp_path: Path) -> KeptTable:
+    return KeptTable(spark, tmp_path)
+
+
+def upkeep_of(table: MessageTable, kept: int = 50) -> TableUpkeep:
+    return TableUpkeep(table.delta, "b", kept)
+
+
+def files(kept: KeptTable) -> list[str]:
+    return deltalake.DeltaTable(str(kept.path)).file_uris()
+
+
+def test_small_files_become_one(kept: KeptTable) -> None:
+    """Every row is there once, sorted by topic; the commit changes no row, and the history says what it was."""
+    table = kept.open()
+    kept.fill(table, range(1, 41))
+    before = kept.spark.sql(f"SELECT * FROM {kept.sql} ORDER BY physical_offset").collect()
+    done = upkeep_of(table).step(LONG)
+    assert (done.merges, done.files_before, done.files_after) == (1, 40, 1)
+    assert len(files(kept)) == 1
+    assert kept.spark.sql(f"SELECT * FROM {kept.sql} ORDER BY physical_offset").collect() == before
+    rows = pq.read_table(files(kept)[0], columns=["topic", "physical_offset"]).to_pylist()
+    assert rows == sorted(rows, key=lambda row: (row["topic"], row["physical_offset"]))
+    last = kept.spark.sql(f"DESCRIBE HISTORY {kept.sql} LIMIT 1").first()
+    assert last is not None
+    assert last.operation == "OPTIMIZE"
+    assert (last.operationMetrics["numAddedFiles"], last.operationMetrics["numRemovedFiles"]) == ("1", "40")
+    log = [json.loads(line) for line in (table.delta.log / f"{table.delta.version:020d}.json").read_text().splitlines()]
+    assert not any(action[kind]["dataChange"] for action in log for kind in ("add", "remove") if kind in action)
+    statistics = json.loads(next(action["add"]["stats"] for action in log if "add" in action))
+    assert statistics["numRecords"] == 40
+    assert (statistics["minValues"]["topic"], statistics["maxValues"]["topic"]) == ("A", "B")
+
+
+def test_the_run_goes_on_behind_it(kept: KeptTable) -> None:
+    """In the same run and in a next one: nothing is said to be lost, added or another writer's."""
+    table = kept.open()
+    kept.fill(table, range(1, 21))
+    upkeep = upkeep_of(table)
+    assert upkeep.step(LONG).merges == 1
+    kept.fill(table, range(21, 41))
+    assert upkeep.step(LONG).merges == 1
+    again = kept.open()
+    kept.fill(again, [60])
+    assert kept.found() == kept.expected()
+
+
+def test_no_time_no_merge(kept: KeptTable) -> None:
+    table = kept.open()
+    kept.fill(table, range(1, 21))
+    assert upkeep_of(table).step(0.0).merges == 0
+    assert len(files(kept)) == 20
+
+
+def test_each_broker_merges_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    """In a table of several; nobody touches files of another."""
+    both = [KeptTable(spark, tmp_path, broker=broker) for broker in ("b", "c")]
+    tables = [kept.open() for kept in both]
+    for kept, table in zip(both, tables, strict=True):
+        kept.fill(table, range(1, 21))
+    assert upkeep_of(tables[0]).step(LONG).files_before == 20
+    assert len(files(both[0])) == 21
+    assert [kept.found() for kept in both] == [kept.expected(0, 20) for kept in both]
+
+
+OTHERS = {
+    "OPTIMIZE": lambda kept: kept.spark.sql(f"OPTIMIZE {kept.sql}"),
+    "compact": lambda kept: deltalake.DeltaTable(str(kept.path)).optimize.compact(),
+    "DELETE": lambda kept: kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset = {kept.offsets[3]}"),
+}
+
+
+@pytest.mark.parametrize(
+    ("other", "vectors"),
+    [("OPTIMIZE", False), ("OPTIMIZE", True), ("DELETE", False), ("DELETE", True), ("compact", False)],
+)
+def test_another_writer_in_the_moment_of_a_merge(other: str, vectors: bool, kept: KeptTable) -> None:
+    """What others did stays done: the merge is given up, its file is gone, and no row comes back or goes."""
+    table = kept.open()
+    kept.fill(table, range(1, 21))
+    if vectors:
+        kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    commit, seen = os.link, []
+
+    def after_another(source: Path, target: Path) -> None:
+        if not seen:
+            seen.append(target)
+            with mock.patch.object(os, "link", commit):
+                OTHERS[other](kept)
+        commit(source, target)
+
+    upkeep = upkeep_of(table)
+    with mock.patch.object(os, "link", after_another):
+        assert upkeep.step(LONG).merges == 0
+    assert seen
+    assert not list(kept.path.glob("merged-*"))
+    wanted = [offset for offset in kept.expected(0, 20) if other != "DELETE" or offset != kept.offsets[3]]
+    assert kept.found() == wanted
+    upkeep.step(LONG)
+    assert kept.found() == wanted
+
+
+def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old versions go, and the data files that only they had; every version that is kept can be read."""
+    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 10)
+    table = kept.open()
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '10')")
+    upkeep = upkeep_of(table, 20)
+    rows, removed = {}, 0
+    for number in range(1, 61):
+        kept.fill(table, [number])
+        rows[table.delta.version] = number
+        removed += upkeep.step(LONG).commits_removed
+        rows[table.delta.version] = number
+    versions = sorted(int(path.stem) for path in table.delta.log.glob("*.json"))
+    assert removed == versions[0] > 20
+    assert 20 <= table.delta.version - versions[0] < 50
+    assert versions == list(range(versions[0], table.delta.version + 1))
+    needed = set()
+    for version in versions:
+        assert (
+            kept.spark.read.option("versionAsOf", version).format("delta").load(str(kept.path)).count() == rows[version]
+        )
+        at_version = deltalake.DeltaTable(str(kept.path), version=version)
+        needed |= set(at_version.file_uris())
+    assert {str(path) for path in kept.path.glob("*.parquet")} == needed
+    assert kept.open().end_offset == kept.offsets[60]
+    assert kept.found() == kept.expected()
+
+
+def test_a_file_that_came_back_is_kept(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RESTORE names files again that a merge had removed."""
+    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    table = kept.open()
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
+    kept.fill(table, range(1, 21))
+    before = table.delta.version
+    upkeep = upkeep_of(table, 5)
+    assert upkeep.step(LONG).merges == 1
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF {before}")
+    kept.fill(table, range(21, 41))
+    assert log_cleanup.clean_log(kept.path, table.delta.version, 5) > before
+    assert kept.found() == kept.expected(0, 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("delta.enableRowTracking", "true", "enableRowTracking"), ("delta.logRetentionDuration", "interval 9 days", None)],
+)
+def test_what_the_owner_of_the_table_set_is_respected(
+    name: str, value: str, said: str | None, kept: KeptTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = kept.open()
+    kept.fill(table, range(1, 11))
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('{name}' = '{value}')")
+    upkeep = upkeep_of(table)
+    with caplog.at_level(logging.WARNING, "reput"), mock.patch.object(upkeep_module, "CLEANED_EVERY", 1):
+        done = [upkeep.step(LONG) for _ in range(2)]
+    assert [each.merges for each in done] == ([0, 0] if said else [1, 0])
+    assert [said in record.getMessage() for record in caplog.records] == ([True] if said else [])
+
+
+def test_a_file_that_is_gone_ends_the_upkeep_alone(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
+    """The run goes on; the next start says which rows are lost."""
+    table = kept.open()
+    kept.fill(table, range(1, 21))
+    Path(files(kept)[3]).unlink()
+    upkeep = upkeep_of(table)
+    with caplog.at_level(logging.WARNING, "reput"):
+        assert [upkeep.step(LONG).merges for _ in range(2)] == [0, 0]
+    assert len(caplog.records) == 1
+    assert "not tidied before the next start" in caplog.text
+    kept.fill(table, range(21, 31))
