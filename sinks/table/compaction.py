@@ -1,14 +1,14 @@
 """Fewer and larger files from a table's small ones, with rows of a topic together.
 
 A file of a micro-batch has the rows of a few seconds in the order of the log. Files that follow each other there are
-merged again and again, eight and more at a time, until they have `TARGET_BYTES`; so each row is written about three
-times more. A merged file is sorted by topic, and by physical offset within a topic: readers that want a topic, an hour
-or an offset open few files, and of these few row groups. A file has rows of one day only where it is merged from such,
-so old days can be removed as files.
+merged again and again, eight and more at a time, until they have `TARGET_BYTES` or `TARGET_ROWS`. A merged file is
+sorted by topic, and by physical offset within a topic: readers that want a topic, an hour or an offset open few files,
+and of these few row groups. Files are merged with files of the same day only, so that old days can be removed as files.
 """
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ from reput.source.segments.mapped_file_name import file_name
 
 #: A file with half of these is not merged with others.
 TARGET_BYTES, TARGET_ROWS = 32 * 1024 * 1024, 512 * 1024
-# Files are merged with those of their size class or below; each class is eight times the one before.
-_CLASSES = 3
+# So many files of one level are merged, with the smaller ones between them. A level's files are that many times as
+# large as those of the level below, so each row is written once for each level.
 _MERGED_MIN, _MERGED_MAX = 8, 64
 # What rows may take in the files, as they are encoded there, so that they and their sorted copy fit into 500 MB.
 _ENCODED_BYTES = 96 * 1024 * 1024
@@ -62,9 +62,14 @@ class StoredFile:
         return max(self.size_bytes / TARGET_BYTES, self.rows / TARGET_ROWS)
 
     @property
-    def size_class(self) -> int:
-        """From 0, for the smallest, to `_CLASSES`, for what is large enough."""
-        return sum(self.share >= 0.5 / 8**power for power in range(_CLASSES))
+    def is_large(self) -> bool:
+        """Whether it is not merged with others any more."""
+        return self.share >= 0.5
+
+    @property
+    def level(self) -> int:
+        """Which files it is merged with."""
+        return math.floor(math.log(max(self.share, 1e-9), _MERGED_MIN))
 
     @property
     def is_sorted(self) -> bool:
@@ -80,22 +85,25 @@ class StoredFile:
 def next_merge(files: Sequence[StoredFile]) -> list[StoredFile]:
     """The files to be merged next, consecutive in the log; none if the table is tidy.
 
-    Of the smallest class first, since these are the most; of a day that is over, whatever is left.
+    The smallest first, since these are the most; of a day that is over, whatever is left.
     """
     ordered = sorted(files, key=lambda file: file.least)
     days = [list(each) for _, each in groupby(ordered, lambda file: file.day)]
-    for size_class in range(_CLASSES):
-        for number, day in enumerate(days):
-            needed = 2 if number + 1 < len(days) and size_class == _CLASSES - 1 else _MERGED_MIN
-            for run in _runs(day, size_class):
-                merged = _fitting(run)
-                if len(merged) >= needed:
-                    return merged
+    for day in days[:-1]:
+        for run in _runs(day, math.inf):
+            if len(merged := _fitting(run)) > 1:
+                return merged
+    for level in sorted({file.level for file in files if not file.is_large}):
+        for day in days:
+            for run in _runs(day, level):
+                if sum(file.level == level for file in run) >= _MERGED_MIN:
+                    return _fitting(run)
     return []
 
 
-def _runs(files: Sequence[StoredFile], size_class: int) -> Iterator[list[StoredFile]]:
-    for is_small, run in groupby(files, lambda file: file.size_class <= size_class):
+def _runs(files: Sequence[StoredFile], level_max: float) -> Iterator[list[StoredFile]]:
+    """The consecutive files that are neither large nor above a level."""
+    for is_small, run in groupby(files, lambda file: not file.is_large and file.level <= level_max):
         if is_small:
             yield list(run)
 
@@ -114,7 +122,7 @@ def _fitting(run: Sequence[StoredFile]) -> list[StoredFile]:
 
 def next_unsorted(files: Sequence[StoredFile]) -> list[StoredFile]:
     """The oldest file that is large enough and in the order of the log, as a batch far behind writes them, or none."""
-    wanted = [file for file in files if file.size_class == _CLASSES and not file.is_sorted]
+    wanted = [file for file in files if file.is_large and not file.is_sorted]
     return sorted(wanted, key=lambda file: file.least)[:1]
 
 
@@ -170,7 +178,8 @@ def _read(group: Sequence[tuple[Path, list[int]]]) -> pa.Table:
     """The row groups' rows, one behind the other; columns that others added to some files are null in the rest."""
     tables = []
     for path, numbers in group:
-        with pq.ParquetFile(path, read_dictionary=TEXT_COLUMNS) as file:
+        found = pq.read_schema(path).names
+        with pq.ParquetFile(path, read_dictionary=[name for name in TEXT_COLUMNS if name in found]) as file:
             tables.append(file.read_row_groups(numbers, use_threads=False))
     rows = pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
     for number, column in enumerate(rows.columns):

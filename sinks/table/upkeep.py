@@ -39,8 +39,6 @@ _ROW_IDS = "delta.enableRowTracking"
 _LOG_KEPT = "delta.logRetentionDuration"
 # How many commits come between two looks at the log's directory.
 CLEANED_EVERY = 100
-# What a second of merging gets through, for an estimate before it is measured.
-_ROWS_A_SECOND = 200_000.0
 
 
 @dataclass
@@ -66,11 +64,10 @@ class TableUpkeep:
         self._known: dict[str, StoredFile | None] = {}
         self._configuration: dict[str, str] = {}
         self._cleaned_at = -1
-        self._rows_a_second = _ROWS_A_SECOND
         self._refused = False
 
     def step(self, seconds: float, *, sorts: bool = True) -> UpkeepDone:
-        """Work for about so many seconds at most, on what is most due; `sorts` also files that are large enough.
+        """Do what is most due, one merge at least, and begin no other after so many seconds; `sorts` also large files.
 
         Nothing that stands in its way is an error: a full disk and other writers' commits end the step, and anything
         else ends the upkeep until the next start, which is logged once.
@@ -79,8 +76,10 @@ class TableUpkeep:
         if self._refused:
             return done
         try:
-            while (files := self._next(sorts=sorts)) and self._fits(files, began + seconds):
+            while files := self._next(sorts=sorts):
                 self._merge(files, done)
+                if time.monotonic() - began >= seconds:
+                    break
             self._clean(done)
         except TransientError as error:
             _log.warning("%s; the table is tidied later", error)
@@ -94,9 +93,6 @@ class TableUpkeep:
     def _next(self, *, sorts: bool) -> list[StoredFile]:
         files = self._files()
         return next_merge(files) or (next_unsorted(files) if sorts else [])
-
-    def _fits(self, files: Sequence[StoredFile], deadline: float) -> bool:
-        return time.monotonic() + sum(file.rows for file in files) / self._rows_a_second <= deadline
 
     def _files(self) -> list[StoredFile]:
         """The files of the present version that have rows of the broker alone and were written by reput."""
@@ -124,14 +120,14 @@ class TableUpkeep:
             yield file[0], StoredFile(*file) if is_ours else None
 
     def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:
-        began = time.monotonic()
         merged = Merge(self._table.path, files).write()
         start, end = min(file.least for file in files), max(file.greatest for file in files) + 1
         if not self._table.rewrite([file.path for file in files], merged, start, end):
             self._remove(merged)
             self._known.update(dict.fromkeys((file.path for file in files), None))
             return
-        self._rows_a_second = sum(file.rows for file in files) / (time.monotonic() - began)
+        if len(merged) >= len(files) > 1:  # rows so wide that few of them fit into memory
+            self._known.update(dict.fromkeys((file.path for file in merged), None))
         done.merges += 1
         done.files_before += len(files)
         done.files_after += len(merged)

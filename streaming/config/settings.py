@@ -244,8 +244,8 @@ class TableOptions:
         boolean,
         _SWITCH,
         True,
-        "small files are merged and old ones removed between commits, for half of tableTriggerMs at most; false leaves "
-        "that to 'reput table optimize' or to other tools",
+        "small files are merged and old ones removed between commits, for about half of tableTriggerMs; false leaves "
+        "that to OPTIMIZE and VACUUM of other tools",
     )
     versions_kept: int = option(
         "tableVersionsKept",

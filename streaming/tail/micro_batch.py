@@ -259,7 +259,7 @@ class BatchUpkeep:
     table
         What is tidied.
     seconds
-        At most, after each batch.
+        After these, following a batch, no further merge is begun.
     full_batch
         How many bytes of the log a batch has when the log goes on behind it.
     """

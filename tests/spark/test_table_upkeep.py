@@ -12,12 +12,14 @@ import deltalake
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from spark.test_tail import run_tail
 from support.kept_table import KeptTable
 
-from reput.sinks.table import log_cleanup
+from reput.sinks.table import compaction, log_cleanup
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
+from reput.streaming.tail.micro_batch import BatchUpkeep
 
 pytestmark = pytest.mark.spark
 
@@ -72,11 +74,16 @@ def test_the_run_goes_on_behind_it(kept: KeptTable) -> None:
     assert kept.found() == kept.expected()
 
 
-def test_no_time_no_merge(kept: KeptTable) -> None:
+def test_a_merge_at_a_time(kept: KeptTable) -> None:
+    """However short the time is, what is due is done at last: first the files of a few rows, then what they became."""
     table = kept.open()
-    kept.fill(table, range(1, 21))
-    assert upkeep_of(table).step(0.0).merges == 0
-    assert len(files(kept)) == 20
+    kept.fill(table, range(1, 33))
+    upkeep = upkeep_of(table)
+    with mock.patch.object(compaction, "_MERGED_MAX", 8):
+        found = [upkeep.step(0.0) for _ in range(5)]
+    assert [(done.merges, done.files_before) for done in found] == [(1, 8)] * 4 + [(0, 0)]
+    assert len(files(kept)) == 4
+    assert kept.found() == kept.expected(0, 32)
 
 
 def test_each_broker_merges_its_own(spark: SparkSession, tmp_path: Path) -> None:
@@ -99,7 +106,13 @@ OTHERS = {
 
 @pytest.mark.parametrize(
     ("other", "vectors"),
-    [("OPTIMIZE", False), ("OPTIMIZE", True), ("DELETE", False), ("DELETE", True), ("compact", False)],
+    [
+        ("OPTIMIZE", False),
+        ("DELETE", True),
+        ("compact", False),
+        pytest.param("OPTIMIZE", True, marks=pytest.mark.slow),
+        pytest.param("DELETE", False, marks=pytest.mark.slow),
+    ],
 )
 def test_another_writer_in_the_moment_of_a_merge(other: str, vectors: bool, kept: KeptTable) -> None:
     """What others did stays done: the merge is given up, its file is gone, and no row comes back or goes."""
@@ -133,16 +146,16 @@ def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 10)
     table = kept.open()
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '10')")
-    upkeep = upkeep_of(table, 20)
+    upkeep = upkeep_of(table, 12)
     rows, removed = {}, 0
-    for number in range(1, 61):
+    for number in range(1, 41):
         kept.fill(table, [number])
         rows[table.delta.version] = number
         removed += upkeep.step(LONG).commits_removed
         rows[table.delta.version] = number
     versions = sorted(int(path.stem) for path in table.delta.log.glob("*.json"))
-    assert removed == versions[0] > 20
-    assert 20 <= table.delta.version - versions[0] < 50
+    assert removed == versions[0] > 12
+    assert 12 <= table.delta.version - versions[0] < 40
     assert versions == list(range(versions[0], table.delta.version + 1))
     needed = set()
     for version in versions:
@@ -152,8 +165,8 @@ def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -
         at_version = deltalake.DeltaTable(str(kept.path), version=version)
         needed |= set(at_version.file_uris())
     assert {str(path) for path in kept.path.glob("*.parquet")} == needed
-    assert kept.open().end_offset == kept.offsets[60]
-    assert kept.found() == kept.expected()
+    assert kept.open().end_offset == kept.offsets[40]
+    assert kept.found() == kept.expected(0, 40)
 
 
 def test_a_file_that_came_back_is_kept(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,3 +212,28 @@ def test_a_file_that_is_gone_ends_the_upkeep_alone(kept: KeptTable, caplog: pyte
     assert len(caplog.records) == 1
     assert "not tidied before the next start" in caplog.text
     kept.fill(table, range(21, 31))
+
+
+@pytest.mark.parametrize(("switch", "least", "most"), [("true", 1, 2), ("false", 10, 99)])
+def test_a_run_to_the_logs_end_leaves_a_tidy_table(
+    switch: str, least: int, most: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    """However many commits it made."""
+    kept = KeptTable(spark, tmp_path)
+    size = kept.offsets[-1] // 12
+    options = (f"maxBytesPerTrigger={size}", f"tableMaxBytesPerTrigger={size}", f"tableUpkeep={switch}", "broker=b")
+    run_tail(spark, kept.store, kept.out, *options, table=kept.path)
+    assert kept.found() == kept.expected()
+    assert least <= len(files(kept)) <= most
+
+
+def test_a_table_far_behind_catches_up_first() -> None:
+    """Between batches that are full there is no time for tidying."""
+    table = mock.create_autospec(TableUpkeep, instance=True)
+    upkeep = BatchUpkeep(table, 5.0, 1000)
+    for read_bytes in (1000, 999, 500):
+        upkeep.after_batch(read_bytes)
+    assert table.step.call_args_list == []
+    upkeep.after_batch(499)
+    upkeep.at_end()
+    assert table.step.call_args_list == [mock.call(5.0), mock.call(30.0, sorts=False)]

@@ -1,0 +1,157 @@
+"""Which files are merged next, how often a row is written, and what a merged file is like."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from reput.sinks.table import compaction
+from reput.sinks.table.compaction import TARGET_BYTES, TARGET_ROWS, Merge, StoredFile, next_merge, next_unsorted
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def stored(number: int, rows: int = 100, *, seconds: int = 10, path: str = "part-x", size_bytes: int = 0) -> StoredFile:
+    begin = START + timedelta(seconds=seconds * number)
+    end = begin + timedelta(seconds=seconds - 1)
+    return StoredFile(f"{path}{number}", size_bytes or rows * 60, rows, number * 1000, number * 1000 + 999, begin, end)
+
+
+def merged(files: list[StoredFile]) -> StoredFile:
+    """What a merge makes of them."""
+    return StoredFile(
+        f"merged-{files[0].path}",
+        sum(file.size_bytes for file in files),
+        sum(file.rows for file in files),
+        files[0].least,
+        files[-1].greatest,
+        files[0].first_time,
+        files[-1].last_time,
+    )
+
+
+def tidy(files: list[StoredFile]) -> tuple[list[StoredFile], int]:
+    """Merge until nothing is left to merge; the rows that were written for it, too."""
+    written = 0
+    while found := next_merge(files):
+        assert len(found) > 1
+        assert sum(file.rows for file in found) <= TARGET_ROWS
+        at = files.index(found[0])
+        assert files[at : at + len(found)] == found, "not consecutive in the log"
+        written += sum(file.rows for file in found)
+        files = [*files[:at], merged(found), *files[at + len(found) :]]
+    return files, written
+
+
+@pytest.mark.parametrize("rows", [1, 100, 4000])
+def test_two_days_of_commits(rows: int) -> None:
+    """A commit every ten seconds: few files at any moment, each row written a few times, one file for a day at last."""
+    files: list[StoredFile] = []
+    most = written = 0
+    for number in range(2 * 8640):
+        files, more = tidy([*files, stored(number, rows)])
+        written += more
+        most = max(most, len(files))
+    levels = 7
+    assert most <= 8 * levels + 2 * 8640 * rows / TARGET_ROWS * 2
+    assert written <= levels * 2 * 8640 * rows
+    first_day = [file for file in files if file.last_time < START + timedelta(days=1)]  # type: ignore[operator]
+    assert len(first_day) <= max(1, 3 * 8640 * rows / TARGET_ROWS)
+
+
+def test_any_sizes() -> None:
+    """Files of all sizes, hours and days apart: what is left is tidy, and no file of two days was made."""
+    for seed in range(200):
+        rng = Random(seed)
+        files = [
+            stored(number, rng.choice([1, 50, 5000, 200_000, TARGET_ROWS]), seconds=rng.choice([10, 3600]))
+            for number in range(rng.randrange(1, 120))
+        ]
+        left, _ = tidy(files)
+        assert sum(file.rows for file in left) == sum(file.rows for file in files)
+        for file in left:
+            if file not in files:
+                assert len({*file.day}) == 1
+        assert tidy(left) == (left, 0)
+
+
+def test_bytes_count_as_rows_do() -> None:
+    files = [stored(number, 10, size_bytes=TARGET_BYTES // 2) for number in range(20)]
+    assert next_merge(files) == []
+    assert next_unsorted(files) == files[:1]
+    assert next_unsorted([stored(0, 10), stored(1, TARGET_ROWS, path="merged-")]) == []
+
+
+def write(directory: Path, name: str, first: int, count: int, **more: list[str]) -> StoredFile:
+    rng = Random(first)
+    offsets = list(range(first, first + count))
+    rows = pa.table(
+        {
+            "broker": ["b"] * count,
+            "topic": [rng.choice("CAB") for _ in offsets],
+            "queue_id": pa.array([0] * count, pa.int32()),
+            "queue_offset": offsets,
+            "physical_offset": offsets,
+            "store_time": pa.array([START + timedelta(seconds=n) for n in offsets], pa.timestamp("us", "UTC")),
+            "uniq_key": [f"u{n}" for n in offsets],
+            **more,
+        }
+    )
+    pq.write_table(rows, directory / name, row_group_size=7, store_schema=False)
+    return StoredFile(name, (directory / name).stat().st_size, count, first, first + count - 1, None, None)
+
+
+def test_a_merged_file_has_every_row_by_topic(tmp_path: Path) -> None:
+    """Also the columns that others added to some of the files; its statistics are those of its rows."""
+    files = [write(tmp_path, "a", 0, 20), write(tmp_path, "b", 20, 30, note=["x"] * 30)]
+    (made,) = Merge(tmp_path, files).write()
+    rows = pq.read_table(tmp_path / made.path)
+    found = list(zip(rows["topic"].to_pylist(), rows["physical_offset"].to_pylist(), strict=True))
+    assert found == sorted(found)
+    assert sorted(offset for _, offset in found) == list(range(50))
+    assert {
+        (offset, key, note)
+        for offset, key, note in zip(
+            *(rows[n].to_pylist() for n in ("physical_offset", "uniq_key", "note")), strict=True
+        )
+    } == {(n, f"u{n}", None if n < 20 else "x") for n in range(50)}
+    statistics = json.loads(made.statistics_json)
+    assert statistics["numRecords"] == 50
+    assert (statistics["minValues"]["physical_offset"], statistics["maxValues"]["physical_offset"]) == (0, 49)
+    assert (statistics["minValues"]["topic"], statistics["maxValues"]["topic"]) == ("A", "C")
+    assert made.size_bytes == (tmp_path / made.path).stat().st_size
+
+
+def test_what_does_not_fit_into_memory_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row group by row group; each file's statistics are of its own rows."""
+    monkeypatch.setattr(compaction, "_ENCODED_BYTES", 3000)
+    made = Merge(tmp_path, [write(tmp_path, "a", 0, 40), write(tmp_path, "b", 40, 40)]).write()
+    assert len(made) > 2
+    bounds = [json.loads(file.statistics_json) for file in made]
+    ranges = [(each["minValues"]["physical_offset"], each["maxValues"]["physical_offset"]) for each in bounds]
+    assert ranges == sorted(ranges)
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == 79
+    assert all(before[1] + 1 == after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+    rows = pa.concat_tables(pq.read_table(tmp_path / file.path) for file in made)
+    assert sorted(rows["physical_offset"].to_pylist()) == list(range(80))
+
+
+def test_many_texts_do_not_stand_in_every_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column with many texts has in each row group those of its rows alone."""
+    monkeypatch.setattr(compaction, "_ROWS_A_GROUP", 1000)
+    rng = Random(1)
+    tags = sorted(f"{rng.getrandbits(128):032x}" for _ in range(20_000))
+    size = {}
+    for limit in (1024, 10**9):
+        monkeypatch.setattr(compaction, "_TEXTS_MAX", limit)
+        (made,) = Merge(tmp_path, [write(tmp_path, "a", 0, 20_000, tags=tags)]).write()
+        size[limit] = made.size_bytes
+        assert sorted(pq.read_table(tmp_path / made.path)["tags"].to_pylist()) == tags
+    assert size[1024] < size[10**9] / 3
