@@ -1,8 +1,8 @@
 """Keeping a message table tidy while it grows: one broker's files are merged, the log is cut.
 
 All of it happens between two commits of the broker's messages, by the thread that makes them, a bounded piece at a
-time. It may be interrupted anywhere: a merge is one commit, and what was written for one that was not made is removed
-with the next.
+time. It may be interrupted anywhere: a merge is one commit. The files of a merge that was interrupted stay, and are no
+part of the table.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from reput.sinks.table.change import DataFile
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.log_cleanup import clean_log
+from reput.sinks.table.refusal import JAVA_ERRORS
 from reput.source.errors import OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
@@ -83,7 +85,7 @@ class TableUpkeep:
             self._clean(done)
         except TransientError as error:
             _log.warning("%s; the table is tidied later", error)
-        except (ReputError, DeltaError, pa.ArrowException, OSError, ValueError, LookupError) as error:
+        except (ReputError, *JAVA_ERRORS, DeltaError, pa.ArrowException, OSError, ValueError, LookupError) as error:
             # If the table cannot be written at all, the next commit of messages says so.
             self._refused = True
             why = printable(str(error).partition("\n")[0])
@@ -122,6 +124,7 @@ class TableUpkeep:
     def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:
         merged = Merge(self._table.path, files).write()
         start, end = min(file.least for file in files), max(file.greatest for file in files) + 1
+        # After an error nobody knows whether the commit is in the log, so the merged files stay.
         if not self._table.rewrite([file.path for file in files], merged, start, end):
             self._remove(merged)
             self._known.update(dict.fromkeys((file.path for file in files), None))
@@ -144,4 +147,5 @@ class TableUpkeep:
         self._cleaned_at = version
         if _LOG_KEPT in self._configuration:
             return
-        done.commits_removed = clean_log(self._table.path, version, self._versions_kept)
+        with suppress(FileNotFoundError):  # another reput on this table removes it, too
+            done.commits_removed = clean_log(self._table.path, version, self._versions_kept)
