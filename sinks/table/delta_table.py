@@ -279,7 +279,7 @@ class DeltaTable:
         if not change.has_rows_anew:
             add, none = kernel.internal.actions.AddFile, self._jvm.java.util.Optional.empty()
             single, no_values = kernel.internal.actions.SingleAction, self._jvm.java.util.HashMap()
-            base = self._jvm.java.net.URI.create(root)
+            base = kernel.internal.fs.Path(root).toUri()
             for each in statuses:
                 row = add.convertDataFileStatus(schema, base, each, no_values, False, no_values, none, none, none)
                 actions.add(single.createAddFileSingleAction(row.toRow()))

@@ -99,7 +99,7 @@ class TableUpkeep:
     def _files(self) -> list[StoredFile]:
         """The files of the present version that have rows of the broker alone and were written by reput."""
         if self._log_table is None:
-            self._log_table = deltalake.DeltaTable(str(self._table.path))
+            self._log_table = deltalake.DeltaTable(self._table.path.as_uri())
         else:
             self._log_table.update_incremental()
         self._configuration = self._log_table.metadata().configuration

@@ -61,6 +61,15 @@ def test_small_files_become_one(kept: KeptTable) -> None:
     assert (statistics["minValues"]["topic"], statistics["maxValues"]["topic"]) == ("A", "B")
 
 
+def test_any_path(spark: SparkSession, tmp_path: Path) -> None:
+    """Spaces and letters of all alphabets in the table's path; deltalake reads none with a percent sign."""
+    kept = KeptTable(spark, tmp_path / "a b#ä订")
+    table = kept.open()
+    kept.fill(table, range(1, 11))
+    assert upkeep_of(table).step(LONG).merges == 1
+    assert kept.found() == kept.expected(0, 10)
+
+
 def test_the_run_goes_on_behind_it(kept: KeptTable) -> None:
     """In the same run and in a next one: nothing is said to be lost, added or another writer's."""
     table = kept.open()
