@@ -126,7 +126,7 @@ OTHERS = {
 def test_another_writer_in_the_moment_of_a_merge(other: str, vectors: bool, kept: KeptTable) -> None:
     """What others did stays done: the merge is given up, its file is gone, and no row comes back or goes."""
     table = kept.open()
-    kept.fill(table, range(1, 21))
+    kept.fill(table, range(4, 61, 4))  # several rows a file: one that loses all goes with its deletion vector
     if vectors:
         kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     commit, seen = os.link, []
@@ -143,7 +143,7 @@ def test_another_writer_in_the_moment_of_a_merge(other: str, vectors: bool, kept
         assert upkeep.step(LONG).merges == 0
     assert seen
     assert not list(kept.path.glob("merged-*"))
-    wanted = [offset for offset in kept.expected(0, 20) if other != "DELETE" or offset != kept.offsets[3]]
+    wanted = [offset for offset in kept.expected() if other != "DELETE" or offset != kept.offsets[3]]
     assert kept.found() == wanted
     upkeep.step(LONG)
     assert kept.found() == wanted
