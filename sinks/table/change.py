@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pyarrow as pa
+
+from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.refusal import output_errors
 from reput.source.errors import SinkError
+
+#: What the table's history says of a commit, by name.
+Note = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,13 @@ class DataFile:
     size_bytes: int
     modification_time_ms: int
     statistics_json: str
+
+    @classmethod
+    def put(cls, root: Path, name: str, data: pa.Buffer, statistics_json: str) -> DataFile:
+        """Write the file below `root`; raises OutputError if it cannot be written."""
+        files = DurableFiles(root)
+        files.put_unsynced(name, data=data)
+        return cls(name, data.size, (files.root / name).stat().st_mtime_ns // 1_000_000, statistics_json)
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,7 @@ class Change:
     removed: Sequence[Any]
     transaction: tuple[str, int] | None
     is_next: bool = True
-    note: Mapping[str, int | str] = field(default_factory=dict)
+    note: Note = field(default_factory=dict)
 
     @property
     def has_rows_anew(self) -> bool:

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.message_file import TEXT_COLUMNS, FileStatistics, parquet_writer
 from reput.source.segments.mapped_file_name import file_name
@@ -168,10 +167,7 @@ class Merge:
         statistics.add(rows)
         least, greatest = pc.min_max(rows["physical_offset"]).as_py().values()
         name = f"{_MERGED}{file_name(least)}-{file_name(greatest)}-{uuid.uuid4()}.zstd.parquet"
-        files, data = DurableFiles(self._root), buffer.getvalue()
-        files.put_unsynced(name, data=data)
-        modified = (self._root / name).stat().st_mtime_ns // 1_000_000
-        return DataFile(name, data.size, modified, statistics.to_json())
+        return DataFile.put(self._root, name, buffer.getvalue(), statistics.to_json())
 
 
 def _read(group: Sequence[tuple[Path, list[int]]]) -> pa.Table:
@@ -192,8 +188,7 @@ def _read(group: Sequence[tuple[Path, list[int]]]) -> pa.Table:
 
 def sorted_by_topic(rows: pa.Table) -> pa.Table:
     """The rows by topic, and by physical offset within one."""
-    topics = rows["topic"].combine_chunks().dictionary_encode()
-    topics = topics.combine_chunks() if isinstance(topics, pa.ChunkedArray) else topics
+    topics = pa.chunked_array(rows["topic"]).dictionary_encode().unify_dictionaries().combine_chunks()
     ranks = pc.rank(topics.dictionary, tiebreaker="dense").to_numpy()
     codes = np.append(ranks, 0)[pc.fill_null(topics.indices, len(ranks)).to_numpy()]
     order = np.lexsort((rows["physical_offset"].to_numpy(), codes))

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from reput import __version__
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.table.change import Change, DataFile, check_files
+from reput.sinks.table.change import Change, DataFile, Note, check_files
 from reput.sinks.table.creation import create_sql, is_vacant
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import REPAIR
@@ -141,7 +141,7 @@ class DeltaTable:
         app_id: str,
         version: int,
         check: Check | None = None,
-        note: Mapping[str, int | str] | None = None,
+        note: Note | None = None,
     ) -> int:
         """Commit `files`, none or more, with transaction `version` of `app_id`; return the new table version.
 
@@ -185,8 +185,17 @@ class DeltaTable:
             file=self.path,
         )
 
-    def rewrite(self, removed: Collection[str], files: Sequence[DataFile], start: int, end: int) -> bool:
+    def rewrite(
+        self,
+        removed: Collection[str],
+        files: Sequence[DataFile],
+        start: int,
+        end: int,
+        note: Note | None = None,
+    ) -> bool:
         """Replace files, whose offsets are in `[start, end)`, by `files` with the same rows, in one commit.
+
+        `note` is what the table's history says of it.
 
         Returns False, and changes nothing, if another writer has removed one of the files, or rows of it by a deletion
         vector. Raises what `append` raises.
@@ -197,7 +206,7 @@ class DeltaTable:
             found = {str(file.getPath()): file for file in files_now if not file.getDeletionVector().isPresent()}
             if not set(removed) <= found.keys():
                 raise _FilesGoneError
-            return Change(files, [found[path] for path in removed], None)
+            return Change(files, [found[path] for path in removed], None, note=note or {})
 
         try:
             self.commit(change)

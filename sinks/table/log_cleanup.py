@@ -21,8 +21,8 @@ from reput.sinks.table.history import commit_file
 
 # A query that began on an older version may still be at its files.
 READ_FOR_S = 900
-_OF_VERSION = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\.parquet)(\.crc)?")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+# A version's commit, its checksum and its checkpoint, and the checksums of these that Hadoop writes.
+_OF_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|checkpoint\.parquet)(?:\.crc)?")
 
 
 def clean_log(root: Path, version: int, kept: int) -> int:
@@ -39,10 +39,13 @@ def clean_log(root: Path, version: int, kept: int) -> int:
         The log cannot be read.
     """
     log = root / "_delta_log"
-    names = [path.name for path in log.iterdir()]
-    checkpoints = [int(match[1]) for match in map(_CHECKPOINT.fullmatch, names) if match]
+    matches = (_OF_VERSION.fullmatch(path.name) for path in log.iterdir())
+    numbers = {match[0]: int(match[1]) for match in matches if match}
+    checkpoints = [number for name, number in numbers.items() if name == f"{number:020d}.checkpoint.parquet"]
     kept_from = max((number for number in checkpoints if number <= version - kept), default=-1)
-    old = sorted(number for number in map(_commit_version, names) if 0 <= number < kept_from)
+    old = sorted(
+        number for name, number in numbers.items() if name == commit_file(log, number).name and number < kept_from
+    )
     if not old or time.time() - commit_file(log, old[-1]).stat().st_mtime < READ_FOR_S:
         return 0
     needed, files = _files_since(log, kept_from, version), DurableFiles(root)
@@ -51,16 +54,10 @@ def clean_log(root: Path, version: int, kept: int) -> int:
             if path not in needed:
                 files.remove(*PurePosixPath(path).parts)
     files.sync()
-    for name in sorted(names):
-        found = _OF_VERSION.fullmatch(name)
-        if found is not None and int(found[1]) < kept_from:
+    for name, number in sorted(numbers.items()):
+        if number < kept_from:
             files.remove(log.name, name)
     return len(old)
-
-
-def _commit_version(name: str) -> int:
-    number, _, ending = name.partition(".")
-    return int(number) if ending == "json" and number.isdecimal() else -1
 
 
 def _files_since(log: Path, first: int, last: int) -> set[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.dispatch.task_result import RESULT_FIELDS, last_record_of
-from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.change import DataFile
 from reput.source.log.offset_range import OffsetRange
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
 from reput.source.rows.message_schema import MESSAGE_SCHEMA
@@ -36,12 +35,12 @@ TABLE_SCHEMA = pa.schema(
 STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
 
 # The same columns as the Parquet writer takes them: dictionaries go into the file as they are.
-FILE_SCHEMA = pa.schema(
+_FILE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [ENCODED_SCHEMA.field("topic").with_name("broker"), *ENCODED_SCHEMA]]
 )
-_TEXT = FILE_SCHEMA.field("broker").type
+_TEXT = _FILE_SCHEMA.field("broker").type
 #: The columns that have a dictionary of texts in a file.
-TEXT_COLUMNS = [field.name for field in FILE_SCHEMA if field.type == _TEXT]
+TEXT_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TEXT]
 _DICTIONARY_COLUMNS = [*TEXT_COLUMNS, "properties.key_value.key", "tags_code"]
 # Numbers that differ little from row to row.
 _DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
@@ -134,7 +133,7 @@ class TableFile:
             return
         rows = self._rows.batch()
         broker = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), self._broker)
-        group = pa.Table.from_arrays([broker, *rows.columns], schema=FILE_SCHEMA)
+        group = pa.Table.from_arrays([broker, *rows.columns], schema=_FILE_SCHEMA)
         self._file.write_table(group)
         self._statistics.add(group)
         self._rows.clear()
@@ -152,16 +151,7 @@ class TableFile:
             return row
         # A name is never used again: other brokers share the table, and a committed file stays for ever.
         name = f"part-{file_name(self.start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
-        files, data = DurableFiles(self._table), self._buffer.getvalue()
-        files.put_unsynced(name, data=data)
-        modified = os.stat(files.root / name).st_mtime_ns // 1_000_000
-        statistics = self._statistics.to_json()
-        return row | {
-            "path": name,
-            "size_bytes": data.size,
-            "modification_time_ms": modified,
-            "statistics_json": statistics,
-        }
+        return row | asdict(DataFile.put(self._table, name, self._buffer.getvalue(), self._statistics.to_json()))
 
 
 def _take_rows() -> MessageRows:
@@ -171,7 +161,7 @@ def _take_rows() -> MessageRows:
         return MessageRows()
 
 
-def parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema = FILE_SCHEMA) -> pq.ParquetWriter:
+def parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema = _FILE_SCHEMA) -> pq.ParquetWriter:
     """A writer of a file of the table, into memory; `schema` may have columns that others added."""
     return pq.ParquetWriter(
         buffer,

@@ -8,7 +8,7 @@ somebody else has committed, ``watch`` checks that the committed rows are still 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.dispatch.task_result import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, RecordFingerprint, SinkProgress
-from reput.sinks.table.change import DataFile
+from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
@@ -55,7 +55,7 @@ class TableBatch:
         """Merge the tasks' rows (``message_file.TABLE_FILE_SCHEMA``); raises SinkError if one is missing."""
         rows = in_log_order(rows)
         files = [
-            DataFile(row["path"], row["size_bytes"], row["modification_time_ms"], row["statistics_json"])
+            DataFile(**{field.name: row[field.name] for field in fields(DataFile)})
             for row in rows.to_pylist()
             if row["path"] is not None
         ]
@@ -205,7 +205,7 @@ class MessageTable(KeepsProgress):
         self._record.pass_over(end_offset, self._ledger.to_state())
 
     def _append(self, files: Sequence[DataFile], end: int, rows: int, what: str) -> None:
-        note: dict[str, int | str] = {
+        note: Note = {
             "broker": self._broker,
             "what": what,
             "start": self.end_offset,

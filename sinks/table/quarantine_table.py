@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
@@ -115,10 +113,7 @@ class QuarantineTable:
         table = pa.Table.from_pylist([asdict(line) for line in lines], QUARANTINE_SCHEMA)
         buffer = pa.BufferOutputStream()
         pq.write_table(table, buffer, compression="zstd")
-        data, name = buffer.getvalue(), f"part-{uuid.uuid4()}.zstd.parquet"
-        files = DurableFiles(self._delta.path)
-        files.put_unsynced(name, data=data)
-        modified_ms = os.stat(files.root / name).st_mtime_ns // 1_000_000
+        name = f"part-{uuid.uuid4()}.zstd.parquet"
         columns = {column: table[column].to_pylist() for column in _STATISTICS_COLUMNS}
         statistics = {
             "numRecords": table.num_rows,
@@ -126,4 +121,4 @@ class QuarantineTable:
             "maxValues": {column: max(values) for column, values in columns.items()},
             "nullCount": dict.fromkeys(columns, 0),
         }
-        return DataFile(name, data.size, modified_ms, json.dumps(statistics))
+        return DataFile.put(self._delta.path, name, buffer.getvalue(), json.dumps(statistics))

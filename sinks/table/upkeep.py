@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.table.change import DataFile
+from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.log_cleanup import clean_log
@@ -125,7 +125,8 @@ class TableUpkeep:
         merged = Merge(self._table.path, files).write()
         start, end = min(file.least for file in files), max(file.greatest for file in files) + 1
         # After an error nobody knows whether the commit is in the log, so the merged files stay.
-        if not self._table.rewrite([file.path for file in files], merged, start, end):
+        note: Note = {"broker": self._broker, "what": "merged", "start": start, "end": end}
+        if not self._table.rewrite([file.path for file in files], merged, start, end, note):
             self._remove(merged)
             self._known.update(dict.fromkeys((file.path for file in files), None))
             return
