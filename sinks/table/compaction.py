@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.table.change import DataFile
+from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.message_file import TEXT_COLUMNS, FileStatistics, parquet_writer
 from reput.source.segments.mapped_file_name import file_name
 
@@ -130,10 +131,11 @@ class Merge:
 
     def __init__(self, root: Path, files: Sequence[StoredFile]) -> None:
         self._root = root
+        self._filters = KeyFilterWriter(root)
         self.files = tuple(files)
 
     def write(self) -> list[DataFile]:
-        """Write the merged files, mostly one, and return them; a commit makes them durable.
+        """Write the merged files, mostly one, with their key filters, and return them; a commit makes them durable.
 
         Raises
         ------
@@ -162,12 +164,14 @@ class Merge:
     def _write(self, group: Sequence[tuple[Path, list[int]]]) -> DataFile:
         rows = sorted_by_topic(_read(group))
         statistics, buffer = FileStatistics(), pa.BufferOutputStream()
-        with parquet_writer(buffer, rows.schema) as writer:
+        with parquet_writer(buffer, rows.schema, group_rows=_ROWS_A_GROUP) as writer:
             writer.write_table(rows, row_group_size=_ROWS_A_GROUP)
         statistics.add(rows)
         least, greatest = pc.min_max(rows["physical_offset"]).as_py().values()
         name = f"{_MERGED}{file_name(least)}-{file_name(greatest)}-{uuid.uuid4()}.zstd.parquet"
-        return DataFile.put(self._root, name, buffer.getvalue(), statistics.to_json())
+        file = DataFile.put(self._root, name, buffer.getvalue(), statistics.to_json())
+        self._filters.write(name, rows)
+        return file
 
 
 def _read(group: Sequence[tuple[Path, list[int]]]) -> pa.Table:

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from reput.sinks.table.file_list import file_path
 from reput.source.errors import OutputError
 
 
@@ -95,11 +95,6 @@ def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
             except OSError as error:
                 raise OutputError(f"cannot look at {path}: {error.strerror}", file=path) from error
             yield BadFile(path, problem, FileBounds.of(statistics[row].as_py()))
-
-
-def file_path(root: Path, name: str) -> Path:
-    """The path of a file that the log names: below the table's root, or anywhere by a URI; both are URL-encoded."""
-    return Path(unquote(urlsplit(name).path)) if name.startswith("file:") else root / unquote(name)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.history import commit_file
+from reput.sinks.table.key_filter import KeyFilterWriter
 
 # A query that began on an older version may still be at its files.
 READ_FOR_S = 900
@@ -48,11 +49,12 @@ def clean_log(root: Path, version: int, kept: int) -> int:
     )
     if not old or time.time() - commit_file(log, old[-1]).stat().st_mtime < READ_FOR_S:
         return 0
-    needed, files = _files_since(log, kept_from, version), DurableFiles(root)
+    needed, files, filters = _files_since(log, kept_from, version), DurableFiles(root), KeyFilterWriter(root)
     for number in old:
         for path in _removed_by(log, number):
             if path not in needed:
                 files.remove(*PurePosixPath(path).parts)
+                filters.remove(path)
     files.sync()
     for name, number in sorted(numbers.items()):
         if number < kept_from:

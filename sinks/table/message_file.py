@@ -44,6 +44,9 @@ TEXT_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TEXT]
 _DICTIONARY_COLUMNS = [*TEXT_COLUMNS, "properties.key_value.key", "tags_code"]
 # Numbers that differ little from row to row.
 _DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
+# Of these each row has another text, so that minima and maxima exclude nothing.
+_FILTERED_COLUMNS = ("uniq_key", "msg_id")
+_FALSE_POSITIVES = 0.01
 # Each column takes a pass over the window's records, which stay in the processor's second cache.
 WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
@@ -161,8 +164,15 @@ def _take_rows() -> MessageRows:
         return MessageRows()
 
 
-def parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema = _FILE_SCHEMA) -> pq.ParquetWriter:
-    """A writer of a file of the table, into memory; `schema` may have columns that others added."""
+def parquet_writer(
+    buffer: pa.BufferOutputStream, schema: pa.Schema = _FILE_SCHEMA, *, group_rows: int | None = None
+) -> pq.ParquetWriter:
+    """A writer of a file of the table, into memory; `schema` may have columns that others added.
+
+    With `group_rows`, the rows of a row group, each group has Bloom filters, by which Spark and DuckDB pass over it.
+    """
+    options = {"ndv": group_rows, "fpp": _FALSE_POSITIVES}
+    filtered = [name for name in _FILTERED_COLUMNS if name in schema.names] if group_rows is not None else []
     return pq.ParquetWriter(
         buffer,
         schema,
@@ -174,6 +184,7 @@ def parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema = _FILE_SCHE
         write_statistics=[field.name for field in schema if not pa.types.is_nested(field.type)],
         write_batch_size=_ROWS_A_WRITE,
         store_schema=False,  # readers must see texts, not Arrow's dictionaries
+        bloom_filter_options=dict.fromkeys(filtered, options) or None,
     )
 
 

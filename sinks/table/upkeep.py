@@ -1,4 +1,4 @@
-"""Keeping a message table tidy while it grows: one broker's files are merged, the log is cut.
+"""Keeping a message table tidy while it grows: one broker's files are merged and get key filters, the log is cut.
 
 All of it happens between two commits of the broker's messages, by the thread that makes them, a bounded piece at a
 time. It may be interrupted anywhere: a merge is one commit. The files of a merge that was interrupted stay, and are no
@@ -13,16 +13,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-import deltalake
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.file_list import FileList, file_path
+from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.log_cleanup import clean_log
 from reput.sinks.table.refusal import JAVA_ERRORS
 from reput.source.errors import OutputError, ReputError, TransientError
@@ -61,9 +60,12 @@ class TableUpkeep:
         self._table = table
         self._broker = broker
         self._versions_kept = versions_kept
-        self._log_table: deltalake.DeltaTable | None = None
+        self._list: FileList | None = None
         # By path; None for what is left as it is.
         self._known: dict[str, StoredFile | None] = {}
+        # The files of the present version that may lack their key filter.
+        self._unfiltered: list[str] = []
+        self._filters = KeyFilterWriter(table.path)
         self._configuration: dict[str, str] = {}
         self._cleaned_at = -1
         self._refused = False
@@ -82,10 +84,12 @@ class TableUpkeep:
                 self._merge(files, done)
                 if time.monotonic() - began >= seconds:
                     break
+            while self._unfiltered and time.monotonic() - began < seconds:
+                self._filter(self._unfiltered.pop())
             self._clean(done)
         except TransientError as error:
             _log.warning("%s; the table is tidied later", error)
-        except (ReputError, *JAVA_ERRORS, DeltaError, pa.ArrowException, OSError, ValueError, LookupError) as error:
+        except (ReputError, *JAVA_ERRORS, pa.ArrowException, OSError, ValueError, LookupError) as error:
             # If the table cannot be written at all, the next commit of messages says so.
             self._refused = True
             why = printable(str(error).partition("\n")[0])
@@ -98,28 +102,33 @@ class TableUpkeep:
 
     def _files(self) -> list[StoredFile]:
         """The files of the present version that have rows of the broker alone and were written by reput."""
-        if self._log_table is None:
-            self._log_table = deltalake.DeltaTable(self._table.path.as_uri())
+        if self._list is None:
+            self._list = FileList(self._table.path)
         else:
-            self._log_table.update_incremental()
-        self._configuration = self._log_table.metadata().configuration
+            self._list.update()
+        self._configuration = self._list.configuration
         if self._configuration.get(_ROW_IDS) == "true":
             raise OutputError(f"{_ROW_IDS} is on, and reput gives no row its old number", file=self._table.path)
-        actions: Any = pa.table(self._log_table.get_add_actions(flatten=True))
-        paths = actions["path"].to_pylist()
+        files = self._list.files()
+        paths = files["path"].to_pylist()
         new = [number for number, path in enumerate(paths) if path not in self._known]
-        self._known.update(self._parsed(actions.take(pa.array(new, pa.int64()))))
+        self._known.update(self._parsed(files.take(pa.array(new, pa.int64()))))
         self._known = {path: self._known[path] for path in paths}
+        self._unfiltered = [path for path in self._unfiltered if path in self._known]
         return [file for file in self._known.values() if file is not None]
 
-    def _parsed(self, actions: pa.Table) -> Iterator[tuple[str, StoredFile | None]]:
+    def _parsed(self, files: pa.Table) -> Iterator[tuple[str, StoredFile | None]]:
         names = [*_FILE, "min.broker", "max.broker"]
-        values = (
-            actions[name].to_pylist() if name in actions.column_names else [None] * len(actions) for name in names
-        )
+        values = (files[name].to_pylist() if name in files.column_names else [None] * len(files) for name in names)
         for *file, least, greatest in zip(*values, strict=True):
+            if least == self._broker:  # of a file of several brokers, one of them writes the filter
+                self._unfiltered.append(file[0])
             is_ours = least == greatest == self._broker and _OURS.fullmatch(file[0]) and None not in file[:5]
             yield file[0], StoredFile(*file) if is_ours else None
+
+    def _filter(self, name: str) -> None:
+        if not self._filters.has(name) and file_path(self._table.path, name) == self._table.path / name:
+            self._filters.write_from_file(name)
 
     def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:
         merged = Merge(self._table.path, files).write()
@@ -140,6 +149,7 @@ class TableUpkeep:
         output = DurableFiles(self._table.path)
         for file in files:
             output.remove(file.path)
+            self._filters.remove(file.path)
 
     def _clean(self, done: UpkeepDone) -> None:
         version = self._table.version
@@ -150,3 +160,4 @@ class TableUpkeep:
             return
         with suppress(FileNotFoundError):  # another reput on this table removes it, too
             done.commits_removed = clean_log(self._table.path, version, self._versions_kept)
+        self._filters.remove_orphans()

@@ -1,69 +1,21 @@
-"""The message at one offset of the log, and offset message ids.
+"""The message at one offset of the log.
 
 The reference decoder reads it: a look-up need not wait until the compiled decoder is compiled.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.source.errors import DataLossError, OptionError
+from reput.source.errors import DataLossError
 from reput.source.record.dledger_entry import decode_entry
 from reput.source.record.message_decoder import Message, Verdict, decode_message
 from reput.source.record.message_properties import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_segment
 from reput.source.segments.range_reader import DecodeOptions, no_good_record
 from reput.source.segments.segment_scan import read_record_bytes
-
-_MSG_ID = re.compile(r"(?:[0-9a-fA-F]{32}|[0-9a-fA-F]{56})")
-_PORT_AND_OFFSET = struct.Struct(">iq")
-
-
-@dataclass(frozen=True)
-class MessageId:
-    """An offset message id: the broker's packed address (4 or 16 bytes), its port, the offset in its log."""
-
-    address: bytes
-    port: int
-    offset: int
-
-    @classmethod
-    def parse(cls, text: str) -> MessageId:
-        """Decode 32 (IPv4) or 56 (IPv6) hexadecimal digits (``MessageDecoder#decodeMessageId``).
-
-        Raises
-        ------
-        OptionError
-            The text is not of that form.
-        """
-        if not _MSG_ID.fullmatch(text):
-            raise OptionError(
-                f"{text!r} is no offset message id: 32 hexadecimal digits wanted, or 56 of a broker on IPv6",
-                advice="a client's unique key is asked for with --topic and --unique-key",
-            )
-        data = bytes.fromhex(text)
-        port, offset = _PORT_AND_OFFSET.unpack(data[-_PORT_AND_OFFSET.size :])
-        return cls(data[: -_PORT_AND_OFFSET.size], port, offset)
-
-    @classmethod
-    def of(cls, message: Message) -> MessageId:
-        """The id that the broker gave this message (``MessageDecoder#createMessageId``)."""
-        address, port = message.store_host
-        return cls(address, port, message.physical_offset)
-
-    def __str__(self) -> str:
-        return (self.address + _PORT_AND_OFFSET.pack(self.port, self.offset)).hex().upper()
-
-
-def host_text(host: tuple[bytes, int]) -> str:
-    """``address:port`` of a packed address and a port, an IPv6 address in brackets."""
-    address, port = ipaddress.ip_address(host[0]), host[1]
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
 def read_message(file: MappedFile, offset: int, end: int, options: DecodeOptions) -> Message | Verdict:

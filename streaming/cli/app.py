@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -26,11 +27,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Command(TyperCommand):
-    """A command that does not depend on the current directory once its paths are known."""
+    """A command that prints its errors in one line (``run_or_fail``)."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command with absolute paths (``working_directory``) and its errors in one line (``run_or_fail``)."""
-        ctx.params = {name: made_absolute(value) for name, value in ctx.params.items()}
+        """Run the command."""
         is_json = ctx.params.get("as_json", False) or ctx.params.get("output_format") == _JSON_FORMAT
         before = _is_read_by_program.set(is_json)
         result: list[Any] = []
@@ -45,8 +45,22 @@ class Application(typer.Typer):
     """A Typer whose commands print errors in one line and load no code from the current directory."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
-        """Register a command of class `_Command`, as ``Typer.command`` does."""
-        return super().command(name, **{"cls": _Command, **options})
+        """Register a command of class `_Command`, as ``Typer.command`` does.
+
+        Its paths become absolute (``working_directory``), so that it does not depend on the current directory then.
+        """
+        register = super().command(name, **{"cls": _Command, **options})
+
+        def decorate(function: _Function) -> _Function:
+            # Around the function, since some versions of Typer make paths of texts only when they call it.
+            @wraps(function)
+            def with_absolute_paths(**given: Any) -> Any:
+                return function(**{name: made_absolute(value) for name, value in given.items()})
+
+            register(with_absolute_paths)
+            return function
+
+        return decorate
 
 
 app = Application(

@@ -8,16 +8,26 @@ from typing import Annotated
 
 import typer
 
-from reput.streaming.cli.app import Store, app, run_or_fail
+from reput.source.errors import OptionError
+from reput.streaming.cli.app import app, run_or_fail
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
 @app.command(
-    epilog="Example: reput query --store /data/store --broker-conf /data/broker.conf --topic orders --key 123 --body"
+    epilog="Example: reput query --store /data/store --broker-conf /data/broker.conf --topic orders --key 123 --body, "
+    "or reput query --table /data/messages --key 123"
 )
 def query(
-    store: Store,
-    topic: Annotated[str | None, typer.Option(help="The topic, with all but --msg-id.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="The broker's store root, which holds commitlog/; only read.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="The message table, instead of a store; it has what expired from the log, too.")
+    ] = None,
+    broker: Annotated[str | None, typer.Option(help="Of a table: only this broker's messages.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="The topic, with all but --msg-id; a key of a table needs none.")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="A key of the message.")] = None,
     unique_key: Annotated[str | None, typer.Option(help="The id that the client gave (UNIQ_KEY).")] = None,
     msg_id: Annotated[str | None, typer.Option(help="The offset message id that the broker gave.")] = None,
@@ -49,8 +59,8 @@ def query(
     config: ConfigFile = None,
     option: Overrides = None,
 ) -> None:
-    """Find messages as a broker does, by key, id, queue offset or time, without broker, Spark or Java."""
-    from reput.streaming.query.query import QueryOptions, run_query  # noqa: PLC0415
+    """Find messages by key, id, queue offset or time: as a broker does, or in the table; without Spark or Java."""
+    from reput.streaming.query.options import QueryOptions  # noqa: PLC0415
 
     options = QueryOptions(
         topic=topic,
@@ -64,19 +74,41 @@ def query(
         begin=begin,
         end=end,
         max_num=max_num,
+        broker=broker,
     )
+    if (store is None) == (table is None):
+        raise OptionError("exactly one of --store and --table wanted")
 
-    def run() -> None:
+    def note(text: str) -> None:
+        typer.echo(f"reput: {text}", err=True)
+
+    def in_table() -> int:
+        # Without the modules of the other look-up, which take half a second.
+        from reput.streaming.query.table_query import run_table_query  # noqa: PLC0415
+
+        given = {"--output": output, "--broker-conf": broker_conf, "--config": config, "--option": option}
+        if foreign := [name for name, value in given.items() if value] + ["--dledger"] * dledger + ["--body"] * body:
+            raise OptionError(f"--table does not go with {', '.join(foreign)}")
+        assert table is not None
+        return run_table_query(options, table, output_format=output_format, out=sys.stdout, note=note)
+
+    def in_store() -> int:
+        from reput.streaming.query.query import run_query  # noqa: PLC0415
+
+        assert store is not None
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output, only_reads=True)
-        found = run_query(
+        return run_query(
             options,
             settings,
             output=output,
             output_format=output_format,
             with_body=body,
             out=sys.stdout,
-            note=lambda text: typer.echo(f"reput: {text}", err=True),
+            note=note,
         )
+
+    def run() -> None:
+        found = in_store() if table is None else in_table()
         typer.echo(f"reput: {found} message{'' if found == 1 else 's'} found", err=True)
 
     run_or_fail(run)

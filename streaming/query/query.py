@@ -1,80 +1,16 @@
-"""The command `reput query`: its options, the look-up they ask for, and its output."""
+"""The command `reput query --store`: a look-up in a store, and its output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TextIO
 
-from reput.source.errors import OptionError
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.output import FORMATS, lines, parse_time
-from reput.streaming.query.store_lookup import (
-    DEFAULT_QUERY_MAX_NUM,
-    LONG_MAX,
-    MAX_MSGS_NUM_BATCH,
-    Answer,
-    StoreLookup,
-)
-
-# The options that name what is looked for, each with those that it needs, then with those that it allows.
-_QUEUE = {"topic", "queue_id"}
-_WANTED = {
-    "key": {"topic"},
-    "unique_key": {"topic"},
-    "msg_id": set[str](),
-    "queue_offset": _QUEUE,
-    "time": _QUEUE,
-}
-_ALLOWED = {
-    "key": {"begin", "end", "max_num"},
-    "unique_key": {"begin", "end", "max_num"},
-    "msg_id": set[str](),
-    "queue_offset": {"count"},
-    "time": {"count"},
-}
-
-
-@dataclass(frozen=True)
-class QueryOptions:
-    """What is looked for, as given on the command line; None means not given."""
-
-    topic: str | None = None
-    key: str | None = None
-    unique_key: str | None = None
-    msg_id: str | None = None
-    queue_id: int | None = None
-    queue_offset: int | None = None
-    time: str | None = None
-    count: int | None = None
-    begin: str | None = None
-    end: str | None = None
-    max_num: int | None = None
-
-    def kind(self) -> str:
-        """The option of `_WANTED` that is given.
-
-        Raises
-        ------
-        OptionError
-            None or several are given, an option that it needs is missing, or one is given that it does not allow.
-        """
-        given = {field.name for field in fields(self) if getattr(self, field.name) is not None}
-        wanted = [name for name in _WANTED if name in given]
-        if len(wanted) != 1:
-            found = ", ".join(map(_flag, wanted)) or "none"
-            raise OptionError(f"exactly one of {', '.join(map(_flag, _WANTED))} wanted, found {found}")
-        kind = wanted[0]
-        if missing := sorted(_WANTED[kind] - given):
-            raise OptionError(f"{_flag(kind)} needs {' and '.join(map(_flag, missing))}")
-        if foreign := sorted(given - {kind} - _WANTED[kind] - _ALLOWED[kind]):
-            raise OptionError(f"{_flag(kind)} does not go with {', '.join(map(_flag, foreign))}")
-        return kind
-
-
-def _flag(name: str) -> str:
-    return "--max" if name == "max_num" else f"--{name.replace('_', '-')}"
+from reput.streaming.query.lines import check_format, lines, parse_time
+from reput.streaming.query.message_row import message_row
+from reput.streaming.query.options import QueryOptions
+from reput.streaming.query.store_lookup import LONG_MAX, Answer, StoreLookup
 
 
 def run_query(
@@ -96,11 +32,11 @@ def run_query(
     ReputError
         What was asked for does not exist, or a file cannot be read; see `StoreLookup`.
     """
-    if output_format not in FORMATS:
-        raise OptionError(f"--format {output_format}: one of {', '.join(FORMATS)} wanted")
+    check_format(output_format)
     ask = _question(options)
     answer = ask(StoreLookup(config, output))
-    out.writelines(f"{line}\n" for line in lines(answer.found, output_format, with_body=with_body))
+    rows = [message_row(one, with_body=with_body) for one in answer.found]
+    out.writelines(f"{line}\n" for line in lines(rows, output_format))
     for text in answer.notes:
         note(text)
     return len(answer.found)
@@ -108,7 +44,7 @@ def run_query(
 
 def _question(options: QueryOptions) -> Callable[[StoreLookup], Answer]:
     """The look-up that the options ask for; all options are checked."""
-    kind, count = options.kind(), 1 if options.count is None else options.count
+    kind, count = options.kind(), options.entries
     topic, queue_id = options.topic or "", options.queue_id or 0
     if kind == "msg_id":
         msg_id = options.msg_id or ""
@@ -122,7 +58,7 @@ def _question(options: QueryOptions) -> Callable[[StoreLookup], Answer]:
     begin = 0 if options.begin is None else parse_time(options.begin)
     end = LONG_MAX if options.end is None else parse_time(options.end)
     if kind == "key":
-        key, max_num = options.key or "", options.max_num or MAX_MSGS_NUM_BATCH
-        return lambda store: store.by_key(topic, key, begin=begin, end=end, max_num=max_num)
-    key, max_num = options.unique_key or "", options.max_num or DEFAULT_QUERY_MAX_NUM
-    return lambda store: store.by_unique_key(topic, key, begin=begin, end=end, max_num=max_num)
+        key = options.key or ""
+        return lambda store: store.by_key(topic, key, begin=begin, end=end, max_num=options.most)
+    key = options.unique_key or ""
+    return lambda store: store.by_unique_key(topic, key, begin=begin, end=end, max_num=options.most)

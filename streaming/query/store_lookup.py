@@ -12,13 +12,13 @@ from pathlib import Path
 from reput.sinks.index.lookup import IndexLookup
 from reput.sinks.queue.lookup import ConsumeQueueEntry, ConsumeQueueLookup
 from reput.source.errors import OptionError, SinkError, StoreError
-from reput.source.log.message_lookup import Absence, MessageId, MessageLookup
+from reput.source.log.message_lookup import Absence, MessageLookup
 from reput.source.record.message_decoder import Message
-from reput.source.record.message_properties import KEY_SEPARATOR, split_keys
+from reput.source.record.message_id import MessageId
+from reput.source.record.message_properties import split_keys
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.query.options import DEFAULT_QUERY_MAX_NUM, MAX_MSGS_NUM_BATCH, check_key, check_unique_key
 
-MAX_MSGS_NUM_BATCH = 64  # the most index entries that a broker takes, even if more are asked for
-DEFAULT_QUERY_MAX_NUM = 32  # the same for a unique key
 LONG_MAX = 2**63 - 1
 _INDEX_SECOND_MS = 1000
 
@@ -76,8 +76,7 @@ class StoreLookup:
         has twice is given once. `max_num` limits index entries, including those of other keys with the same hash, as
         on a broker.
         """
-        if not key or KEY_SEPARATOR in key:
-            raise OptionError(f"key {key!r}: KEYS are split at blanks, so a key is a text without any")
+        check_key(key)
 
         def has_key(message: Message) -> bool:
             return message.keys is not None and key in split_keys(message.keys)
@@ -91,8 +90,7 @@ class StoreLookup:
 
         A client returns only that one (``MQAdminImpl#queryMessageByUniqKey``).
         """
-        if not key:
-            raise OptionError("the unique key is empty")
+        check_unique_key(key)
         answer = self._by_index(topic, key, lambda message: message.uniq_key == key, begin, end, max_num)
         messages = [found.message for found in answer.found]
         first = min(messages, key=lambda message: (message.store_timestamp, message.physical_offset), default=None)

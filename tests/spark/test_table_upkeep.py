@@ -17,6 +17,7 @@ from support.kept_table import KeptTable
 
 from reput.sinks.table import compaction, log_cleanup
 from reput.sinks.table import upkeep as upkeep_module
+from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.streaming.tail.micro_batch import BatchUpkeep
@@ -246,3 +247,46 @@ def test_a_table_far_behind_catches_up_first() -> None:
     upkeep.after_batch(499)
     upkeep.at_end()
     assert table.step.call_args_list == [mock.call(5.0), mock.call(30.0, sorts=False)]
+
+
+def keys_of(kept: KeptTable, first: int, last: int) -> list[tuple[int, int, int]]:
+    """Of the messages `[first, last)` by key: the rows found, the files opened for it, those without a filter."""
+    lookup = TableLookup(kept.path)
+    found = [lookup.by_key(f"k{number}", max_num=9) for number in range(first, last)]
+    return [(len(answer.rows), answer.opened, answer.unfiltered) for answer in found]
+
+
+def test_each_file_gets_its_key_filter(kept: KeptTable) -> None:
+    """Merged ones, ones that are left as they are, and those that others merged; those of removed files go."""
+    table = kept.open()
+    kept.fill(table, range(1, 31))
+    upkeep = upkeep_of(table)
+    upkeep.step(LONG)
+    kept.fill(table, range(31, 34))  # too few to be merged
+    assert keys_of(kept, 31, 33) == [(1, 3, 3)] * 2
+    upkeep.step(LONG)
+    assert keys_of(kept, 0, 33) == [(1, 1, 0)] * 33
+    assert keys_of(kept, 33, 40) == [(0, 0, 0)] * 7
+    deltalake.DeltaTable(str(kept.path)).optimize.compact()
+    kept.fill(table, [34])
+    upkeep.step(LONG)
+    assert keys_of(kept, 0, 34) == [(1, 1, 0)] * 34
+    for name in files(kept):
+        (kept.path / name.rpartition("/")[2]).unlink()
+    with mock.patch.object(upkeep_module, "CLEANED_EVERY", 0):
+        upkeep.step(LONG)
+    assert list((kept.path / "_keys").iterdir()) != []
+    assert all((kept.path / path.stem).exists() for path in (kept.path / "_keys").iterdir())
+
+
+def test_deleted_rows_are_not_found(kept: KeptTable) -> None:
+    """By a deletion vector, which leaves them in the file: each other row is found, as Spark finds it."""
+    table = kept.open()
+    kept.fill(table, [30, 60])
+    upkeep_of(table).step(LONG)
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE array_contains(keys, 'k7') OR queue_offset = 20")
+    rows = kept.spark.sql(f"SELECT keys[0] AS key FROM {kept.sql}").collect()
+    there = {row.key for row in rows}
+    assert 50 < len(there) < 60
+    assert [found for found, _, _ in keys_of(kept, 0, 60)] == [int(f"k{number}" in there) for number in range(60)]

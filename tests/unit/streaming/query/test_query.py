@@ -24,8 +24,9 @@ from reput.source.rows.message_batches import message_batch
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.segments.range_reader import DecodeOptions, read_windows
 from reput.streaming.cli import main as cli
-from reput.streaming.query import output as query_output
-from reput.streaming.query.output import message_row, parse_time, time_text
+from reput.streaming.query import message_row as query_rows
+from reput.streaming.query.lines import parse_time, time_text
+from reput.streaming.query.message_row import message_row
 from reput.streaming.query.store_lookup import Found
 
 SETTINGS = Settings(mapped_file_size_consume_queue=60, max_hash_slot_num=7, max_index_num=10)
@@ -355,7 +356,7 @@ def test_bodies(body: bytes, sys_flag: int, name: str, text: str, tmp_path: Path
 
 def test_a_body_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is shown as stored: a small body can fill the memory."""
-    monkeypatch.setattr(query_output, "BODY_BYTES_MAX", 1000)
+    monkeypatch.setattr(query_rows, "BODY_BYTES_MAX", 1000)
     for size, is_unpacked in ((1000, True), (1001, False)):
         make_store(tmp_path / str(size), [Message(topic="T", body=zlib.compress(bytes(size)), sys_flag=1)])
         (row,) = rows(tmp_path / str(size), *QUEUE, "--queue-offset", "0", "--body")

@@ -1,21 +1,18 @@
-"""The answer of a look-up as lines: a table for people, or JSON with one line per message.
+"""A message as the row that it has in the message table: one of the log, and one of the table itself.
 
-JSON has the columns of the message table under their names, and each time also in milliseconds. Times are UTC.
+A row has the table's columns under their names, and each time also in milliseconds. Times are UTC.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from reput.source.errors import CorruptRecordError, OptionError
-from reput.source.log.message_lookup import MessageId, host_text
-from reput.source.printable import printable, printable_json
+from reput.source.errors import CorruptRecordError
 from reput.source.record.java_string import parse_int
 from reput.source.record.message_body import BODY_BYTES_MAX, decompress_body
 from reput.source.record.message_decoder import Message
+from reput.source.record.message_id import MessageId, host_text
 from reput.source.record.message_properties import (
     PROPERTY_DELAY,
     PROPERTY_REAL_QUEUE_ID,
@@ -23,49 +20,8 @@ from reput.source.record.message_properties import (
     split_keys,
 )
 from reput.source.record.message_sys_flag import TRANSACTION_TYPE_NAMES, transaction_type
+from reput.streaming.query.lines import time_text
 from reput.streaming.query.store_lookup import Found
-
-FORMATS = ("table", "json")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_COLUMNS = (
-    "store_time",
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "physical_offset",
-    "msg_size",
-    "tags",
-    "keys",
-    "uniq_key",
-)
-
-
-def parse_time(text: str) -> int:
-    """Milliseconds since 1970, given as a whole number or as an ISO 8601 time, which is UTC without an offset.
-
-    Raises
-    ------
-    OptionError
-        The text is neither.
-    """
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise OptionError(
-            f"time {text!r}: milliseconds since 1970 wanted, or a time like 2026-01-31T12:00:00Z"
-        ) from None
-    return ((time if time.tzinfo else time.replace(tzinfo=timezone.utc)) - _EPOCH) // timedelta(milliseconds=1)
-
-
-def time_text(milliseconds: int) -> str | None:
-    """The time as ISO 8601 in UTC, None outside the years 1 to 9999."""
-    try:
-        time = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return None
-    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def plain_body(message: Message) -> bytes | None:
@@ -136,33 +92,3 @@ def _body(message: Message) -> tuple[str, str]:
         return "body", body.decode()
     except UnicodeDecodeError:
         return "body_base64", base64.b64encode(body).decode()
-
-
-def lines(found: Iterable[Found], output_format: str, *, with_body: bool) -> Iterator[str]:
-    """The messages in one of `FORMATS`, without line ends."""
-    rows = [message_row(one, with_body=with_body) for one in found]
-    if output_format == "json":
-        return (printable_json(row) for row in rows)
-    return _table(rows)
-
-
-def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Aligned columns without frames, never cut or wrapped, so that ids can be copied."""
-    more = [name for name in ("msg_id", "chosen", "entry") if any(name in row for row in rows)]
-    bodies = [name for name in ("body", "body_base64", "body_compressed_base64") if any(name in row for row in rows)]
-    names = [*_COLUMNS, *more, *bodies]
-    cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells if rows else []:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-
-
-def _cell(value: object) -> str:
-    """A value as text, harmless for a terminal."""
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        value = " ".join(value)
-    if isinstance(value, dict):
-        value = " ".join(f"{name}={part}" for name, part in value.items())
-    return printable(str(value))

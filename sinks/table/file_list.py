@@ -1,0 +1,103 @@
+"""The files of a Delta table's present version, read from the table's log without Spark and Java."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import deltalake
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from reput.source.errors import OutputError
+from reput.source.printable import printable
+
+
+class FileList:
+    """A table's files as they were when it was made, or by the last `update`."""
+
+    def __init__(self, root: Path) -> None:
+        """Read the log of the table at `root`.
+
+        Raises
+        ------
+        OutputError
+            There is no table, or deltalake cannot read it.
+        """
+        self._root = root
+        # By path, once they were asked for.
+        self._vectors: dict[Path, npt.NDArray[np.bool_]] | None = None
+        try:
+            self._table = deltalake.DeltaTable(root.resolve().as_uri())
+        except TableNotFoundError as error:
+            raise OutputError(f"{root} is no Delta table", file=root) from error
+        except DeltaError as error:
+            raise _unreadable(root, error) from error
+
+    def update(self) -> None:
+        """Read what was committed since; raises OutputError."""
+        self._vectors = None
+        try:
+            self._table.update_incremental()
+        except DeltaError as error:
+            raise _unreadable(self._root, error) from error
+
+    @property
+    def version(self) -> int:
+        """The table's version."""
+        return int(self._table.version())
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The table's properties."""
+        return dict(self._table.metadata().configuration)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The table's columns."""
+        return [field.name for field in self._table.schema().fields]
+
+    @property
+    def reader_features(self) -> frozenset[str]:
+        """What a reader must know beyond reader version 1."""
+        return frozenset(self._table.protocol().reader_features or ())
+
+    @property
+    def has_mapped_columns(self) -> bool:
+        """Whether columns have other names in the files."""
+        return self.configuration.get("delta.columnMapping.mode", "none") != "none"
+
+    def kept_rows(self, path: Path) -> npt.NDArray[np.bool_] | None:
+        """Which rows of a file no deletion vector removes, from its first row on; None for all.
+
+        Rows behind the last of these are kept.
+        """
+        if self._vectors is None:
+            self._vectors = {}
+            if "deletionVectors" in self.reader_features:
+                found: Any = self._table.deletion_vectors()
+                for row in pa.table(found).to_pylist():
+                    self._vectors[file_path(self._root, row["filepath"])] = np.array(row["selection_vector"], np.bool_)
+        return self._vectors.get(path.resolve())
+
+    def files(self) -> pa.Table:
+        """A row a file: ``path``, ``size_bytes``, ``num_records``, statistics as ``min.COLUMN`` and ``max.COLUMN``.
+
+        A path is as in the log, see `file_path`. Columns of statistics that no file has are missing.
+        """
+        actions: Any = self._table.get_add_actions(flatten=True)
+        return pa.RecordBatchReader.from_stream(actions).read_all()  # `pa.table` loads pandas
+
+
+def file_path(root: Path, name: str) -> Path:
+    """The path of a file that the log names: below the table's root, or anywhere by a URI; both are URL-encoded."""
+    return Path(unquote(urlsplit(name).path)) if name.startswith("file:") else root / unquote(name)
+
+
+def _unreadable(root: Path, error: DeltaError) -> OutputError:
+    return OutputError(
+        f"{root}: deltalake cannot read this table: {printable(str(error).partition(chr(10))[0])}", file=root
+    )

@@ -1,0 +1,153 @@
+"""Which data files of a table may have a message with a key: a Bloom filter beside each file.
+
+The filter of ``NAME`` is ``_keys/NAME.bloom`` below the table's root, where VACUUM leaves it alone. It is a split-block
+Bloom filter as Parquet's specification has it, header included, over all values of `keys` and `uniq_key`: a look-up
+reads 32 bytes of it instead of the data file. It may be missing: then the file itself must be searched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from reput.sinks.files.durable_file import DurableFiles
+
+#: The directory of the filters below the table's root.
+KEYS_DIRECTORY = "_keys"
+_ENDING = ".bloom"
+#: The columns whose values are in a filter.
+KEY_COLUMNS = ("uniq_key", "keys")
+# One file in a thousand is searched in vain; half as many would take a third more room.
+_FALSE_POSITIVES = 0.001
+# A filter of more keys takes 16 MiB; only files that others merged are so large, and these are searched.
+_KEYS_MAX = 8 * 1024 * 1024
+# Parquet's header in Thrift's compact form: field 1, an i32, is the number of bytes behind the header; fields 2 to 4
+# say that these are split blocks, xxHash and uncompressed.
+_SIZE_FIELD, _OTHER_FIELDS = b"\x15", bytes.fromhex("1c1c0000" * 3 + "00")
+_HEADER_BYTES_MAX = 32
+_BLOCK_BYTES, _WORDS = 32, 8
+_SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+
+
+def filter_parts(name: str) -> tuple[str, ...]:
+    """Where the filter of a data file is below the table's root; `name` is the file's path there."""
+    path = PurePosixPath(KEYS_DIRECTORY, name)
+    return path.with_name(path.name + _ENDING).parts
+
+
+class KeyFilterWriter:
+    """Writes the filters of one table."""
+
+    def __init__(self, root: Path) -> None:
+        self._files = DurableFiles(root)
+        self._root = root
+
+    def has(self, name: str) -> bool:
+        """Whether the data file has a filter."""
+        return self._root.joinpath(*filter_parts(name)).exists()
+
+    def write(self, name: str, rows: pa.Table) -> None:
+        """Write the filter of a data file with these rows, durably; raises OutputError."""
+        keys = _keys_of(rows)
+        if len(keys) <= _KEYS_MAX:
+            self._files.replace(*filter_parts(name), data=_filter_of(keys))
+
+    def write_from_file(self, name: str) -> None:
+        """Write the filter of a data file by reading it; raises OutputError, and OSError if it cannot be read."""
+        with pq.ParquetFile(self._root / name) as file:
+            wanted = [column for column in KEY_COLUMNS if column in file.schema_arrow.names]
+            if file.metadata.num_rows <= _KEYS_MAX:
+                self.write(name, file.read(wanted, use_threads=False))
+
+    def remove(self, name: str) -> None:
+        """Remove the filter of a data file, if there is one."""
+        self._files.remove(*filter_parts(name))
+
+    def remove_orphans(self) -> None:
+        """Remove the filters whose data files are gone."""
+        for name in list(self._names()):
+            if not (self._root / name).exists():
+                self.remove(name)
+
+    def _names(self) -> Iterator[str]:
+        for path in (self._root / KEYS_DIRECTORY).rglob(f"*{_ENDING}"):
+            yield path.relative_to(self._root / KEYS_DIRECTORY).as_posix()[: -len(_ENDING)]
+
+
+def _keys_of(rows: pa.Table) -> pa.ChunkedArray:
+    chunks = []
+    if "uniq_key" in rows.column_names:
+        chunks += rows["uniq_key"].cast(pa.string()).drop_null().chunks
+    if "keys" in rows.column_names:
+        chunks += pc.list_flatten(rows["keys"]).cast(pa.string()).drop_null().chunks
+    return pa.chunked_array(chunks, pa.string())
+
+
+def _filter_of(keys: pa.ChunkedArray) -> bytes:
+    # Parquet's own writer hashes and sets the bits; of what it writes only the filter is kept. It skips nulls.
+    if not len(keys):
+        keys = pa.chunked_array([pa.nulls(1, pa.string())])
+    buffer = pa.BufferOutputStream()
+    options = {"key": {"ndv": len(keys), "fpp": _FALSE_POSITIVES}}
+    pq.write_table(
+        pa.table({"key": keys}),
+        buffer,
+        row_group_size=_KEYS_MAX,
+        use_dictionary=False,
+        compression="none",
+        write_statistics=False,
+        store_schema=False,
+        bloom_filter_options=options,
+    )
+    data = buffer.getvalue()
+    column = pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0)
+    start, size = column.bloom_filter_offset, column.bloom_filter_length
+    return bytes(data[start : start + size])
+
+
+class KeyProbe:
+    """Asks filters for one key."""
+
+    def __init__(self, key: str) -> None:
+        digest = xxhash.xxh64_intdigest(key.encode())
+        self._block_hash, low = digest >> 32, digest & 0xFFFFFFFF
+        mask = sum(1 << (32 * word + ((low * salt & 0xFFFFFFFF) >> 27)) for word, salt in enumerate(_SALTS))
+        self._mask = mask
+
+    def may_be_in(self, root: Path, name: str) -> bool | None:
+        """Whether the data file may have the key; None without a sound filter."""
+        with suppress(OSError):
+            descriptor = os.open(root.joinpath(*filter_parts(name)), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return self._ask(descriptor)
+            finally:
+                os.close(descriptor)
+        return None
+
+    def _ask(self, descriptor: int) -> bool | None:
+        header = os.pread(descriptor, _HEADER_BYTES_MAX, 0)
+        start, bitset_bytes = _bitset(header)
+        if bitset_bytes < _BLOCK_BYTES or start + bitset_bytes != os.fstat(descriptor).st_size:
+            return None
+        block = self._block_hash * (bitset_bytes // _BLOCK_BYTES) >> 32
+        bits = int.from_bytes(os.pread(descriptor, _BLOCK_BYTES, start + block * _BLOCK_BYTES), "little")
+        return bits & self._mask == self._mask
+
+
+def _bitset(header: bytes) -> tuple[int, int]:
+    """Where the bitset begins and how many bytes it has; 0 and 0 if this is no header of such a filter."""
+    number = 0
+    for at, byte in enumerate(header[1:6]):
+        number |= (byte & 0x7F) << (7 * at)
+        if byte < 0x80:
+            rest = at + 2
+            is_sound = header.startswith(_SIZE_FIELD) and header.startswith(_OTHER_FIELDS, rest)
+            return (rest + len(_OTHER_FIELDS), number >> 1) if is_sound else (0, 0)  # zigzag: a positive is doubled
+    return 0, 0

@@ -1,0 +1,373 @@
+"""Rows of a message table by key, id or queue offset, without Spark and Java.
+
+The table's log names the files and the bounds of some of their columns. Of the files that these leave, key filters
+leave those that have the key, and few others. Only these are opened, and of these only row groups whose bounds fit.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reput.sinks.table.file_list import FileList, file_path
+from reput.sinks.table.key_filter import KeyProbe
+from reput.source.arrays import Int64s
+from reput.source.errors import OutputError
+from reput.source.record.message_id import MessageId
+
+#: A row by its columns' names.
+Row = dict[str, Any]
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+# Maxima of times are rounded down to milliseconds in the table's log.
+_ROUNDED_US = 1000
+# What a search relies on; a table of reput has these.
+_COLUMNS = frozenset(
+    {"broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time", "keys", "uniq_key"}
+)
+# What changes nothing for whoever reads files, or is heeded here.
+_READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What rows must have.
+
+    Attributes
+    ----------
+    equal
+        Values by column.
+    least, greatest
+        Bounds by column, both included; a row without a value is outside.
+    key
+        What the column `keys` must have among its elements; None for anything.
+    """
+
+    equal: Mapping[str, Any] = field(default_factory=dict)
+    least: Mapping[str, Any] = field(default_factory=dict)
+    greatest: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+
+    def may_be_between(self, bounds: Callable[[str], tuple[Any, Any]]) -> bool:
+        """Whether a row may be among rows of which `bounds` tells the minimum and maximum of a column, or None."""
+        return (
+            all(_is_between(bounds(name), value, value) for name, value in self.equal.items())
+            and all(_is_between(bounds(name), value, None) for name, value in self.least.items())
+            and all(_is_between(bounds(name), None, value) for name, value in self.greatest.items())
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that decide."""
+        names = [*self.equal, *self.least, *self.greatest, *([] if self.key is None else ["keys"])]
+        return list(dict.fromkeys(names))
+
+    def mask(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which rows fit."""
+        fits = np.ones(rows.num_rows, np.bool_)
+        if self.key is not None:
+            fits &= _has_element(rows["keys"], self.key)
+        for compare, values in ((pc.equal, self.equal), (pc.greater_equal, self.least), (pc.less_equal, self.greatest)):
+            for name, value in values.items():
+                here = np.zeros(rows.num_rows, np.bool_)
+                here[_true_rows(compare(rows[name], _scalar(value)))] = True
+                fits &= here
+        return fits
+
+
+def _is_between(bounds: tuple[Any, Any], least: Any, greatest: Any) -> bool:
+    low, high = bounds
+    return (low is None or greatest is None or low <= greatest) and (high is None or least is None or least <= high)
+
+
+# pyarrow loads pandas, a third of a second, for `pa.scalar`, `pa.array`, `to_numpy` and timestamps as Python's values.
+# A look-up does without: scalars and indices pass through buffers, and times are numbers.
+
+
+def _scalar(value: str | int) -> pa.Scalar:
+    if isinstance(value, str):
+        data = value.encode()
+        offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
+        return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(data)])[0]
+    return _indices(np.array([value], np.int64))[0]
+
+
+def _indices(numbers: Int64s) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+
+
+def _true_rows(values: pa.Array | pa.ChunkedArray) -> Int64s:
+    """The numbers of the rows that are true; those that are null are not."""
+    return np.from_dlpack(pc.indices_nonzero(values)).astype(np.int64)
+
+
+def _with_times_as_numbers(rows: pa.Table) -> pa.Table:
+    """The rows with each time as microseconds since 1970."""
+    for number, column in enumerate(rows.schema):
+        if pa.types.is_timestamp(column.type):
+            microseconds = rows[number].cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+            rows = rows.set_column(number, column.name, microseconds)
+    return rows
+
+
+def _has_element(lists: pa.ChunkedArray, element: str) -> npt.NDArray[np.bool_]:
+    found = np.zeros(len(lists), np.bool_)
+    begin = 0
+    for chunk in lists.chunks:
+        elements = _true_rows(pc.equal(pc.list_flatten(chunk), _scalar(element)))
+        found[begin + np.from_dlpack(pc.list_parent_indices(chunk).take(_indices(elements)))] = True
+        begin += len(chunk)
+    return found
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The order of an answer: by a column, ascending or descending, and by physical offset among equals."""
+
+    column: str
+    descending: bool
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that decide."""
+        return [self.column, "physical_offset"]
+
+    def rank(self, value: int | None) -> float:
+        """A number by which rows with this value of the column are sorted; those without a value come last."""
+        if value is None:
+            return math.inf
+        return -value if self.descending else value
+
+    def first(self, rows: pa.Table, numbers: Int64s, most: int) -> Int64s:
+        """Those of `numbers`, rows' numbers, that come first; `most` of them, ascending."""
+        if len(numbers) <= most:
+            return numbers
+        some = rows.select(self.columns).take(_indices(numbers))
+        direction = "descending" if self.descending else "ascending"
+        keys = [(name, direction) for name in self.columns]
+        order = np.from_dlpack(pc.sort_indices(some, sort_keys=keys))  # nulls come last
+        return np.sort(numbers[order[:most]])
+
+
+_NEWEST_FIRST, _BY_QUEUE_OFFSET = _Order("store_time", descending=True), _Order("queue_offset", descending=False)
+
+
+@dataclass
+class TableAnswer:
+    """Rows that were found, and how: of `files` of the table, `opened` were opened, `unfiltered` have no key filter."""
+
+    rows: list[Row]
+    files: int
+    opened: int = 0
+    unfiltered: int = 0
+
+
+@dataclass(frozen=True)
+class _ListedFile:
+    """A data file of the table: its name in the log, and the bounds of its columns."""
+
+    name: str
+    bounds: Mapping[str, tuple[Any, Any]]
+
+    def bounds_of(self, column: str) -> tuple[Any, Any]:
+        return self.bounds.get(column, (None, None))
+
+    def first_rank(self, order: _Order) -> float:
+        """No row of the file comes before this in the order."""
+        bound = self.bounds_of(order.column)[order.descending]
+        return -math.inf if bound is None else order.rank(bound) - _ROUNDED_US
+
+
+class TableLookup:
+    """Look-ups in the version that the table has when this is made.
+
+    Times are milliseconds since 1970, both ends included; None is without bound. Rows come with Python's values:
+    times as ``datetime`` in UTC, `properties` as a dict.
+
+    Raises
+    ------
+    OutputError
+        There is no message table, it cannot be read without Spark, or one of its files cannot be read.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._list = FileList(root)
+        if missing := sorted(_COLUMNS - set(self._list.column_names)):
+            raise OutputError(f"{root} is no message table, it has no column {missing[0]}", file=root)
+        if (foreign := sorted(self._list.reader_features - _READ_FEATURES)) or self._list.has_mapped_columns:
+            what = ", ".join(foreign) or "column mapping"
+            raise OutputError(
+                f"{root}: a table with {what} is not read without Spark", advice="ask 'reput sql'", file=root
+            )
+        self._files = list(_listed(self._list.files()))
+
+    def by_key(
+        self,
+        key: str,
+        *,
+        topic: str | None = None,
+        broker: str | None = None,
+        begin: int | None = None,
+        end: int | None = None,
+        max_num: int,
+    ) -> TableAnswer:
+        """The newest `max_num` messages with `key` among their KEYS, newest first."""
+        return self._search(_wanted(begin, end, key=key, topic=topic, broker=broker), _NEWEST_FIRST, max_num, key)
+
+    def by_unique_key(
+        self,
+        key: str,
+        *,
+        topic: str | None = None,
+        broker: str | None = None,
+        begin: int | None = None,
+        end: int | None = None,
+        max_num: int,
+    ) -> TableAnswer:
+        """The newest `max_num` messages with this unique key, newest first."""
+        return self._search(_wanted(begin, end, topic=topic, broker=broker, uniq_key=key), _NEWEST_FIRST, max_num, key)
+
+    def by_msg_id(self, text: str, *, broker: str | None = None) -> TableAnswer:
+        """The message with an offset message id, of each broker whose log has it; raises OptionError for no id."""
+        wanted = MessageId.parse(text)
+        equal = _wanted(None, None, broker=broker, physical_offset=wanted.offset, msg_id=str(wanted))
+        return self._search(equal, _NEWEST_FIRST, sys.maxsize)
+
+    def by_queue_offset(
+        self, topic: str, queue_id: int, queue_offset: int, count: int, *, broker: str | None = None
+    ) -> TableAnswer:
+        """The first `count` messages of a queue from `queue_offset` on, in the queue's order."""
+        wanted = _wanted(None, None, topic=topic, queue_id=queue_id, broker=broker)
+        return self._search(replace(wanted, least={"queue_offset": queue_offset}), _BY_QUEUE_OFFSET, count)
+
+    def by_time(
+        self, topic: str, queue_id: int, timestamp: int, count: int, *, broker: str | None = None
+    ) -> TableAnswer:
+        """The first `count` messages of a queue that were stored at `timestamp` or later, in the queue's order."""
+        wanted = _wanted(timestamp, None, topic=topic, queue_id=queue_id, broker=broker)
+        return self._search(wanted, _BY_QUEUE_OFFSET, count)
+
+    def _search(self, wanted: Wanted, order: _Order, max_num: int, key: str | None = None) -> TableAnswer:
+        """The first `max_num` rows in the order; `key` is what key filters are asked for."""
+        answer = TableAnswer([], len(self._files))
+
+        def rank(row: Row) -> tuple[float, int]:
+            physical_offset = row["physical_offset"]
+            return order.rank(_number(row[order.column])), -physical_offset if order.descending else physical_offset
+
+        for file in sorted(self._candidates(wanted, key, answer), key=lambda file: file.first_rank(order)):
+            if len(answer.rows) == max_num and rank(answer.rows[-1])[0] < file.first_rank(order):
+                break
+            answer.rows = sorted([*answer.rows, *self._rows(file, wanted, order, max_num, answer)], key=rank)[:max_num]
+        return answer
+
+    def _candidates(self, wanted: Wanted, key: str | None, answer: TableAnswer) -> Iterator[_ListedFile]:
+        probe = None if key is None else KeyProbe(key)
+        for file in self._files:
+            if not wanted.may_be_between(file.bounds_of):
+                continue
+            may_have = None if probe is None else probe.may_be_in(self._root, file.name)
+            if probe is not None and may_have is None:
+                answer.unfiltered += 1
+            if may_have is not False:
+                yield file
+
+    def _rows(self, file: _ListedFile, wanted: Wanted, order: _Order, most: int, answer: TableAnswer) -> list[Row]:
+        path = file_path(self._root, file.name)
+        answer.opened += 1
+        try:
+            with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+                return list(_rows_of(parquet, wanted, order, most, self._list.kept_rows(path)))
+        except (OSError, pa.ArrowException) as error:
+            cause = str(error).partition("\n")[0]
+            raise OutputError(f"{path}, a file of the table, cannot be read: {cause}", file=path) from error
+
+
+def _wanted(begin: int | None, end: int | None, *, key: str | None = None, **equal: Any) -> Wanted:
+    given = {name: value for name, value in equal.items() if value is not None}
+    least = {} if begin is None else {"store_time": begin * 1000}
+    greatest = {} if end is None else {"store_time": end * 1000}
+    return Wanted(given, least, greatest, key)
+
+
+def _number(value: datetime | int | None) -> int | None:
+    return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
+
+
+def _listed(files: pa.Table) -> Iterator[_ListedFile]:
+    files = _with_times_as_numbers(files)
+    names = files["path"].to_pylist()
+    columns = [name.partition(".")[2] for name in files.column_names if name.startswith("min.")]
+    least = {column: files[f"min.{column}"].to_pylist() for column in columns}
+    greatest = {
+        column: files[f"max.{column}"].to_pylist() for column in columns if f"max.{column}" in files.column_names
+    }
+    for number, name in enumerate(names):
+        yield _ListedFile(name, {column: (least[column][number], greatest[column][number]) for column in greatest})
+
+
+def _rows_of(
+    parquet: pq.ParquetFile, wanted: Wanted, order: _Order, most: int, kept: npt.NDArray[np.bool_] | None
+) -> Iterator[Row]:
+    """The file's first rows that fit, `most` of them; `kept` says which are not deleted, further ones are kept."""
+    columns = list(dict.fromkeys([*wanted.columns, *order.columns]))
+    if not set(columns) <= set(parquet.schema_arrow.names):
+        return  # the columns were added to the table later: all null
+    groups = list(_groups(parquet.metadata, wanted))
+    deciding = _with_times_as_numbers(parquet.read_row_groups([number for number, _ in groups], columns=columns))
+    fits, begin = wanted.mask(deciding), 0
+    ends = np.cumsum([parquet.metadata.row_group(number).num_rows for number, _ in groups], dtype=np.int64)
+    if kept is not None:
+        for (_, first_row), end in zip(groups, ends, strict=True):
+            here = kept[first_row : first_row + end - begin]
+            fits[begin : begin + len(here)] &= here
+            begin = end
+    found = order.first(deciding, np.flatnonzero(fits), most)
+    for (number, _), start, end in zip(groups, np.append(0, ends), ends, strict=False):
+        here = found[(found >= start) & (found < end)] - start
+        if len(here):
+            yield from _pythonic(parquet.read_row_group(number).take(_indices(here)))
+
+
+def _groups(metadata: pq.FileMetaData, wanted: Wanted) -> Iterator[tuple[int, int]]:
+    """The row groups that may have a row, each with the number of its first row in the file."""
+    first_row = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        places = {group.column(place).path_in_schema: place for place in range(group.num_columns)}
+
+        def bounds(name: str, group: Any = group, places: Mapping[str, int] = places) -> tuple[Any, Any]:
+            statistics = group.column(places[name]).statistics if name in places else None
+            if statistics is None or not statistics.has_min_max:
+                return None, None
+            if statistics.logical_type.type == "TIMESTAMP":
+                is_number = "timeUnit=microseconds" in str(statistics.logical_type)
+                return (statistics.min_raw, statistics.max_raw) if is_number else (None, None)
+            return statistics.min, statistics.max
+
+        if wanted.may_be_between(bounds):
+            yield number, first_row
+        first_row += group.num_rows
+
+
+def _pythonic(rows: pa.Table) -> Iterator[Row]:
+    times = [each.name for each in rows.schema if pa.types.is_timestamp(each.type)]
+    maps = [each.name for each in rows.schema if pa.types.is_map(each.type)]
+    for row in _with_times_as_numbers(rows).to_pylist():
+        for name in times:
+            row[name] = None if row[name] is None else _EPOCH + row[name] * _MICROSECOND
+        for name in maps:
+            row[name] = None if row[name] is None else dict(row[name])
+        yield row

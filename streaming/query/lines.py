@@ -1,0 +1,87 @@
+"""Messages as lines: a table for people, or JSON with one line per message. Times are UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from reput.source.errors import OptionError
+from reput.source.printable import printable, printable_json
+
+FORMATS = ("table", "json")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_COLUMNS = (
+    "store_time",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "msg_size",
+    "tags",
+    "keys",
+    "uniq_key",
+)
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970, given as a whole number or as an ISO 8601 time, which is UTC without an offset.
+
+    Raises
+    ------
+    OptionError
+        The text is neither.
+    """
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise OptionError(
+            f"time {text!r}: milliseconds since 1970 wanted, or a time like 2026-01-31T12:00:00Z"
+        ) from None
+    return ((time if time.tzinfo else time.replace(tzinfo=timezone.utc)) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def time_text(milliseconds: int) -> str | None:
+    """The time as ISO 8601 in UTC, None outside the years 1 to 9999."""
+    try:
+        time = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def check_format(output_format: str) -> None:
+    """Raise OptionError if it is not one of `FORMATS`."""
+    if output_format not in FORMATS:
+        raise OptionError(f"--format {output_format}: one of {', '.join(FORMATS)} wanted")
+
+
+def lines(rows: Sequence[dict[str, Any]], output_format: str) -> Iterator[str]:
+    """The messages in one of `FORMATS`, without line ends."""
+    if output_format == "json":
+        return (printable_json(row) for row in rows)
+    return _table(rows)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Aligned columns without frames, never cut or wrapped, so that ids can be copied."""
+    more = [name for name in ("msg_id", "chosen", "entry") if any(name in row for row in rows)]
+    bodies = [name for name in ("body", "body_base64", "body_compressed_base64") if any(name in row for row in rows)]
+    names = [*_COLUMNS, *more, *bodies]
+    cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells if rows else []:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _cell(value: object) -> str:
+    """A value as text, harmless for a terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        value = " ".join(value)
+    if isinstance(value, dict):
+        value = " ".join(f"{name}={part}" for name, part in value.items())
+    return printable(str(value))

@@ -1,0 +1,90 @@
+"""The command `reput query --table`: a look-up in the message table instead of a store.
+
+It answers for messages that have expired from the log, and from several brokers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, TextIO
+
+from reput.sinks.table.lookup import TableAnswer, TableLookup
+from reput.streaming.query.lines import check_format, lines, parse_time, time_text
+from reput.streaming.query.options import QueryOptions, check_key, check_unique_key
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def run_table_query(
+    options: QueryOptions,
+    table: Path,
+    *,
+    output_format: str = "table",
+    out: TextIO,
+    note: Callable[[str], object],
+) -> int:
+    """Look up, write the messages to `out` and how they were found to `note`; return how many were found.
+
+    Raises
+    ------
+    OptionError
+        The options do not go together, or one has a value that it does not allow.
+    OutputError
+        There is no message table, or it cannot be read.
+    """
+    check_format(output_format)
+    answer = _question(options)(TableLookup(table))
+    rows = [table_row(row) for row in answer.rows]
+    if options.unique_key is not None and rows:
+        first = min(answer.rows, key=lambda row: (row["store_time"] or _EPOCH, row["physical_offset"]))
+        rows = [row | {"chosen": found is first} for row, found in zip(rows, answer.rows, strict=True)]
+    out.writelines(f"{line}\n" for line in lines(rows, output_format))
+    note(f"{answer.opened} of {answer.files} data files opened")
+    if answer.unfiltered:
+        note(f"{answer.unfiltered} of them have no key filter: 'reput table optimize' or a running tail writes it")
+    return len(rows)
+
+
+def _question(options: QueryOptions) -> Callable[[TableLookup], TableAnswer]:
+    """The look-up that the options ask for; all options are checked."""
+    kind, broker, count = options.kind(of_table=True), options.broker, options.entries
+    topic, queue_id = options.topic or "", options.queue_id or 0
+    if kind == "msg_id":
+        msg_id = options.msg_id or ""
+        return lambda table: table.by_msg_id(msg_id, broker=broker)
+    if kind == "queue_offset":
+        queue_offset = options.queue_offset or 0
+        return lambda table: table.by_queue_offset(topic, queue_id, queue_offset, count, broker=broker)
+    if kind == "time":
+        timestamp = parse_time(options.time or "")
+        return lambda table: table.by_time(topic, queue_id, timestamp, count, broker=broker)
+    limits: dict[str, Any] = {
+        "topic": options.topic,
+        "broker": broker,
+        "begin": None if options.begin is None else parse_time(options.begin),
+        "end": None if options.end is None else parse_time(options.end),
+        "max_num": options.most,
+    }
+    if kind == "key":
+        key = options.key or ""
+        check_key(key)
+        return lambda table: table.by_key(key, **limits)
+    key = options.unique_key or ""
+    check_unique_key(key)
+    return lambda table: table.by_unique_key(key, **limits)
+
+
+def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table as ``message_row`` has it: each time as text and in milliseconds."""
+    shown: dict[str, Any] = {}
+    for name, value in row.items():
+        if not name.endswith("_time"):
+            shown[name] = value
+            continue
+        milliseconds = None if value is None else (value - _EPOCH) // _MILLISECOND
+        shown[name] = None if milliseconds is None else time_text(milliseconds)
+        shown[f"{name}stamp"] = milliseconds
+    return shown

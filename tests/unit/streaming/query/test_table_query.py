@@ -1,0 +1,129 @@
+"""`reput query --table`: the rows of the table are those of the log, and nothing of Spark is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow.parquet as pq
+import pytest
+from support.logs import SHAPES
+from support.record_writer import Message, write_store
+from support.sink_runner import record_bounds
+from typer.testing import CliRunner, Result
+
+from reput.sinks.table.message_file import TableFileWriter
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.streaming.cli import main as cli
+from reput.streaming.config.pipeline import load_config
+
+START = 1_700_000_000_000
+SIMPLE = [
+    Message("T", properties={"KEYS": f"k{i % 3} all", "UNIQ_KEY": f"U{i // 2}"}, store_timestamp=START + i)
+    for i in range(10)
+]
+
+
+def make_table(root: Path, messages: list[Message], broker: str = "b") -> Path:
+    """A store below `root` and a table with its messages, as a task writes them."""
+    store, table = root / "store", root / "table"
+    records = write_store(store, messages, 1 << 16)
+    log = LogReader(SourceOptions.parse(load_config(store).source_options()))
+    writer = TableFileWriter(str(table), broker, 0, log.decode_options)
+    for span in log.split(0, record_bounds(records)[-1]):
+        row = writer.write(span).to_pylist()[0]
+        if row["path"] is not None:
+            rows = pq.read_table(table / row["path"])
+            (table / row["path"]).unlink()
+            deltalake.write_deltalake(str(table), rows, mode="append")
+    return table
+
+
+def query(*words: str) -> Result:
+    return CliRunner().invoke(cli.app, ["query", *words])
+
+
+def found(*words: str) -> list[dict[str, Any]]:
+    result = query("--format", "json", *words)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_rows_of_the_table_are_those_of_the_log(tmp_path: Path) -> None:
+    """Messages of many kinds, by their ids from the log and from the table: the same JSON but for the broker."""
+    table = make_table(tmp_path, list(SHAPES.values()))
+    rows = deltalake.DeltaTable(str(table)).to_pyarrow_table(columns=["msg_id"])
+    assert rows.num_rows == len(SHAPES)
+    for msg_id in rows["msg_id"].to_pylist():
+        (of_table,) = found("--table", str(table), "--msg-id", msg_id)
+        (of_log,) = found("--store", str(tmp_path / "store"), "--msg-id", msg_id)
+        assert of_table.pop("broker") == "b"
+        assert of_table == of_log
+
+
+def test_questions(tmp_path: Path) -> None:
+    table = ("--table", str(make_table(tmp_path, SIMPLE)))
+    assert [row["queue_offset"] for row in found(*table, "--key", "k1")] == [7, 4, 1]
+    assert [row["queue_offset"] for row in found(*table, "--key", "all", "--max", "2", "--topic", "T")] == [9, 8]
+    assert found(*table, "--key", "all", "--topic", "t") == []
+    times = ("--begin", str(START + 2), "--end", "2023-11-14T22:13:20.004Z")
+    assert [row["queue_offset"] for row in found(*table, "--key", "all", *times)] == [4, 3, 2]
+    twice = found(*table, "--unique-key", "U2")
+    assert [(row["queue_offset"], row["chosen"]) for row in twice] == [(5, False), (4, True)]
+    queue = ("--topic", "T", "--queue-id", "0")
+    assert [row["queue_offset"] for row in found(*table, *queue, "--queue-offset", "3", "--count", "2")] == [3, 4]
+    assert [row["queue_offset"] for row in found(*table, *queue, "--time", str(START + 6))] == [6]
+    assert found(*table, "--key", "k1", "--broker", "c") == []
+    shown = query(*table, "--unique-key", "U2")
+    assert shown.stdout.splitlines()[0].split()[-2:] == ["msg_id", "chosen"]
+    assert "1 of 1 data files opened" in shown.stderr
+    assert "1 of them have no key filter" in shown.stderr
+    assert "2 messages found" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--key", "k"], "exactly one of --store and --table"),
+        (["--table", "TABLE", "--store", "TABLE", "--key", "k"], "exactly one of --store and --table"),
+        (["--table", "TABLE", "--key", "k", "--body", "--dledger"], "--table does not go with --dledger, --body"),
+        (["--table", "TABLE", "--key", "k", "--output", "x"], "--table does not go with --output"),
+        (["--table", "TABLE", "--key", "a b"], "a key is a text without any"),
+        (["--table", "TABLE", "--unique-key", ""], "is empty"),
+        (["--table", "TABLE", "--queue-offset", "1"], "--queue-offset needs --queue-id and --topic"),
+        (["--table", "TABLE", "--key", "k", "--count", "1"], "--key does not go with --count"),
+        (["--table", "TABLE", "--key", "k", "--format", "xml"], "one of table, json wanted"),
+        (["--table", "NONE", "--key", "k"], "is no Delta table"),
+        (["--store", "STORE", "--key", "k", "--topic", "T", "--broker", "b"], "--key does not go with --broker"),
+    ],
+)
+def test_refusals(tmp_path: Path, words: list[str], told: str) -> None:
+    """One line each."""
+    table = make_table(tmp_path, SIMPLE[:1])
+    paths = {"TABLE": table, "STORE": tmp_path / "store", "NONE": tmp_path / "none"}
+    result = query(*(str(paths.get(word, word)) for word in words))
+    assert result.exit_code == (1 if "NONE" in words else 2)
+    assert told in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_nothing_slow_is_loaded(tmp_path: Path) -> None:
+    """Neither pyspark, pandas nor numba: they take longer to load than the answer takes."""
+    table = make_table(tmp_path, SIMPLE)
+    code = (
+        "import sys\n"
+        "from reput.streaming.cli.main import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print(sorted({'pyspark', 'py4j', 'pandas', 'numba', 'rich.progress'} & set(sys.modules)))\n"
+    )
+    by_time = ["--topic", "T", "--queue-id", "0", "--time", "0"]
+    for words in (["--key", "k1"], ["--unique-key", "U1", "--begin", "0"], by_time):
+        command = [sys.executable, "-c", code, "query", "--table", str(table), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+        assert len(done.stdout.splitlines()) > 2
