@@ -27,6 +27,7 @@ from benchmarks.shapes import SHAPES, made_log
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table import log_cleanup
 from reput.sinks.table.delta_files import active_files
+from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.refusal import table_name
@@ -120,9 +121,7 @@ class Growth:
             active_files(self.spark, path).count()
 
         def key_rows() -> None:
-            tables = deltalake.QueryBuilder().register("messages", deltalake.DeltaTable(str(path)))
-            found = tables.execute(f"SELECT physical_offset FROM messages WHERE uniq_key = '{key[0]}'").read_all()
-            assert len(found) == 1
+            assert len(TableLookup(path).by_unique_key(key[0], max_num=2).rows) == 1
 
         on_disk = list(path.glob("*.parquet"))
         return Point(
