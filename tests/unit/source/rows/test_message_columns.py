@@ -22,6 +22,7 @@ from reput.source.errors import CorruptRecordError
 from reput.source.kernels.batch_decoder import RecordColumns, decode_records
 from reput.source.log.offset_range import OffsetRange
 from reput.source.options import SourceOptions
+from reput.source.record import message_origin as origin
 from reput.source.record.java_string import parse_int
 from reput.source.record.message_decoder import Message as Decoded
 from reput.source.record.message_properties import split_keys
@@ -83,6 +84,25 @@ def row_of(message: Decoded) -> dict[str, Any]:
         "real_topic": properties.get("REAL_TOPIC"),
         "real_queue_id": parse_int(properties.get("REAL_QID", "")),
         "properties": sorted(properties.items()),
+        **origins_of(message),
+    }
+
+
+def origins_of(message: Decoded) -> dict[str, Any]:
+    """The columns that follow from others, by the rules for one message."""
+    topic, properties = message.topic, message.properties
+    level = parse_int(properties.get("DELAY", ""))
+    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, level)
+    return {
+        "kind": origin.kind_of(topic),
+        "consumer_group": origin.group_of(origin.topic_meant(topic, properties) or ""),
+        "origin_topic": origin.origin_topic(topic, properties),
+        "origin_msg_id": origin.origin_msg_id(properties),
+        "deliver_time": None if deliver_ms is None else micros(deliver_ms),
+        "producer_group": properties.get("PGROUP"),
+        "client_host": properties.get("__BORNHOST"),
+        "transaction_id": origin.transaction_id(topic, properties, has_type=message.sys_flag & 0xC != 0),
+        "first_key": (split_keys(message.keys or "") or [None])[0],
     }
 
 
@@ -90,7 +110,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The batch's rows, after Arrow's own check; times as microseconds, properties sorted."""
     batch.validate(full=True)
     assert [field.name for field in batch.schema if not field.nullable and batch[field.name].null_count] == []
-    for name in ("store_time", "born_time"):
+    for name in ("store_time", "born_time", "deliver_time"):
         index = batch.schema.get_field_index(name)
         batch = batch.set_column(index, name, batch[name].cast(pa.int64()))
     return [row | {"properties": sorted(row["properties"])} for row in batch.to_pylist()]
