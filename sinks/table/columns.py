@@ -48,6 +48,8 @@ COLUMN_COMMENTS = {
     "transaction_id": "id that the half message and the committed one have in common (__transactionId__ or UNIQ_KEY); "
     "null without a transaction",
     "first_key": "the first of keys; null without",
+    "body": "the decompressed body, if it is UTF-8 text; null with tableIncludeBody=false or above tableBodyBytesMax",
+    "body_bytes": "the decompressed body, if it is no UTF-8 text; null as body is",
 }
 
 QUARANTINE_COMMENTS = {

@@ -110,6 +110,11 @@ def topic_meant(topic: str, properties: dict[str, str]) -> str | None:
     return properties.get(PROPERTY_REAL_TOPIC) if kind_of(topic) in HAVE_REAL_TOPIC else topic
 
 
+def consumer_group(topic: str, properties: dict[str, str]) -> str | None:
+    """The group that could not consume a message, also while it waits to be consumed again; None for others."""
+    return group_of(topic_meant(topic, properties) or "")
+
+
 def origin_topic(topic: str, properties: dict[str, str]) -> str | None:
     """The topic that the producer sent a message to; None where the log does not say."""
     meant = topic_meant(topic, properties)

@@ -1,0 +1,68 @@
+"""The bodies of messages as two columns of the table, for those who ask for them: as text, or as bytes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pyarrow as pa
+
+from reput.source.errors import CorruptRecordError
+from reput.source.kernels import record_kernels as rk
+from reput.source.kernels.batch_decoder import RecordColumns
+from reput.source.record.message_body import decompress_body
+
+BODY_SCHEMA = pa.schema([pa.field("body", pa.string()), pa.field("body_bytes", pa.binary())])
+
+# What a row takes in memory beside its body.
+_ROW_BYTES = 64
+
+
+class BodyColumns:
+    """The bodies of records, decompressed, until they are cleared; null for those of more than `bytes_max` bytes.
+
+    A body that cannot be decompressed is null, too. A body of UTF-8 is in `body`, any other in `body_bytes`.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._texts: list[str | None] = []
+        self._bytes: list[bytes | None] = []
+        self.size_bytes = 0
+
+    def add(self, columns: RecordColumns, room: int) -> int:
+        """Add the bodies of the first records, until they take `room` bytes; returns how many, at least one of any.
+
+        At most one body more than fits is decompressed: small bodies may hold much.
+        """
+        until = self.size_bytes + room
+        spans = columns.parts[:, [rk.BODY, rk.BODY_SIZE]].tolist()
+        for count, ((start, size), sys_flag) in enumerate(zip(spans, columns.sys_flag.tolist(), strict=True)):
+            if count and self.size_bytes >= until:
+                return count
+            self._add(columns.data[start : start + size].tobytes(), sys_flag)
+        return len(columns)
+
+    def _add(self, stored: bytes, sys_flag: int) -> None:
+        plain: bytes | None = None
+        with suppress(CorruptRecordError):
+            plain = decompress_body(stored, sys_flag, size_max=self._bytes_max)
+        if plain is not None and len(plain) > self._bytes_max:
+            plain = None
+        text: str | None = None
+        if plain is not None:
+            with suppress(UnicodeDecodeError):
+                text = plain.decode()
+        self._texts.append(text)
+        self._bytes.append(plain if text is None else None)
+        self.size_bytes += _ROW_BYTES + (0 if plain is None else len(plain))
+
+    def arrays(self) -> list[pa.Array]:
+        """The columns of `BODY_SCHEMA`."""
+        columns = (self._texts, self._bytes)
+        return [pa.array(values, kind) for values, kind in zip(columns, BODY_SCHEMA.types, strict=True)]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._texts.clear()
+        self._bytes.clear()
+        self.size_bytes = 0
