@@ -6,7 +6,6 @@ delta-spark brings, because that needs no Spark job. Rows never cross into the J
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,14 +22,13 @@ from reput.sinks.table.change import Change, DataFile, Note, check_files
 from reput.sinks.table.creation import create_sql, is_vacant
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import REPAIR
-from reput.sinks.table.new_columns import metadata_action, schema_of
+from reput.sinks.table.new_columns import NothingToAddError, adding, metadata_action, schema_of
 from reput.sinks.table.refusal import (
     JAVA_ERRORS,
     added_columns,
     explain_refusal,
     first_line,
     kind_of,
-    new_columns,
     output_errors,
     refusal,
 )
@@ -48,10 +46,6 @@ class TransactionAlreadyCommittedError(SinkError):
     """The table already holds this transaction version of the application id, or a later one."""
 
     code = "already-committed"
-
-
-class _NothingToDoError(Exception):
-    """The table has all its columns."""
 
 
 class _FilesGoneError(Exception):
@@ -128,14 +122,8 @@ class DeltaTable:
 
     def _add_new_columns(self) -> None:
         """Add the columns that the table lacks, in one commit, unless another writer does."""
-
-        def change(snapshot: Any) -> Change:
-            lacking = new_columns(self._schema, schema_of(snapshot), self._later)
-            if not lacking:
-                raise _NothingToDoError
-            return Change((), (), None, new_columns=lacking)
-
-        with suppress(_NothingToDoError):
+        change = adding(self._schema, self._later)
+        with suppress(NothingToAddError):
             change(self._latest())
             version = self.commit(change)
             _LOGGER.info("%s: version %d has new columns, null in the rows that are there", self.path, version)
@@ -366,12 +354,16 @@ class DeltaTable:
             cause, undo = explain_refusal(self.path, first_line(error))
             message = f"{self.path}: cannot read the Delta log: {cause}"
             raise kind_of(error)(message, advice=undo, file=self.path) from error
-        refused = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties, self._later)
+        refused = refusal(
+            self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties, self._later
+        )
         if refused is not None:
             raise refused
         added = added_columns(self._schema, found)
         if set(added) - set(self._added_columns):
-            _LOGGER.info("%s: the table has the columns %s besides, which stay null in our rows", self.path, ", ".join(added))
+            _LOGGER.info(
+                "%s: the table has the columns %s besides, which stay null in our rows", self.path, ", ".join(added)
+            )
         self._added_columns = added
         self._keep(snapshot)
         return snapshot

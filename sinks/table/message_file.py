@@ -33,6 +33,7 @@ TABLE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [pa.field("broker", pa.string()), *MESSAGE_SCHEMA]]
 )
 
+
 def table_schema(*, include_body: bool) -> pa.Schema:
     """The table's columns: `TABLE_SCHEMA`, and those of ``body_columns.BODY_SCHEMA`` on request."""
     return pa.schema([*TABLE_SCHEMA, *BODY_SCHEMA]) if include_body else TABLE_SCHEMA

@@ -75,7 +75,9 @@ def refusal(
     """
     name, alter = table_name(path), f"ALTER TABLE {table_name(path)}"
     columns = {column(field) for field in found}
-    other_kind = [pair for pair in _named_alike(wanted, found) if pair[0].name in later and column(pair[0]) not in columns]
+    other_kind = [
+        pair for pair in _named_alike(wanted, found) if pair[0].name in later and column(pair[0]) not in columns
+    ]
     lacking = [column(field) for field in wanted if field.name not in later and column(field) not in columns]
     others = [column(field) for field in found if column(field) not in {column(field) for field in wanted}]
     required = [field.name for field in found if field.name not in wanted.fieldNames() and not field.nullable]

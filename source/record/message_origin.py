@@ -1,8 +1,8 @@
 """What a message is, by the topic it stands under, and where it comes from.
 
-The broker puts some messages under a topic of its own and keeps the topic that they were sent to in a property: messages
-that wait (``ScheduleMessageService``, 5.x ``TimerMessageStore``), half messages (``TransactionalMessageBridge``), and
-messages that consumers sent back (``AbstractSendMessageProcessor#consumerSendMsgBack``).
+The broker puts some messages under a topic of its own and keeps the topic that they were sent to in a property:
+messages that wait (``ScheduleMessageService``, 5.x ``TimerMessageStore``), half messages
+(``TransactionalMessageBridge``), and those that consumers sent back (``AbstractSendMessageProcessor``).
 """
 
 from __future__ import annotations

@@ -53,9 +53,7 @@ class OldTable(KeptTable):
             path = self.path / row["path"]
             pq.write_table(pq.read_table(path).drop_columns(list(LATER_NAMES)), path)
             status = os.stat(path)
-            files.append(
-                DataFile(row["path"], status.st_size, status.st_mtime_ns // 1_000_000, row["statistics_json"])
-            )
+            files.append(DataFile(row["path"], status.st_size, status.st_mtime_ns // 1_000_000, row["statistics_json"]))
         self.old.append(files, app_id=MessageTable.app_id(self.broker), version=self.offsets[end])
 
     def kinds(self) -> list[str | None]:
@@ -243,7 +241,9 @@ def test_bodies_when_they_are_asked_for(old: OldTable) -> None:
     old.fill(old.open(), [60])
     rows = old.spark.sql(f"SELECT body, body_size FROM {old.sql} ORDER BY physical_offset").collect()
     assert [row.body for row in rows[:30] + rows[45:]] == [None] * 45
-    assert [row.body for row in rows[30:45]] == [None if row.body_size > 3 else "x" * row.body_size for row in rows[30:45]]
+    assert [row.body for row in rows[30:45]] == [
+        None if row.body_size > 3 else "x" * row.body_size for row in rows[30:45]
+    ]
     assert old.history().count("ADD COLUMNS") == 2
     assert old.found() == old.expected()
 

@@ -43,7 +43,7 @@ ORIGINS = [
     Message("SCHEDULE_TOPIC_XXXX", properties={"TAGS": "x"}),
     Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "T", "DELAY": "1"}, store_timestamp=2**62),
     Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "1700000012345"}),
-    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": RETRY, "TIMER_OUT_MS": "+١", "RETRY_TOPIC": "S"}),
+    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": RETRY, "TIMER_OUT_MS": "+\u0661", "RETRY_TOPIC": "S"}),
     Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "9223372036854775808"}),
     Message("rmq_sys_wheel_timer"),
     Message(HALF, properties={"REAL_TOPIC": "T", "PGROUP": "p", "UNIQ_KEY": "U"}),
