@@ -29,7 +29,7 @@ COLUMN_COMMENTS = {
     "body_crc": "CRC-32 of the stored body, without its highest bit",
     "flag": "flag that the producer set; RocketMQ itself ignores it",
     "sys_flag": "bits of RocketMQ: compressed, tags, transaction, IPv6, batch",
-    "transaction_type": "none, prepared, commit or rollback, by sys_flag; of a half message the broker makes it none, see kind",
+    "transaction_type": "none, prepared, commit or rollback, by sys_flag; a half message has none, see kind",
     "reconsume_times": "how often consumers sent it back",
     "prepared_transaction_offset": "physical offset of the half message that this one ends; 0 without",
     "delay_level": "level of delay, from 1; null without",
@@ -39,7 +39,7 @@ COLUMN_COMMENTS = {
     "kind": "what it is, by its topic: normal, delayed, timer, half, half_op, half_discarded, retry, dlq, trace, reply "
     "or system",
     "consumer_group": "group that could not consume it: of a retry or dlq topic, also while it waits; null for others",
-    "origin_topic": "topic that the producer sent it to, also of delayed, half, retry and dlq messages; null if unknown",
+    "origin_topic": "topic that the producer sent it to, also of delayed, half, retry and dlq ones; null if unknown",
     "origin_msg_id": "message id from before it was first sent back (ORIGIN_MESSAGE_ID), a msg_id or a uniq_key; null "
     "without",
     "deliver_time": "when it is to be delivered, in milliseconds, of a delayed or timer message; null for others",

@@ -173,15 +173,19 @@ def test_rebuild_of_a_range_fills_them(old: OldTable) -> None:
 
 
 def test_a_clustered_table(spark: SparkSession, tmp_path: Path) -> None:
-    """As the first versions of reput made them; it stays clustered."""
+    """As the first versions of reput made them, with features that others switched on; it keeps all of them."""
     table = OldTable(spark, tmp_path)
     spark.sql(f"ALTER TABLE {table.sql} CLUSTER BY (topic, store_time)")
+    features = {f"delta.enable{name}": "true" for name in ("InCommitTimestamps", "DeletionVectors", "RowTracking")}
+    values = ", ".join(f"'{key}' = '{value}'" for key, value in features.items())
+    spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({values})")
     table.fill_old(0, 20)
     table.fill(table.open(), [60])
     assert table.kinds() == [None] * 20 + ["normal"] * 40
     detail = spark.sql(f"DESCRIBE DETAIL {table.sql}").first()
     assert detail is not None
     assert detail.clusteringColumns == ["topic", "store_time"]
+    assert features.items() <= detail.properties.items()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("kind", "int"), ("Origin_Topic", "string")])
