@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pyarrow as pa
 
 from reput.source.errors import CorruptRecordError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.record.message_body import decompress_body
+from reput.source.record.message_sys_flag import COMPRESSED_FLAG
 
 BODY_SCHEMA = pa.schema([pa.field("body", pa.string()), pa.field("body_bytes", pa.binary())])
 
@@ -35,26 +34,31 @@ class BodyColumns:
         At most one body more than fits is decompressed: small bodies may hold much.
         """
         until = self.size_bytes + room
-        spans = columns.parts[:, [rk.BODY, rk.BODY_SIZE]].tolist()
+        data, spans = columns.data.data, columns.parts[:, [rk.BODY, rk.BODY_SIZE]].tolist()
         for count, ((start, size), sys_flag) in enumerate(zip(spans, columns.sys_flag.tolist(), strict=True)):
             if count and self.size_bytes >= until:
                 return count
-            self._add(columns.data[start : start + size].tobytes(), sys_flag)
+            self._add(bytes(data[start : start + size]), sys_flag)
         return len(columns)
 
     def _add(self, stored: bytes, sys_flag: int) -> None:
-        plain: bytes | None = None
-        with suppress(CorruptRecordError):
-            plain = decompress_body(stored, sys_flag, size_max=self._bytes_max)
-        if plain is not None and len(plain) > self._bytes_max:
-            plain = None
-        text: str | None = None
-        if plain is not None:
-            with suppress(UnicodeDecodeError):
+        plain = self._plain(stored, sys_flag) if sys_flag & COMPRESSED_FLAG else stored
+        self.size_bytes += _ROW_BYTES
+        text = other = None
+        if plain is not None and len(plain) <= self._bytes_max:
+            self.size_bytes += len(plain)
+            try:
                 text = plain.decode()
+            except UnicodeDecodeError:
+                other = plain
         self._texts.append(text)
-        self._bytes.append(plain if text is None else None)
-        self.size_bytes += _ROW_BYTES + (0 if plain is None else len(plain))
+        self._bytes.append(other)
+
+    def _plain(self, stored: bytes, sys_flag: int) -> bytes | None:
+        try:
+            return decompress_body(stored, sys_flag, size_max=self._bytes_max)
+        except CorruptRecordError:
+            return None
 
     def arrays(self) -> list[pa.Array]:
         """The columns of `BODY_SCHEMA`."""

@@ -434,8 +434,8 @@ MUTANTS = (
     _mutant(
         "a body that was stored as it is has no limit",
         "sinks/table/body_columns.py",
-        "        if plain is not None and len(plain) > self._bytes_max:\n",
-        "        if False:\n",
+        "        if plain is not None and len(plain) <= self._bytes_max:\n",
+        "        if plain is not None:\n",
         "unit/sinks/table/test_body_columns.py::test_a_body",
     ),
     _mutant(
