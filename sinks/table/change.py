@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructField
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.refusal import output_errors
@@ -64,6 +65,8 @@ class Change:
         repair.
     note
         What the table's history says of the commit.
+    new_columns
+        Columns that the table gets; then nothing else is changed.
     """
 
     files: Sequence[DataFile]
@@ -71,6 +74,7 @@ class Change:
     transaction: tuple[str, int] | None
     is_next: bool = True
     note: Note = field(default_factory=dict)
+    new_columns: Sequence[StructField] = ()
 
     @property
     def has_rows_anew(self) -> bool:
@@ -79,6 +83,8 @@ class Change:
 
     def __str__(self) -> str:
         """What it is, for messages."""
+        if self.new_columns:
+            return f"adding the columns {', '.join(column.name for column in self.new_columns)}"
         if self.transaction is None:
             return f"{len(self.removed)} files written as {len(self.files)}"
         return f"transaction {self.transaction[1]} of {self.transaction[0]!r}"
@@ -87,6 +93,10 @@ class Change:
         """What the log says of the commit beside Kernel's own fields; ``DESCRIBE HISTORY`` shows it."""
         size_bytes = sum(file.size_bytes for file in self.files)
         added, removed = str(len(self.files)), str(len(self.removed))
+        if self.new_columns:
+            columns = [{"column": column.jsonValue()} for column in self.new_columns]
+            parameters = {"columns": json.dumps(columns)}
+            return {"operation": "ADD COLUMNS", "operationParameters": parameters, "isBlindAppend": False}
         if self.transaction is None:
             return {
                 "operation": "OPTIMIZE",

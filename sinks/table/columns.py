@@ -29,13 +29,27 @@ COLUMN_COMMENTS = {
     "body_crc": "CRC-32 of the stored body, without its highest bit",
     "flag": "flag that the producer set; RocketMQ itself ignores it",
     "sys_flag": "bits of RocketMQ: compressed, tags, transaction, IPv6, batch",
-    "transaction_type": "none, prepared (a half message), commit or rollback, by sys_flag",
+    "transaction_type": "none, prepared, commit or rollback, by sys_flag; a half message has none, see kind",
     "reconsume_times": "how often consumers sent it back",
     "prepared_transaction_offset": "physical offset of the half message that this one ends; 0 without",
     "delay_level": "level of delay, from 1; null without",
     "real_topic": "topic that a half or delayed message is for (REAL_TOPIC); null without",
     "real_queue_id": "queue that a half or delayed message is for (REAL_QID); null without",
     "properties": "all properties of the message, those of the columns above among them",
+    "kind": "what it is, by its topic: normal, delayed, timer, half, half_op, half_discarded, retry, dlq, trace, reply "
+    "or system",
+    "consumer_group": "group that could not consume it: of a retry or dlq topic, also while it waits; null for others",
+    "origin_topic": "topic that the producer sent it to, also of delayed, half, retry and dlq ones; null if unknown",
+    "origin_msg_id": "message id from before it was first sent back (ORIGIN_MESSAGE_ID), a msg_id or a uniq_key; null "
+    "without",
+    "deliver_time": "when it is to be delivered, in milliseconds, of a delayed or timer message; null for others",
+    "producer_group": "producer group (PGROUP), which RocketMQ stores with messages of transactions; null without",
+    "client_host": "address:port of the producer behind a proxy of 5.x (__BORNHOST); null without, see born_host",
+    "transaction_id": "id that the half message and the committed one have in common (__transactionId__ or UNIQ_KEY); "
+    "null without a transaction",
+    "first_key": "the first of keys; null without",
+    "body": "the decompressed body, if it is UTF-8 text; null with tableIncludeBody=false or above tableBodyBytesMax",
+    "body_bytes": "the decompressed body, if it is no UTF-8 text; null as body is",
 }
 
 QUARANTINE_COMMENTS = {

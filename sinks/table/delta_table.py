@@ -6,7 +6,6 @@ delta-spark brings, because that needs no Spark job. Rows never cross into the J
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from reput.sinks.table.change import Change, DataFile, Note, check_files
 from reput.sinks.table.creation import create_sql, is_vacant
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import REPAIR
+from reput.sinks.table.new_columns import NothingToAddError, adding, metadata_action, schema_of
 from reput.sinks.table.refusal import (
     JAVA_ERRORS,
     added_columns,
@@ -60,10 +60,14 @@ class DeltaTable:
     rename, so one of them can, within microseconds, overwrite one of our commits; see ``TableWatch``.
     """
 
-    def __init__(self, spark: SparkSession, path: Path, schema: StructType) -> None:
+    def __init__(
+        self, spark: SparkSession, path: Path, schema: StructType, *, later: Collection[str] = frozenset()
+    ) -> None:
+        """`later` names the columns of `schema` that the table may lack; they are not added."""
         self.path = path
         self.log = path / "_delta_log"
         self._schema = schema
+        self._later = later
         session: Any = spark
         self._jvm = session._jvm  # noqa: SLF001  py4j's gateway has no public name
         self._kernel = self._jvm.io.delta.kernel
@@ -84,6 +88,7 @@ class DeltaTable:
         *,
         properties: Mapping[str, str],
         comment: str = "",
+        later: Collection[str] = frozenset(),
     ) -> DeltaTable:
         """Open the Delta table at `path`, or create it if nothing is there.
 
@@ -93,6 +98,8 @@ class DeltaTable:
             A session with Delta's jars, extension and catalog; the table's root on a local file system.
         schema
             The wanted columns. An existing table must have these, in any order; others must be nullable.
+        later
+            The names of those columns that an existing table gets if it lacks them; nullable, with their comments.
         properties, comment
             Table properties, and what the table is; like the comments of columns, used only for a new table.
 
@@ -107,10 +114,19 @@ class DeltaTable:
             with output_errors(f"cannot create a Delta table at {path}", path):
                 spark.sql(create_sql(path, schema, properties, comment))
             _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
-        table = cls(spark, path, schema)
+        table = cls(spark, path, schema, later=later)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
             table._load().buildUpdateTableTransaction(_ENGINE_INFO, table._kernel.Operation.WRITE)
+        table._add_new_columns()
         return table
+
+    def _add_new_columns(self) -> None:
+        """Add the columns that the table lacks, in one commit, unless another writer does."""
+        change = adding(self._schema, self._later)
+        with suppress(NothingToAddError):
+            change(self._latest())
+            version = self.commit(change)
+            _LOGGER.info("%s: version %d has new columns, null in the rows that are there", self.path, version)
 
     def last_transaction_version(self, app_id: str) -> int | None:
         """The newest transaction version of `app_id` on disk now, or None.
@@ -132,7 +148,7 @@ class DeltaTable:
     @property
     def schema(self) -> StructType:
         """The present version's columns, including those that others added."""
-        return StructType.fromJson(json.loads(self._latest().getSchema().toJson()))
+        return schema_of(self._latest())
 
     def append(
         self,
@@ -175,6 +191,9 @@ class DeltaTable:
             if result is not None:
                 committed = int(result.getVersion())
                 self._sync_log(f"{committed:020d}.json")
+                if change.new_columns:  # Kernel's own snapshot and checksum have the old columns
+                    self._keep(None)
+                    return committed
                 self._keep(result.getPostCommitSnapshot().orElse(None))
                 self._run_hooks(result, committed)
                 return committed
@@ -268,6 +287,8 @@ class DeltaTable:
             actions.add(single.createTxnSingleAction(set_transaction.toRow()))
         for file in change.removed:
             actions.add(single.createRemoveFileSingleAction(file.toRemoveFileRow(change.has_rows_anew, now)))
+        if change.new_columns:
+            actions.add(metadata_action(kernel, snapshot, change.new_columns))
         self._add_files(transaction, change, actions)
         committer.describe(change.commit_info())
         iterator = kernel.internal.util.Utils.toCloseableIterator(actions.iterator())
@@ -326,19 +347,23 @@ class DeltaTable:
     def _load(self) -> Any:
         try:
             snapshot = self._table.getLatestSnapshot(self._engine)
-            found = StructType.fromJson(json.loads(snapshot.getSchema().toJson()))
+            found = schema_of(snapshot)
             partitions = [str(name) for name in snapshot.getPartitionColumnNames()]
             properties = {str(key): str(value) for key, value in dict(snapshot.getTableProperties()).items()}
         except (*JAVA_ERRORS, OSError) as error:
             cause, undo = explain_refusal(self.path, first_line(error))
             message = f"{self.path}: cannot read the Delta log: {cause}"
             raise kind_of(error)(message, advice=undo, file=self.path) from error
-        refused = refusal(self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties)
+        refused = refusal(
+            self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties, self._later
+        )
         if refused is not None:
             raise refused
         added = added_columns(self._schema, found)
         if set(added) - set(self._added_columns):
-            _LOGGER.info("%s: others added the columns %s, which stay null in our rows", self.path, ", ".join(added))
+            _LOGGER.info(
+                "%s: the table has the columns %s besides, which stay null in our rows", self.path, ", ".join(added)
+            )
         self._added_columns = added
         self._keep(snapshot)
         return snapshot

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.file_list import FileList, file_path
 from reput.sinks.table.key_filter import KeyProbe
 from reput.source.arrays import Int64s
@@ -201,9 +202,11 @@ class TableLookup:
         There is no message table, it cannot be read without Spark, or one of its files cannot be read.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, with_body: bool = False) -> None:
+        """`with_body` has rows come with their bodies, if the table has them."""
         self._root = root
         self._list = FileList(root)
+        self._columns = [name for name in self._list.column_names if with_body or name not in BODY_SCHEMA.names]
         if missing := sorted(_COLUMNS - set(self._list.column_names)):
             raise OutputError(f"{root} is no message table, it has no column {missing[0]}", file=root)
         if (foreign := sorted(self._list.reader_features - _READ_FEATURES)) or self._list.has_mapped_columns:
@@ -212,6 +215,11 @@ class TableLookup:
                 f"{root}: a table with {what} is not read without Spark", advice="ask 'reput sql'", file=root
             )
         self._files = list(_listed(self._list.files()))
+
+    @property
+    def has_bodies(self) -> bool:
+        """Whether rows come with bodies."""
+        return set(BODY_SCHEMA.names) <= set(self._columns)
 
     def by_key(
         self,
@@ -289,7 +297,8 @@ class TableLookup:
         answer.opened += 1
         try:
             with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
-                return list(_rows_of(parquet, wanted, order, most, self._list.kept_rows(path)))
+                rows = _rows_of(parquet, self._columns, wanted, order, most, self._list.kept_rows(path))
+                return [dict.fromkeys(self._columns) | row for row in rows]
         except (OSError, pa.ArrowException) as error:
             cause = str(error).partition("\n")[0]
             raise OutputError(f"{path}, a file of the table, cannot be read: {cause}", file=path) from error
@@ -319,12 +328,21 @@ def _listed(files: pa.Table) -> Iterator[_ListedFile]:
 
 
 def _rows_of(
-    parquet: pq.ParquetFile, wanted: Wanted, order: _Order, most: int, kept: npt.NDArray[np.bool_] | None
+    parquet: pq.ParquetFile,
+    names: Sequence[str],
+    wanted: Wanted,
+    order: _Order,
+    most: int,
+    kept: npt.NDArray[np.bool_] | None,
 ) -> Iterator[Row]:
-    """The file's first rows that fit, `most` of them; `kept` says which are not deleted, further ones are kept."""
+    """The file's first rows that fit, `most` of them, with those columns of `names` that the file has.
+
+    `kept` says which rows are not deleted; further ones are kept.
+    """
     columns = list(dict.fromkeys([*wanted.columns, *order.columns]))
     if not set(columns) <= set(parquet.schema_arrow.names):
         return  # the columns were added to the table later: all null
+    here_names = [name for name in names if name in parquet.schema_arrow.names]
     groups = list(_groups(parquet.metadata, wanted))
     deciding = _with_times_as_numbers(parquet.read_row_groups([number for number, _ in groups], columns=columns))
     fits, begin = wanted.mask(deciding), 0
@@ -338,7 +356,7 @@ def _rows_of(
     for (number, _), start, end in zip(groups, np.append(0, ends), ends, strict=False):
         here = found[(found >= start) & (found < end)] - start
         if len(here):
-            yield from _pythonic(parquet.read_row_group(number).take(_indices(here)))
+            yield from _pythonic(parquet.read_row_group(number, here_names).take(_indices(here)))
 
 
 def _groups(metadata: pq.FileMetaData, wanted: Wanted) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.dispatch.task_result import RESULT_FIELDS, last_record_of
+from reput.sinks.table.body_columns import BodyColumns
+from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.change import DataFile
+from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.log.offset_range import OffsetRange
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
 from reput.source.rows.message_schema import MESSAGE_SCHEMA
@@ -30,6 +33,12 @@ from reput.source.segments.segment_scan import Window
 TABLE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [pa.field("broker", pa.string()), *MESSAGE_SCHEMA]]
 )
+
+
+def table_schema(*, include_body: bool) -> pa.Schema:
+    """The table's columns: `TABLE_SCHEMA`, and those of ``body_columns.BODY_SCHEMA`` on request."""
+    return pa.schema([*TABLE_SCHEMA, *BODY_SCHEMA]) if include_body else TABLE_SCHEMA
+
 
 # Delta keeps minima and maxima only of these columns: statistics on all columns cost more than the data.
 STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
@@ -45,7 +54,7 @@ _DICTIONARY_COLUMNS = [*TEXT_COLUMNS, "properties.key_value.key", "tags_code"]
 # Numbers that differ little from row to row.
 _DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
 # Of these each row has another text, so that minima and maxima exclude nothing.
-_FILTERED_COLUMNS = ("uniq_key", "msg_id")
+_FILTERED_COLUMNS = ("first_key", "uniq_key", "msg_id")
 _FALSE_POSITIVES = 0.01
 # Each column takes a pass over the window's records, which stay in the processor's second cache.
 WINDOW_BYTES = 1024 * 1024
@@ -84,12 +93,15 @@ class TableFileWriter:
         Records before this physical offset are in the table already.
     decode
         How records are decoded.
+    body_bytes_max
+        The size of the largest body that the table gets, in bytes, decompressed; None for a table without bodies.
     """
 
     table: str
     broker: str
     trim_from: int
     decode: DecodeOptions
+    body_bytes_max: int | None = None
 
     def write(self, span: OffsetRange, *, passes_over: bool = True) -> pa.RecordBatch:
         """Write the messages of a range as one file; returns one row of `TABLE_FILE_SCHEMA`.
@@ -107,7 +119,8 @@ class TableFile:
     """The file of a range while it is written, with the records from `start` on, which the table does not have yet.
 
     Memory: a row group of at most `_ROWS_A_GROUP` rows and `_TEXT_A_GROUP` of texts, each plus one window's, where a
-    row with few properties takes about 350 bytes; and the file, which is compressed.
+    row with few properties takes about 350 bytes; and the file, which is compressed. Bodies count as texts; of them
+    a group has one more than fits at most.
     """
 
     def __init__(self, writer: TableFileWriter, span: OffsetRange) -> None:
@@ -116,30 +129,47 @@ class TableFile:
         self.start = max(span.start, writer.trim_from)
         self._broker = pa.array([writer.broker], pa.string())
         self._rows = _take_rows()
+        self._bodies = None if writer.body_bytes_max is None else BodyColumns(writer.body_bytes_max)
+        self._schema = _FILE_SCHEMA if self._bodies is None else pa.schema([*_FILE_SCHEMA, *BODY_SCHEMA])
         self._last_record: list[int] | None = None
         self._statistics = FileStatistics()
         self._buffer = pa.BufferOutputStream()
-        self._file = parquet_writer(self._buffer)
+        self._file = parquet_writer(self._buffer, self._schema)
 
     def passing(self, windows: Iterable[Window]) -> Iterator[Window]:
         """The windows as they are; the records of each are added before it is passed on."""
         for window in windows:
             if len(window.columns):
-                self._rows.add(window.columns)
+                self._add(window.columns)
                 self._last_record = last_record_of(window.columns)
-            if len(self._rows) >= _ROWS_A_GROUP or self._rows.text_bytes >= _TEXT_A_GROUP:
-                self._write_group()
             yield window
+
+    def _add(self, columns: RecordColumns) -> None:
+        while len(columns):
+            taken = columns
+            if self._bodies is not None:
+                taken = columns.first(self._bodies.add(columns, _TEXT_A_GROUP - self._text_bytes))
+            self._rows.add(taken)
+            if len(self._rows) >= _ROWS_A_GROUP or self._text_bytes >= _TEXT_A_GROUP:
+                self._write_group()
+            columns = columns.behind(len(taken))
+
+    @property
+    def _text_bytes(self) -> int:
+        return self._rows.text_bytes + (self._bodies.size_bytes if self._bodies is not None else 0)
 
     def _write_group(self) -> None:
         if not len(self._rows):
             return
         rows = self._rows.batch()
         broker = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), self._broker)
-        group = pa.Table.from_arrays([broker, *rows.columns], schema=_FILE_SCHEMA)
+        bodies = [] if self._bodies is None else self._bodies.arrays()
+        group = pa.Table.from_arrays([broker, *rows.columns, *bodies], schema=self._schema)
         self._file.write_table(group)
         self._statistics.add(group)
         self._rows.clear()
+        if self._bodies is not None:
+            self._bodies.clear()
 
     def finish(self) -> dict[str, Any]:
         """Write what was added, durable once committed; returns a row of `TABLE_FILE_SCHEMA`, path None if empty."""
@@ -180,8 +210,10 @@ def parquet_writer(
         compression_level=1,
         use_dictionary=_DICTIONARY_COLUMNS,
         column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
-        # No reader skips a row group because of elements of its lists and maps.
-        write_statistics=[field.name for field in schema if not pa.types.is_nested(field.type)],
+        # No reader skips a row group because of elements of its lists and maps, or of bodies.
+        write_statistics=[
+            field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in BODY_SCHEMA.names
+        ],
         write_batch_size=_ROWS_A_WRITE,
         store_schema=False,  # readers must see texts, not Arrow's dictionaries
         bloom_filter_options=dict.fromkeys(filtered, options) or None,

@@ -17,16 +17,19 @@ from pyspark.sql import SparkSession
 from reput.sinks.dispatch.task_result import in_log_order, last_fingerprint
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, RecordFingerprint, SinkProgress
+from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import commit_digest
-from reput.sinks.table.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA
+from reput.sinks.table.message_file import STATISTICS_COLUMNS, TableFileWriter, table_schema
 from reput.sinks.table.refusal import literal
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.watch import TableWatch
 from reput.source.errors import SinkError
+from reput.source.rows.message_schema import LATER_NAMES
+from reput.source.segments.range_reader import DecodeOptions
 
 _COMMENT = "Metadata of the messages in RocketMQ's commitlogs, a row each, kept by reput"
 _PROPERTIES = {
@@ -82,17 +85,25 @@ class MessageTable(KeepsProgress):
         *,
         log_begin: int = 0,
         accepts_loss: bool = False,
+        body_bytes_max: int | None = None,
     ) -> None:
         """Open the table at `path` or create it, with the errors of ``DeltaTable.open_or_create``.
 
         `log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before `log_begin`.
+        `body_bytes_max` is that of its file writers: a table that is to have bodies gets their columns.
         """
         self._spark = spark
         self._delta = DeltaTable.open_or_create(
-            spark, path, commented(TABLE_SCHEMA, COLUMN_COMMENTS), properties=_PROPERTIES, comment=_COMMENT
+            spark,
+            path,
+            commented(table_schema(include_body=body_bytes_max is not None), COLUMN_COMMENTS),
+            properties=_PROPERTIES,
+            comment=_COMMENT,
+            later={*LATER_NAMES, *BODY_SCHEMA.names},
         )
         self.path = self._delta.path
         self._broker = broker
+        self._body_bytes_max = body_bytes_max
         self._app_id = self.app_id(broker)
         self._watch = TableWatch(
             spark, self._delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss
@@ -109,6 +120,10 @@ class MessageTable(KeepsProgress):
     def delta(self) -> DeltaTable:
         """The table itself."""
         return self._delta
+
+    def file_writer(self, trim_from: int, decode: DecodeOptions) -> TableFileWriter:
+        """What tasks write the table's files with."""
+        return TableFileWriter(str(self.path), self._broker, trim_from, decode, self._body_bytes_max)
 
     def recover(self, start_offset: int) -> SinkProgress:
         """Find out from the table's own transactions how far it is; a first start begins at `start_offset`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,6 +47,18 @@ def added_columns(wanted: StructType, found: StructType) -> list[str]:
     return [column(field) for field in found if field.name not in wanted.fieldNames() and field.nullable]
 
 
+def new_columns(wanted: StructType, found: StructType, later: Collection[str]) -> list[StructField]:
+    """The columns of `wanted` named in `later` that the table lacks."""
+    there = {ours.name for ours, _ in _named_alike(wanted, found)}
+    return [field for field in wanted if field.name in later and field.name not in there]
+
+
+def _named_alike(wanted: StructType, found: StructType) -> list[tuple[StructField, StructField]]:
+    """The columns of both with one name; to Delta, small and capital letters are the same."""
+    names = {field.name.lower(): field for field in found}
+    return [(field, names[field.name.lower()]) for field in wanted if field.name.lower() in names]
+
+
 def refusal(
     path: Path,
     version: int,
@@ -54,15 +66,19 @@ def refusal(
     found: StructType,
     partitions: Sequence[str],
     properties: Mapping[str, str],
+    later: Collection[str] = (),
 ) -> OutputError | None:
     """The error for a table that cannot be written at `version`, with what undoes it; None if it can be written.
 
-    `wanted` are the columns that reput writes, `found` the table's. A column that others added may stay if it is
-    nullable.
+    `wanted` are the columns that reput writes, `found` the table's. It may lack those of `wanted` that are named in
+    `later`. A column that others added may stay if it is nullable.
     """
     name, alter = table_name(path), f"ALTER TABLE {table_name(path)}"
     columns = {column(field) for field in found}
-    lacking = [column(field) for field in wanted if column(field) not in columns]
+    other_kind = [
+        pair for pair in _named_alike(wanted, found) if pair[0].name in later and column(pair[0]) not in columns
+    ]
+    lacking = [column(field) for field in wanted if field.name not in later and column(field) not in columns]
     others = [column(field) for field in found if column(field) not in {column(field) for field in wanted}]
     required = [field.name for field in found if field.name not in wanted.fieldNames() and not field.nullable]
     mapping = properties.get(_MAPPING, "none")
@@ -82,6 +98,16 @@ def refusal(
             advice=f"{undo}; for a table that is not reput's give another path",
             file=path,
         )
+    if other_kind and mapping == "none":
+        ours, there = other_kind[0]
+        free = quoted(f"{there.name}_before")
+        undo = (
+            f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'name', 'delta.minReaderVersion' = '2', "
+            f"'delta.minWriterVersion' = '5'); {alter} RENAME COLUMN {quoted(there.name)} TO {free}; "
+            f"{alter} SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
+        )
+        cause = f"{path}: reput adds the column {column(ours)}, and the table has {column(there)}, which others added"
+        return OutputError(cause, advice=f"give theirs another name: {undo}", file=path)
     if required:
         undo = "; ".join(f"{alter} ALTER COLUMN {quoted(each)} DROP NOT NULL" for each in required)
         cause = f"{path}: columns were added that must not be null, not wanted {others}"

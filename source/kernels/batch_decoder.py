@@ -166,16 +166,23 @@ class RecordColumns:
 
     def first(self, count: int) -> RecordColumns:
         """The first `count` of the records."""
+        return self._part(slice(count))
+
+    def behind(self, count: int) -> RecordColumns:
+        """The records behind the first `count`."""
+        return self._part(slice(count, None))
+
+    def _part(self, part: slice) -> RecordColumns:
         return RecordColumns(
             self.data,
             self.data_offset,
-            self.parts[:count],
-            self.spans[:count],
-            self.tags_code[:count],
-            self.queue_id[:count],
-            self.queue_offset[:count],
-            self.sys_flag[:count],
-            self.store_timestamp[:count],
+            self.parts[part],
+            self.spans[part],
+            self.tags_code[part],
+            self.queue_id[part],
+            self.queue_offset[part],
+            self.sys_flag[part],
+            self.store_timestamp[part],
         )
 
     def other_fields(self) -> OtherFields:

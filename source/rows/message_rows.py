@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.record import message_format as fmt
 from reput.source.record.java_string import decode_utf8, parse_int
+from reput.source.record.message_origin import PROPERTY_BORN_HOST, PROPERTY_PRODUCER_GROUP
 from reput.source.record.message_sys_flag import (
     BORNHOST_V6_FLAG,
     STOREHOSTADDRESS_V6_FLAG,
@@ -33,9 +34,11 @@ from reput.source.rows.column_builders import (
     numbers,
 )
 from reput.source.rows.message_schema import MESSAGE_SCHEMA
+from reput.source.rows.origin_columns import OriginColumns, first_keys
 
 ENCODED = {
     **dict.fromkeys(("topic", "born_host", "store_host", "tags", "transaction_type", "real_topic"), TEXT),
+    **dict.fromkeys(("kind", "consumer_group", "origin_topic", "producer_group", "client_host"), TEXT),
     "properties": pa.map_(TEXT, MESSAGE_SCHEMA.field("properties").type.item_field),
 }
 # MESSAGE_SCHEMA with a dictionary instead of each text that repeats from message to message.
@@ -114,7 +117,7 @@ class MessageRows:
     def batch(self) -> pa.RecordBatch:
         """All rows, valid until there are more or they are cleared.
 
-        Dictionaries have no text that no row has, but for that of `transaction_type`.
+        Dictionaries have no text that no row has, but for those of `transaction_type` and `kind`.
         """
         repeated = self._repeated
         types = (self._numbers["sys_flag"].filled & TRANSACTION_MASK) >> _TYPE_SHIFT
@@ -130,6 +133,7 @@ class MessageRows:
             "transaction_type": pa.DictionaryArray.from_arrays(numbers(types), _type_names()),
             "properties": self._properties.maps(ENCODED_SCHEMA.field("properties").type),
         }
+        arrays |= _origins(arrays, self._numbers["tags_code"].filled, types != 0)
         return pa.RecordBatch.from_arrays([arrays[name] for name in ENCODED_SCHEMA.names], schema=ENCODED_SCHEMA)
 
     def clear(self) -> None:
@@ -143,6 +147,23 @@ class MessageRows:
         self._message_ids.clear()
         self._properties.clear()
         self._count = 0
+
+
+def _origins(arrays: Mapping[str, pa.Array], tags_codes: Int64s, has_type: Any) -> dict[str, pa.Array]:
+    """The columns that follow from others; `has_type` is whether sysFlag names a transaction's type."""
+    origins = OriginColumns(arrays["topic"], arrays["real_topic"], arrays["properties"])
+    deliver_ms = origins.deliver_ms(tags_codes, arrays["delay_level"])
+    return {
+        "kind": origins.kind,
+        "consumer_group": origins.consumer_group,
+        "origin_topic": origins.origin_topic,
+        "origin_msg_id": origins.origin_msg_id,
+        "deliver_time": pa.nulls(len(has_type), _TIME) if deliver_ms is None else _timestamps(*deliver_ms),
+        "producer_group": origins.text(PROPERTY_PRODUCER_GROUP),
+        "client_host": origins.text(PROPERTY_BORN_HOST),
+        "transaction_id": origins.transaction_id(arrays["uniq_key"], has_type),
+        "first_key": first_keys(arrays["keys"]),
+    }
 
 
 @cache  # not when the module is loaded: pyarrow loads pandas to make an array of Python values
@@ -159,8 +180,8 @@ def _integer(span: bytes) -> int | None:
     return parse_int(decode_utf8(span))
 
 
-def _timestamps(milliseconds: Int64s) -> pa.Array:
-    valid = (milliseconds >= _YEAR_1_MS) & (milliseconds < _YEAR_10000_MS)
+def _timestamps(milliseconds: Int64s, is_known: Any = True) -> pa.Array:
+    valid = (milliseconds >= _YEAR_1_MS) & (milliseconds < _YEAR_10000_MS) & is_known
     return numbers(np.where(valid, milliseconds, 0) * 1000, valid).view(_TIME)
 
 

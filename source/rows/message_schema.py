@@ -13,6 +13,20 @@ def _column(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field
     return pa.field(name, kind, nullable=nullable)
 
 
+# What the other columns leave to be found out: tables of earlier versions of reput lack these.
+_LATER_COLUMNS = [
+    _column("kind", pa.string(), nullable=True),
+    _column("consumer_group", pa.string(), nullable=True),
+    _column("origin_topic", pa.string(), nullable=True),
+    _column("origin_msg_id", pa.string(), nullable=True),
+    _column("deliver_time", _TIMESTAMP, nullable=True),
+    _column("producer_group", pa.string(), nullable=True),
+    _column("client_host", pa.string(), nullable=True),
+    _column("transaction_id", pa.string(), nullable=True),
+    _column("first_key", pa.string(), nullable=True),
+]
+LATER_NAMES = frozenset(field.name for field in _LATER_COLUMNS)
+
 # Names are the broker's words in snake case. Timestamps are null where a stored value is outside years 1 to 9999.
 MESSAGE_SCHEMA = pa.schema(
     [
@@ -41,6 +55,7 @@ MESSAGE_SCHEMA = pa.schema(
         _column("real_topic", pa.string(), nullable=True),
         _column("real_queue_id", pa.int32(), nullable=True),
         _column("properties", pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))),
+        *_LATER_COLUMNS,
     ]
 )
 

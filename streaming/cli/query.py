@@ -87,10 +87,10 @@ def query(
         from reput.streaming.query.table_query import run_table_query  # noqa: PLC0415
 
         given = {"--output": output, "--broker-conf": broker_conf, "--config": config, "--option": option}
-        if foreign := [name for name, value in given.items() if value] + ["--dledger"] * dledger + ["--body"] * body:
+        if foreign := [name for name, value in given.items() if value] + ["--dledger"] * dledger:
             raise OptionError(f"--table does not go with {', '.join(foreign)}")
         assert table is not None
-        return run_table_query(options, table, output_format=output_format, out=sys.stdout, note=note)
+        return run_table_query(options, table, output_format=output_format, with_body=body, out=sys.stdout, note=note)
 
     def in_store() -> int:
         from reput.streaming.query.query import run_query  # noqa: PLC0415

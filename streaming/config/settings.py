@@ -29,6 +29,7 @@ from reput.source.options import (
     values_of,
     whole_number,
 )
+from reput.source.record.message_body import BODY_BYTES_MAX
 from reput.streaming.config.master import MASTER_ALLOWED, master_url
 
 DEFAULT_BROKER: Final = "DEFAULT_BROKER"
@@ -254,6 +255,25 @@ class TableOptions:
         1000,
         "versions of the table that can be read or restored; each has its commit in the log, and readers list all",
     )
+    include_body: bool = option(
+        "tableIncludeBody",
+        boolean,
+        _SWITCH,
+        False,
+        "the table has no bodies, which make it as large as the log; true adds the columns body and body_bytes",
+    )
+    body_bytes_max: int = option(
+        "tableBodyBytesMax",
+        byte_count(1, BODY_BYTES_MAX),
+        bytes_allowed(1, BODY_BYTES_MAX),
+        1024 * 1024,
+        "of tableIncludeBody: a larger body, decompressed, is null in the table; bodies stand in memory by row group",
+    )
+
+    @property
+    def body_limit(self) -> int | None:
+        """The size of the largest body that the table gets, in bytes; None for a table without bodies."""
+        return self.body_bytes_max if self.include_body else None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import base64
 from typing import Any
 
 from reput.source.errors import CorruptRecordError
+from reput.source.record import message_origin as origin
 from reput.source.record.java_string import parse_int
 from reput.source.record.message_body import BODY_BYTES_MAX, decompress_body
 from reput.source.record.message_decoder import Message
@@ -67,6 +68,7 @@ def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
         "real_topic": message.properties.get(PROPERTY_REAL_TOPIC),
         "real_queue_id": _integer(message, PROPERTY_REAL_QUEUE_ID),
         "properties": message.properties,
+        **_origins(message),
     }
     if found.chosen is not None:
         row["chosen"] = found.chosen
@@ -78,6 +80,25 @@ def message_row(found: Found, *, with_body: bool) -> dict[str, Any]:
         name, text = _body(message)
         row[name] = text
     return row
+
+
+def _origins(message: Message) -> dict[str, Any]:
+    """The columns that follow from others."""
+    topic, properties = message.topic, message.properties
+    has_type = transaction_type(message.sys_flag) != 0
+    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, _integer(message, PROPERTY_DELAY))
+    return {
+        "kind": origin.kind_of(topic),
+        "consumer_group": origin.consumer_group(topic, properties),
+        "origin_topic": origin.origin_topic(topic, properties),
+        "origin_msg_id": origin.origin_msg_id(properties),
+        "deliver_time": None if deliver_ms is None else time_text(deliver_ms),
+        "deliver_timestamp": deliver_ms,
+        "producer_group": properties.get(origin.PROPERTY_PRODUCER_GROUP),
+        "client_host": properties.get(origin.PROPERTY_BORN_HOST),
+        "transaction_id": origin.transaction_id(topic, properties, has_type=has_type),
+        "first_key": next(iter(split_keys(message.keys or "")), None),
+    }
 
 
 def _integer(message: Message, name: str) -> int | None:

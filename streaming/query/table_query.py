@@ -5,12 +5,15 @@ It answers for messages that have expired from the log, and from several brokers
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
+from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.lookup import TableAnswer, TableLookup
+from reput.source.errors import OptionError
 from reput.streaming.query.lines import check_format, lines, parse_time, time_text
 from reput.streaming.query.options import QueryOptions, check_key, check_unique_key
 
@@ -23,6 +26,7 @@ def run_table_query(
     table: Path,
     *,
     output_format: str = "table",
+    with_body: bool = False,
     out: TextIO,
     note: Callable[[str], object],
 ) -> int:
@@ -36,7 +40,10 @@ def run_table_query(
         There is no message table, or it cannot be read.
     """
     check_format(output_format)
-    answer = _question(options)(TableLookup(table))
+    ask, lookup = _question(options), TableLookup(table, with_body=with_body)
+    if with_body and not lookup.has_bodies:
+        raise OptionError(f"--body: {table} has no bodies, since it is kept without tableIncludeBody")
+    answer = ask(lookup)
     rows = [table_row(row) for row in answer.rows]
     if options.unique_key is not None and rows:
         first = min(answer.rows, key=lambda row: (row["store_time"] or _EPOCH, row["physical_offset"]))
@@ -78,13 +85,20 @@ def _question(options: QueryOptions) -> Callable[[TableLookup], TableAnswer]:
 
 
 def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the table as ``message_row`` has it: each time as text and in milliseconds."""
+    """A row of the table as ``message_row`` has it: each time as text and in milliseconds, a body as text or base64."""
     shown: dict[str, Any] = {}
+    bodies = {"body": row.get("body"), "body_base64": _base64(row.get("body_bytes"))}
     for name, value in row.items():
+        if name in BODY_SCHEMA.names:
+            continue
         if not name.endswith("_time"):
             shown[name] = value
             continue
         milliseconds = None if value is None else (value - _EPOCH) // _MILLISECOND
         shown[name] = None if milliseconds is None else time_text(milliseconds)
         shown[f"{name}stamp"] = milliseconds
-    return shown
+    return shown | {name: body for name, body in bodies.items() if body is not None}
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

@@ -15,7 +15,6 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.sinks.quarantine import count_causes
-from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable
 from reput.source.log.log_reader import LogReader
 from reput.source.log.range_cut import cut_ranges
@@ -102,7 +101,7 @@ class RebuildPipeline:
         table, decode = self._table, self._log.decode_options
         writer = None
         if table is not None:
-            writer = TableFileWriter(str(table.path), self._config.broker.name, table.end_offset, decode)
+            writer = table.file_writer(table.end_offset, decode)
         task = RangeTask(decode, self._needs, self._wanted, self._scratch.directory, writer)
         queue = self._log.queue()
         name = "tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"

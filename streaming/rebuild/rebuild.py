@@ -174,7 +174,14 @@ class Rebuild:
             assert spark is not None
             assert self._request.table is not None
             begin = self._log.queue().min_offset
-            table = MessageTable(spark, self._request.table, self._config.broker.name, self._files, log_begin=begin)
+            table = MessageTable(
+                spark,
+                self._request.table,
+                self._config.broker.name,
+                self._files,
+                log_begin=begin,
+                body_bytes_max=self._config.table.body_limit,
+            )
             if self._request.only == "table":
                 repair = TableRepair(spark, tasks, self._config, table, self._files)
                 repair.run(self._request.start, self._request.end)

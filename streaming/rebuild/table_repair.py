@@ -16,7 +16,6 @@ from pyspark.sql import functions as sf
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.delta_files import BadFile, ignoring_missing_files
-from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, compared_fields, table_fields
 from reput.sinks.table.replace import LogRanges, RowReplacement
@@ -129,7 +128,7 @@ class TableRepair:
 
     def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[BadFile], limit: int) -> None:
         reader = self._reader(self._config.table.max_bytes_per_partition)
-        writer = TableFileWriter(str(self._table.path), self._config.broker.name, 0, reader.decode_options)
+        writer = self._table.file_writer(0, reader.decode_options)
         spans = [span for begin, end in ranges for span in reader.split(begin, min(end, limit)) if begin < limit]
         rows = run_over(self._tasks, writer.write, spans)
         batches = [TableBatch.merge(pa.Table.from_batches([row])) for row in rows]

@@ -176,7 +176,6 @@ class TableDispatch:
     def __init__(
         self,
         table: MessageTable,
-        broker: str,
         decode: DecodeOptions,
         continuity: LogContinuity,
         report: Report,
@@ -185,7 +184,6 @@ class TableDispatch:
         """`upkeep` is None if the table is not tidied."""
         self.table = table
         self._upkeep = upkeep
-        self._broker = broker
         self._decode = decode
         self._continuity = continuity
         self._report = report
@@ -204,7 +202,7 @@ class TableDispatch:
 
     def file_writer(self) -> TableFileWriter:
         """What writes the files of the next batch."""
-        return TableFileWriter(str(self.table.path), self._broker, self.end_offset, self._decode)
+        return self.table.file_writer(self.end_offset, self._decode)
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
         """Commit the table's files that one job writes for the batch's ranges."""

@@ -227,13 +227,17 @@ class Tail:
         begin = self._log.queue().min_offset
         files = self._files.beside()  # another thread writes the queues meanwhile
         table = MessageTable(
-            spark, self._paths.table, self._config.broker.name, files, log_begin=begin, accepts_loss=not fails
+            spark,
+            self._paths.table,
+            self._config.broker.name,
+            files,
+            log_begin=begin,
+            accepts_loss=not fails,
+            body_bytes_max=self._config.table.body_limit,
         )
         recover_sinks([table], self._log, fail_on_data_loss=fails)
         decode, report = self._log.decode_options, self._reporter.on_batch
-        return TableDispatch(
-            table, self._config.broker.name, decode, self._continuity(TABLE), report, self._upkeep(table)
-        )
+        return TableDispatch(table, decode, self._continuity(TABLE), report, self._upkeep(table))
 
     def _upkeep(self, table: MessageTable) -> BatchUpkeep | None:
         config = self._config.table

@@ -19,7 +19,7 @@ from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.table_rows import compare_rows
 from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
-from reput.source.rows.message_schema import spark_schema
+from reput.source.rows.message_schema import LATER_NAMES, spark_schema
 from reput.streaming.output.table_rows import compared_rows, row_sums
 from reput.streaming.spark.job import run_job
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
@@ -95,7 +95,8 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
 def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int]:
     """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record."""
     table = MessageTable.app_id(broker)
-    version = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA)).last_transaction_version(table)
+    delta = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
+    version = delta.last_transaction_version(table)
     record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()
     log = verification.settings.log
     start = record.start_offset if record is not None else 0

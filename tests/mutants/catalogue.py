@@ -30,6 +30,7 @@ QUEUES = "unit/sinks/queue/test_consume_queue.py"
 ENDS = "unit/source/log/test_reput_end_offset.py"
 REBUILD_DAMAGE = "unit/streaming/rebuild/test_rebuild_damage.py"
 ROWS = "unit/source/rows/test_message_rows.py"
+COLUMNS = "unit/source/rows/test_message_columns.py"
 
 MUTANTS = (
     # --- what is durable when (G6, G7)
@@ -419,9 +420,58 @@ MUTANTS = (
     _mutant(
         "large texts fill a row group without end",
         "sinks/table/message_file.py",
-        " or self._rows.text_bytes >= _TEXT_A_GROUP:\n",
+        " or self._text_bytes >= _TEXT_A_GROUP:\n",
         ":\n",
         "unit/sinks/table/test_message_file.py::test_row_groups_are_bounded_by_their_texts_too",
+    ),
+    _mutant(
+        "small bodies that hold much fill memory",
+        "sinks/table/body_columns.py",
+        "            if count and self.size_bytes >= until:\n",
+        "            if False:\n",
+        "unit/sinks/table/test_body_columns.py::test_small_bodies_that_hold_much",
+    ),
+    _mutant(
+        "a body that was stored as it is has no limit",
+        "sinks/table/body_columns.py",
+        "        if plain is not None and len(plain) <= self._bytes_max:\n",
+        "        if plain is not None:\n",
+        "unit/sinks/table/test_body_columns.py::test_a_body",
+    ),
+    _mutant(
+        "a message that waits has its own topic's group",
+        "source/rows/origin_columns.py",
+        "            meant = np.where(waits, self._numbered(real_topic), meant)\n",
+        "            self._numbered(real_topic)\n",
+        f"{COLUMNS}::test_rows_of_brokers_own_topics",
+    ),
+    _mutant(
+        "a property stands in the row behind its own",
+        "source/rows/origin_columns.py",
+        '        rows = np.searchsorted(row_ends, items, "right") - 1\n',
+        '        rows = np.searchsorted(row_ends, items, "left") - 1\n',
+        f"{COLUMNS}::test_rows_of_brokers_own_topics",
+    ),
+    _mutant(
+        "a pop retry topic is no topic of a group",
+        "source/record/message_origin.py",
+        "    return (parts[0], parts[1]) if len(parts) == 2 else None\n",
+        "    return None\n",
+        "unit/source/record/test_message_origin.py::test_groups_and_topics_of_retry_topics",
+    ),
+    _mutant(
+        "verify wants columns that came later",
+        "sinks/table/refusal.py",
+        "if field.name not in later and column(field) not in columns]\n",
+        "if column(field) not in columns]\n",
+        "spark/test_new_columns.py::test_readers_add_nothing",
+    ),
+    _mutant(
+        "columns are added twice",
+        "sinks/table/new_columns.py",
+        "        lacking = new_columns(wanted, schema_of(snapshot), later)\n",
+        "        lacking = [field for field in wanted if field.name in later]\n",
+        "spark/test_new_columns.py::test_a_second_start_adds_nothing",
     ),
     # --- writers beside each other, one query for both, what is known of the next batch
     _mutant(

@@ -12,7 +12,7 @@ from support.record_writer import Message, StoredRecord
 from support.sink_runner import record_bounds, write_log
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFileWriter
+from reput.sinks.table.message_file import TABLE_FILE_SCHEMA
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
@@ -61,7 +61,15 @@ class KeptTable:
         log = LogReader(SourceOptions.parse(config.source_options()))
         fails = config.source.fail_on_data_loss
         begin, files = log.queue().min_offset, DurableFiles(self.out)
-        table = MessageTable(self.spark, self.path, self.broker, files, log_begin=begin, accepts_loss=not fails)
+        table = MessageTable(
+            self.spark,
+            self.path,
+            self.broker,
+            files,
+            log_begin=begin,
+            accepts_loss=not fails,
+            body_bytes_max=config.table.body_limit,
+        )
         recover_sinks([table], log, fail_on_data_loss=fails)
         return table
 
@@ -73,7 +81,7 @@ class KeptTable:
 
     def commit(self, table: MessageTable, start: int, end: int) -> None:
         log = LogReader(SourceOptions.parse(self.config().source_options()))
-        writer = TableFileWriter(str(table.path), self.broker, 0, log.decode_options)
+        writer = table.file_writer(0, log.decode_options)
         rows = [writer.write(span).to_pylist()[0] for span in log.split(start, end)]
         table.commit(TableBatch.merge(pa.Table.from_pylist(rows, TABLE_FILE_SCHEMA)))
 

@@ -22,6 +22,7 @@ from reput.source.rows.message_schema import MESSAGE_SCHEMA
 from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 DICTIONARIES = {"broker", "topic", "born_host", "store_host", "tags", "tags_code", "transaction_type", "real_topic"}
+DICTIONARIES |= {"kind", "consumer_group", "origin_topic", "producer_group", "client_host"}
 DIFFERENCES = {"queue_id", "queue_offset", "physical_offset", "msg_size", "body_size"}
 NESTED = {"keys.list.element", "properties.key_value.key", "properties.key_value.value"}
 

@@ -22,6 +22,7 @@ from reput.source.errors import CorruptRecordError
 from reput.source.kernels.batch_decoder import RecordColumns, decode_records
 from reput.source.log.offset_range import OffsetRange
 from reput.source.options import SourceOptions
+from reput.source.record import message_origin as origin
 from reput.source.record.java_string import parse_int
 from reput.source.record.message_decoder import Message as Decoded
 from reput.source.record.message_properties import split_keys
@@ -30,6 +31,38 @@ from reput.source.rows.message_schema import MESSAGE_SCHEMA, message_schema
 
 TYPES = {0x0: "none", 0x4: "prepared", 0x8: "commit", 0xC: "rollback"}
 YEAR_1, YEAR_10000 = -62_135_596_800_000, 253_402_300_800_000
+
+
+RETRY, HALF = "%RETRY%g", "RMQ_SYS_TRANS_HALF_TOPIC"
+# What a broker puts under topics of its own, and what only looks like it.
+ORIGINS = [
+    Message("T", properties={"RETRY_TOPIC": "no", "REAL_TOPIC": "no", "PGROUP": "p", "UNIQ_KEY": "U", "KEYS": "a b"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "T", "DELAY": "1", "KEYS": "a"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": RETRY, "RETRY_TOPIC": "S", "DELAY": "3"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": RETRY, "DELAY": "0"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"TAGS": "x"}),
+    Message("SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "T", "DELAY": "1"}, store_timestamp=2**62),
+    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "1700000012345"}),
+    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": RETRY, "TIMER_OUT_MS": "+\u0661", "RETRY_TOPIC": "S"}),
+    Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "9223372036854775808"}),
+    Message("rmq_sys_wheel_timer"),
+    Message(HALF, properties={"REAL_TOPIC": "T", "PGROUP": "p", "UNIQ_KEY": "U"}),
+    Message(HALF, properties={"REAL_TOPIC": "T", "__transactionId__": "I", "UNIQ_KEY": "U"}),
+    Message(HALF, properties={"__transactionId__": "I"}),
+    Message("RMQ_SYS_TRANS_OP_HALF_TOPIC", properties={"TAGS": "d"}),
+    Message("TRANS_CHECK_MAX_TIME_TOPIC", properties={"REAL_TOPIC": "T", "UNIQ_KEY": "V"}),
+    Message("T", properties={"UNIQ_KEY": "U"}, sys_flag=8, prepared_transaction_offset=7),
+    Message(RETRY, properties={"RETRY_TOPIC": "S", "ORIGIN_MESSAGE_ID": "M", "DLQ_ORIGIN_MESSAGE_ID": "N"}),
+    Message(RETRY, properties={"RETRY_TOPIC": "%RETRY%g+S", "DLQ_ORIGIN_TOPIC": "R"}),
+    Message("%RETRY%g+S", properties={"DLQ_ORIGIN_MESSAGE_ID": "N"}),
+    Message("%RETRY%", properties={"TAGS": "x"}),
+    Message("%DLQ%g", properties={"DLQ_ORIGIN_TOPIC": "S", "RETRY_TOPIC": "SCHEDULE_TOPIC_XXXX"}),
+    Message("%DLQ%g", properties={"RETRY_TOPIC": "S", "DLQ_ORIGIN_TOPIC": "R"}),
+    Message("%DLQ%g"),
+    Message("RMQ_SYS_TRACE_TOPIC", properties={"KEYS": "U"}),
+    Message("c_REPLY_TOPIC", properties={"__BORNHOST": "10.0.0.1:80"}),
+    Message("rmq_sys_REVIVE_LOG_c"),
+]
 
 
 def columns_of(messages: Iterable[Message], offset: int = 0, data: bytes | None = None) -> RecordColumns:
@@ -83,6 +116,25 @@ def row_of(message: Decoded) -> dict[str, Any]:
         "real_topic": properties.get("REAL_TOPIC"),
         "real_queue_id": parse_int(properties.get("REAL_QID", "")),
         "properties": sorted(properties.items()),
+        **origins_of(message),
+    }
+
+
+def origins_of(message: Decoded) -> dict[str, Any]:
+    """The columns that follow from others, by the rules for one message."""
+    topic, properties = message.topic, message.properties
+    level = parse_int(properties.get("DELAY", ""))
+    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, level)
+    return {
+        "kind": origin.kind_of(topic),
+        "consumer_group": origin.consumer_group(topic, properties),
+        "origin_topic": origin.origin_topic(topic, properties),
+        "origin_msg_id": origin.origin_msg_id(properties),
+        "deliver_time": None if deliver_ms is None else micros(deliver_ms),
+        "producer_group": properties.get("PGROUP"),
+        "client_host": properties.get("__BORNHOST"),
+        "transaction_id": origin.transaction_id(topic, properties, has_type=message.sys_flag & 0xC != 0),
+        "first_key": (split_keys(message.keys or "") or [None])[0],
     }
 
 
@@ -90,7 +142,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The batch's rows, after Arrow's own check; times as microseconds, properties sorted."""
     batch.validate(full=True)
     assert [field.name for field in batch.schema if not field.nullable and batch[field.name].null_count] == []
-    for name in ("store_time", "born_time"):
+    for name in ("store_time", "born_time", "deliver_time"):
         index = batch.schema.get_field_index(name)
         batch = batch.set_column(index, name, batch[name].cast(pa.int64()))
     return [row | {"properties": sorted(row["properties"])} for row in batch.to_pylist()]
@@ -116,6 +168,29 @@ def test_rows_of_each_shape(name: str) -> None:
 def test_rows_of_all_shapes_together() -> None:
     """Hosts of both widths, missing and malformed values side by side keep to their rows."""
     assert len(check(varied_messages(200), 2**40)) == 200
+
+
+def test_rows_of_brokers_own_topics() -> None:
+    """All together, and each alone, where a batch has few texts and names."""
+    check(ORIGINS)
+    for message in ORIGINS:
+        check([message])
+
+
+WORDS = st.sampled_from(
+    ["T", "S", RETRY, "%RETRY%g+S", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", HALF, "17", "x", "2"]
+)
+NAMES = ["REAL_TOPIC", "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC", "DELAY", "TIMER_OUT_MS", "ORIGIN_MESSAGE_ID", "KEYS"]
+NAMES += ["DLQ_ORIGIN_MESSAGE_ID", "PGROUP", "UNIQ_KEY", "__transactionId__", "__BORNHOST"]
+
+
+@given(st.lists(st.tuples(WORDS, st.dictionaries(st.sampled_from(NAMES), WORDS)), max_size=12))
+def test_rows_of_any_origin(messages: list[tuple[str, dict[str, str]]]) -> None:
+    """The rules for many rows are those for one message, whatever its properties claim."""
+    for _, properties in messages:
+        if properties.get("DELAY", "0") not in ("17", "2"):  # else no broker stores it
+            properties.pop("DELAY", None)
+    check([Message(topic, properties=properties) for topic, properties in messages])
 
 
 def test_no_rows() -> None:

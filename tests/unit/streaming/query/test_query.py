@@ -16,6 +16,7 @@ from support.logs import SHAPES, put_bytes
 from support.model import Settings, consume_queue_files, index_file_contents
 from support.record_writer import Message, StoredRecord, write_store
 from typer.testing import CliRunner, Result
+from unit.source.rows.test_message_columns import ORIGINS
 
 from reput.source.errors import OptionError
 from reput.source.log.message_lookup import MessageLookup
@@ -298,6 +299,16 @@ def test_json_has_every_field(store: Path) -> None:
         "real_topic": None,
         "real_queue_id": None,
         "properties": {"KEYS": "k4 even", "UNIQ_KEY": "U1", "TAGS": "A"},
+        "kind": "normal",
+        "consumer_group": None,
+        "origin_topic": "T",
+        "origin_msg_id": None,
+        "deliver_time": None,
+        "deliver_timestamp": None,
+        "producer_group": None,
+        "client_host": None,
+        "transaction_id": None,
+        "first_key": "k4",
         "body": "body 4",
     }
 
@@ -306,6 +317,7 @@ def test_json_is_a_row_of_the_message_table(tmp_path: Path) -> None:
     """The same names and values, for records of all shapes."""
     # What the table calls null, the command does too; its types are Arrow's.
     messages = [*SHAPES.values(), Message(properties={"DELAY": "x", "REAL_QID": "7"}), Message(store_timestamp=2**62)]
+    messages += ORIGINS
     records = make_store(tmp_path, messages)
     file, end = (
         MappedFileQueue.load([tmp_path / "commitlog"]).files[0],
@@ -319,7 +331,7 @@ def test_json_is_a_row_of_the_message_table(tmp_path: Path) -> None:
         message = lookup.find(wanted["physical_offset"])
         assert isinstance(message, Decoded)
         row = message_row(Found(message), with_body=False)
-        for name in ("store_time", "born_time"):
+        for name in ("store_time", "born_time", "deliver_time"):
             time = wanted[name]
             wanted[name] = time and time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03d}Z"
         wanted["properties"] = dict(wanted["properties"])

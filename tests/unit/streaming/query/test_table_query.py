@@ -29,12 +29,12 @@ SIMPLE = [
 ]
 
 
-def make_table(root: Path, messages: list[Message], broker: str = "b") -> Path:
+def make_table(root: Path, messages: list[Message], broker: str = "b", body_bytes_max: int | None = None) -> Path:
     """A store below `root` and a table with its messages, as a task writes them."""
     store, table = root / "store", root / "table"
     records = write_store(store, messages, 1 << 16)
     log = LogReader(SourceOptions.parse(load_config(store).source_options()))
-    writer = TableFileWriter(str(table), broker, 0, log.decode_options)
+    writer = TableFileWriter(str(table), broker, 0, log.decode_options, body_bytes_max)
     for span in log.split(0, record_bounds(records)[-1]):
         row = writer.write(span).to_pylist()[0]
         if row["path"] is not None:
@@ -66,6 +66,20 @@ def test_rows_of_the_table_are_those_of_the_log(tmp_path: Path) -> None:
         assert of_table == of_log
 
 
+def test_bodies(tmp_path: Path) -> None:
+    """Those of a table that has them, as those of the log; without being asked for, they are not read."""
+    messages = [Message(body=body) for body in (b"text", b"\xff\x00", b"", b"x" * 100)]
+    table = make_table(tmp_path, messages, body_bytes_max=50)
+    for msg_id in deltalake.DeltaTable(str(table)).to_pyarrow_table(columns=["msg_id"])["msg_id"].to_pylist():
+        (of_table,) = found("--table", str(table), "--msg-id", msg_id, "--body")
+        (of_log,) = found("--store", str(tmp_path / "store"), "--msg-id", msg_id, "--body")
+        if of_log["body_size"] > 50:
+            del of_log["body"]
+        assert of_table == of_log | {"broker": "b"}
+        (plain,) = found("--table", str(table), "--msg-id", msg_id)
+        assert not plain.keys() & {"body", "body_bytes", "body_base64"}
+
+
 def test_questions(tmp_path: Path) -> None:
     table = ("--table", str(make_table(tmp_path, SIMPLE)))
     assert [row["queue_offset"] for row in found(*table, "--key", "k1")] == [7, 4, 1]
@@ -91,7 +105,8 @@ def test_questions(tmp_path: Path) -> None:
     [
         (["--key", "k"], "exactly one of --store and --table"),
         (["--table", "TABLE", "--store", "TABLE", "--key", "k"], "exactly one of --store and --table"),
-        (["--table", "TABLE", "--key", "k", "--body", "--dledger"], "--table does not go with --dledger, --body"),
+        (["--table", "TABLE", "--key", "k", "-o", "a=b", "--dledger"], "--table does not go with --option, --dledger"),
+        (["--table", "TABLE", "--key", "k", "--body"], "has no bodies"),
         (["--table", "TABLE", "--key", "k", "--output", "x"], "--table does not go with --output"),
         (["--table", "TABLE", "--key", "a b"], "a key is a text without any"),
         (["--table", "TABLE", "--unique-key", ""], "is empty"),
