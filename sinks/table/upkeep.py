@@ -23,7 +23,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.log_cleanup import clean_log
+from reput.sinks.table.log_cleanup import LOG_KEPT, clean_log
 from reput.sinks.table.refusal import JAVA_ERRORS
 from reput.source.errors import OutputError, ReputError, TransientError
 from reput.source.printable import printable
@@ -37,8 +37,6 @@ _FILE = (
     *("min.physical_offset", "max.physical_offset", "min.store_time", "max.store_time"),
 )
 _ROW_IDS = "delta.enableRowTracking"
-# Whoever sets it wants Delta's own way: by time.
-_LOG_KEPT = "delta.logRetentionDuration"
 # How many commits come between two looks at the log's directory.
 CLEANED_EVERY = 100
 
@@ -67,6 +65,7 @@ class TableUpkeep:
         self._configuration: dict[str, str] = {}
         self._cleaned_at = -1
         self._refused = False
+        self._missed_file = False
 
     def step(self, seconds: float, *, sorts: bool = True) -> UpkeepDone:
         """Do what is most due, one merge at least, and begin no other after so many seconds; `sorts` also large files.
@@ -85,11 +84,30 @@ class TableUpkeep:
             self._clean(done)
         except TransientError as error:
             _log.warning("%s; the table is tidied later", error)
+        except FileNotFoundError as error:  # as after `reput table forget`; if the log still names it, it was lost
+            self._log_table, self._refused, self._missed_file = None, self._missed_file, True
+            when = "before the next start" if self._refused else "later"
+            _log.warning("%s is gone; the table is tidied %s", printable(str(error.filename)), when)
         except (ReputError, *JAVA_ERRORS, DeltaError, pa.ArrowException, OSError, ValueError, LookupError) as error:
             # If the table cannot be written at all, the next commit of messages says so.
             self._refused = True
             why = printable(str(error).partition("\n")[0])
             _log.warning("%s: it is not tidied before the next start: %s", self._table.path, why)
+        return done
+
+    def to_the_end(self) -> UpkeepDone:
+        """Merge and sort until nothing is due; unlike in `step`, what stands in its way is raised.
+
+        Raises
+        ------
+        ReputError
+            The table cannot be written, or not by reput.
+        DeltaError, pa.ArrowException, OSError, ValueError, LookupError
+            The table cannot be read.
+        """
+        done = UpkeepDone()
+        while files := self._next(sorts=True):
+            self._merge(files, done)
         return done
 
     def _next(self, *, sorts: bool) -> list[StoredFile]:
@@ -102,6 +120,8 @@ class TableUpkeep:
             self._log_table = deltalake.DeltaTable(self._table.path.as_uri())
         else:
             self._log_table.update_incremental()
+            if self._log_table.version() < self._table.version:  # `reput table forget` removed the commits between
+                self._log_table = deltalake.DeltaTable(self._table.path.as_uri())
         self._configuration = self._log_table.metadata().configuration
         if self._configuration.get(_ROW_IDS) == "true":
             raise OutputError(f"{_ROW_IDS} is on, and reput gives no row its old number", file=self._table.path)
@@ -132,6 +152,7 @@ class TableUpkeep:
             return
         if len(merged) >= len(files) > 1:  # rows so wide that few of them fit into memory
             self._known.update(dict.fromkeys((file.path for file in merged), None))
+        self._missed_file = False
         done.merges += 1
         done.files_before += len(files)
         done.files_after += len(merged)
@@ -146,7 +167,7 @@ class TableUpkeep:
         if version < self._cleaned_at + CLEANED_EVERY:
             return
         self._cleaned_at = version
-        if _LOG_KEPT in self._configuration:
+        if LOG_KEPT in self._configuration:
             return
         with suppress(FileNotFoundError):  # another reput on this table removes it, too
             done.commits_removed = clean_log(self._table.path, version, self._versions_kept)

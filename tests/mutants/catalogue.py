@@ -198,8 +198,8 @@ MUTANTS = (
     _mutant(
         "a file that a kept version has goes with the old ones",
         "sinks/table/log_cleanup.py",
-        "            if path not in needed:\n",
-        "            if True:\n",
+        "if path not in needed and is_below(path)}",
+        "if is_below(path)}",
         "spark/test_table_upkeep.py::test_a_file_that_came_back_is_kept",
     ),
     _mutant(
