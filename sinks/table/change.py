@@ -15,7 +15,7 @@ from reput.sinks.table.refusal import output_errors
 from reput.source.errors import SinkError
 
 #: What the table's history says of a commit, by name.
-Note = Mapping[str, int | str]
+Note = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class Change:
         repair.
     note
         What the table's history says of the commit.
+    deleted
+        The number of rows that a commit without a transaction takes away; None if it changes no row.
     """
 
     files: Sequence[DataFile]
@@ -71,14 +73,17 @@ class Change:
     transaction: tuple[str, int] | None
     is_next: bool = True
     note: Note = field(default_factory=dict)
+    deleted: int | None = None
 
     @property
     def has_rows_anew(self) -> bool:
         """Whether its files have other rows than the removed ones."""
-        return self.transaction is not None
+        return self.transaction is not None or self.deleted is not None
 
     def __str__(self) -> str:
         """What it is, for messages."""
+        if self.deleted is not None:
+            return f"{self.deleted} rows deleted"
         if self.transaction is None:
             return f"{len(self.removed)} files written as {len(self.files)}"
         return f"transaction {self.transaction[1]} of {self.transaction[0]!r}"
@@ -87,11 +92,14 @@ class Change:
         """What the log says of the commit beside Kernel's own fields; ``DESCRIBE HISTORY`` shows it."""
         size_bytes = sum(file.size_bytes for file in self.files)
         added, removed = str(len(self.files)), str(len(self.removed))
+        rows = sum(json.loads(file.statistics_json)["numRecords"] for file in self.files)
         if self.transaction is None:
+            deleted = {"numDeletedRows": str(self.deleted), "numCopiedRows": str(rows)}
             return {
-                "operation": "OPTIMIZE",
+                "operation": "OPTIMIZE" if self.deleted is None else "DELETE",
                 "operationParameters": {"predicate": "[]"},
                 "operationMetrics": {
+                    **({} if self.deleted is None else deleted),
                     "numAddedFiles": added,
                     "numRemovedFiles": removed,
                     "numAddedBytes": str(size_bytes),
@@ -99,7 +107,6 @@ class Change:
                 },
                 "userMetadata": json.dumps(dict(self.note)),
             }
-        rows = sum(json.loads(file.statistics_json)["numRecords"] for file in self.files)
         return {
             "isBlindAppend": not self.removed,
             "operationParameters": {"mode": "Replace" if self.removed else "Append"},

@@ -21,6 +21,8 @@ _DESCRIPTION_LENGTH_MAX = 200
 REPAIR = " repair"
 #: What reput's note says of a commit that brought messages.
 DISPATCHED = "dispatched"
+#: What it says of one that took rows away for good, with the log before it.
+FORGOTTEN = "forgotten"
 # Kernel puts its own name in front.
 _OURS = "/reput/"
 _Value = TypeVar("_Value")
@@ -163,6 +165,47 @@ class LogEntry:
             rows=sum(int(_statistics(file).get("numRecords", 0)) for file in added),
             size_bytes=sum(int(file["size"]) for file in added),
         )
+
+
+@dataclass(frozen=True)
+class RowsBefore:
+    """What a broker's part of a table was before version `version`, when the log before that was removed.
+
+    Attributes
+    ----------
+    rows
+        The number of its rows.
+    end
+        The version of its last transaction; None without any.
+    on_purpose
+        Whether rows had been taken away before, and always by people on purpose.
+    """
+
+    version: int
+    rows: int
+    end: int | None
+    on_purpose: bool
+
+
+def rows_before(log: Path, missing: int, last: int, broker: str) -> RowsBefore | None:
+    """What ``reput table forget`` noted when it removed the log, with version `missing`; None if it did not.
+
+    `last` is the table's version.
+    """
+    first = next((number for number in range(missing, last + 1) if commit_file(log, number).exists()), missing)
+    if first == missing:
+        return None
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        for line in commit_file(log, first).read_text(encoding="utf-8").splitlines():
+            if (info := json.loads(line).get("commitInfo")) is not None and _note(info).get("what") == FORGOTTEN:
+                known = _note(info)["before"].get(broker, {"rows": 0, "end": None, "on_purpose": False})
+                return RowsBefore(first, int(known["rows"]), _as(int, known["end"]), bool(known["on_purpose"]))
+    return None
+
+
+def transaction_id(broker: str) -> str:
+    """The id of the transactions of one broker's messages; their versions are end offsets in the log."""
+    return f"reput/{broker}/messages"
 
 
 def log_entries(log: Path, last: int, limit: int) -> Iterator[LogEntry]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
@@ -27,6 +28,9 @@ LOG_KEPT = "delta.logRetentionDuration"
 READ_FOR_S = 900
 # A version's commit, its checksum and its checkpoint, and the checksums of these that Hadoop writes.
 _OF_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|checkpoint\.parquet)(?:\.crc)?")
+
+# Others write further kinds: checkpoints in parts or by another policy, logs that are put together.
+_OF_OTHERS = re.compile(r"\.?(\d{20})\..+")
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,52 @@ def cleaning(root: Path, version: int, kept: int, *, with_commits: bool = True) 
     )
 
 
+def cleaning_before(root: Path, first: int, checkpoint: int, version: int) -> Cleaning:
+    """What a table at `version` has from before version `first`, which cannot be read afterwards.
+
+    `checkpoint` is the version of a checkpoint, `first` or later. Everything of the log before `first` goes, and each
+    data file that no version from `checkpoint` on has and no later commit added. Raises what `cleaning` raises.
+    """
+    log = TableLog(root)
+    needed = log.files_since(checkpoint, version)
+    needed.update(path for number in range(first + 1, checkpoint + 1) for path in log.paths(number, "add"))
+    gone = {path for path in log.named() if path not in needed and is_below(path)}
+    return Cleaning(
+        *(root, sum(number < first for number in log.commits), tuple(log.names_before(first, of_others=True))),
+        tuple(file for path in sorted(gone) if (file := stored(root, *path.split("/"))) is not None),
+        tuple(log.orphans(version)),
+    )
+
+
+def hide_removed(root: Path, checkpoint: int) -> None:
+    """Take the statistics of removed files out of a checkpoint: their bounds are texts of rows that went.
+
+    Raises
+    ------
+    OutputError
+        The checkpoint cannot be written.
+    OSError, pa.ArrowException
+        It cannot be read.
+    """
+    path = TableLog(root).checkpoint(checkpoint)
+    actions = pq.read_table(path)
+    removed = actions["remove"].combine_chunks()
+    if "stats" not in removed.type.names or removed.field("stats").null_count == len(removed):
+        return
+    fields = [removed.type.field(number) for number in range(removed.type.num_fields)]
+    values = [
+        pa.nulls(len(removed), each.type) if each.name == "stats" else removed.field(each.name) for each in fields
+    ]
+    hidden = pa.StructArray.from_arrays(values, fields=fields, mask=removed.is_null())
+    number = actions.schema.get_field_index("remove")
+    actions = actions.set_column(number, actions.schema.field(number), pa.chunked_array([hidden]))
+    buffer = pa.BufferOutputStream()
+    pq.write_table(actions, buffer, compression="snappy", store_schema=False)
+    files = DurableFiles(root)
+    files.remove("_delta_log", f".{path.name}.crc")  # Hadoop compares a file with the checksums beside it
+    files.replace("_delta_log", path.name, data=buffer.getvalue())
+
+
 class TableLog:
     """The commits and checkpoints of a table as they are in its log; the numbers of both ascend."""
 
@@ -117,8 +167,9 @@ class TableLog:
         """List the log of the table at `root`; raises OSError if that is not possible."""
         self._root = root
         self.path = root / "_delta_log"
-        matches = (_OF_VERSION.fullmatch(path.name) for path in self.path.iterdir())
-        self._versions = {match[0]: int(match[1]) for match in matches if match}
+        names = [path.name for path in self.path.iterdir()]
+        self._versions = {match[0]: int(match[1]) for name in names if (match := _OF_VERSION.fullmatch(name))}
+        self._others = {match[0]: int(match[1]) for name in names if (match := _OF_OTHERS.fullmatch(name))}
         numbers = sorted(set(self._versions.values()))
         self.commits = [number for number in numbers if commit_file(self.path, number).name in self._versions]
         self.checkpoints = [number for number in numbers if self.checkpoint(number).name in self._versions]
@@ -127,10 +178,10 @@ class TableLog:
         """The file of a version's checkpoint."""
         return self.path / f"{version:020d}.checkpoint.parquet"
 
-    def names_before(self, version: int) -> list[str]:
-        """The names of all files of earlier versions, commits last, in the order in which they are removed."""
-        names = [name for name, number in self._versions.items() if number < version]
-        return sorted(names, key=lambda name: (self._versions[name], name))
+    def names_before(self, version: int, *, of_others: bool = False) -> list[str]:
+        """The names of the files of earlier versions, ascending; `of_others` with those that only others write."""
+        versions = {**self._others, **self._versions} if of_others else self._versions
+        return sorted((name for name in versions if versions[name] < version), key=lambda name: (versions[name], name))
 
     def paths(self, version: int, *actions: str) -> Iterator[str]:
         """The data files that a commit names in actions of these kinds, ``add`` or ``remove``, not URL-encoded."""

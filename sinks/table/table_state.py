@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from reput.sinks.table.compaction import StoredFile
 from reput.sinks.table.delta_files import file_path
-from reput.sinks.table.history import LogEntry, log_entries
+from reput.sinks.table.history import LogEntry, log_entries, transaction_id
 from reput.sinks.table.own_files import OWN_DATA_FILE
 from reput.source.errors import OutputError
 from reput.source.printable import printable
@@ -129,7 +129,7 @@ class TableState:
             return [BrokerRows(name, rows[name], self._end(name), _range(ranges.get(name))) for name in names]
 
     def _end(self, broker: str) -> int | None:
-        end = self._table.transaction_version(f"reput/{broker}/messages")
+        end = self._table.transaction_version(transaction_id(broker))
         return None if end is None else int(end)
 
     def _files(self) -> Iterator[TableFile]:

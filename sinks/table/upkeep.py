@@ -8,7 +8,6 @@ part of the table.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -24,14 +23,13 @@ from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.log_cleanup import LOG_KEPT, clean_log
+from reput.sinks.table.own_files import OWN_DATA_FILE
 from reput.sinks.table.refusal import JAVA_ERRORS
 from reput.source.errors import OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
 _log = logging.getLogger("reput")
 
-# The names that reput gives; nobody else's files are merged.
-_OURS = re.compile(r"(?:part|merged)-\d{20}-\d{20}-[0-9a-f-]{36}\.zstd\.parquet")
 _FILE = (
     *("path", "size_bytes", "num_records"),
     *("min.physical_offset", "max.physical_offset", "min.store_time", "max.store_time"),
@@ -138,7 +136,7 @@ class TableUpkeep:
             actions[name].to_pylist() if name in actions.column_names else [None] * len(actions) for name in names
         )
         for *file, least, greatest in zip(*values, strict=True):
-            is_ours = least == greatest == self._broker and _OURS.fullmatch(file[0]) and None not in file[:5]
+            is_ours = least == greatest == self._broker and OWN_DATA_FILE.fullmatch(file[0]) and None not in file[:5]
             yield file[0], StoredFile(*file) if is_ours else None
 
     def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:

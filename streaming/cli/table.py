@@ -19,6 +19,7 @@ table = Application(
 app.add_typer(table, name="table")
 
 _STARTS_SPARK = ("optimize", "forget")
+_LEFT = 1
 
 Table = Annotated[Path, typer.Option(help="The Delta table that 'reput tail --table' keeps.")]
 
@@ -115,3 +116,47 @@ def vacuum(
         typer.echo(report.as_json(done) if as_json else report.vacuum_text(done, dry_run=dry_run))
 
     run_or_fail(run)
+
+
+@table.command(epilog="Example: reput table forget --table /data/messages --key customer-17 --yes")
+def forget(
+    table: Table,
+    topic: Annotated[list[str] | None, typer.Option(help="A topic; with keys or ids, only theirs in it.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A key of messages.")] = None,
+    uniq_key: Annotated[list[str] | None, typer.Option(help="An id that a client gave (UNIQ_KEY).")] = None,
+    msg_id: Annotated[list[str] | None, typer.Option(help="An offset message id.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Only this broker's messages. [default: every broker's]")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise it is only told what would be done.")] = False,
+    config: ConfigFile = None,
+    option: Overrides = None,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Remove messages' rows from every version and file of the table; topics, keys and ids may be repeated.
+
+    Exit code 1: a file still has such rows, or cannot be looked into.
+    """
+    from reput.sinks.table.forget_request import ForgetRequest  # noqa: PLC0415
+    from reput.streaming.config.pipeline import load_spark_options  # noqa: PLC0415
+    from reput.streaming.table import forget as forgetting  # noqa: PLC0415
+    from reput.streaming.table import report  # noqa: PLC0415
+
+    set_up_logging()
+    is_clean = True
+
+    def run() -> None:
+        nonlocal is_clean
+        request = ForgetRequest(topic or (), key or (), uniq_key or (), msg_id or (), broker)
+        options = load_spark_options(config, option or ())
+        forgetting.checked(request)
+        if not yes:
+            plan = forgetting.plan(table, request)
+            typer.echo(report.as_json(plan) if as_json else report.plan_text(plan))
+            return
+        done = forgetting.forget(table, request, options, verbose=verbose)
+        typer.echo(report.as_json(done) if as_json else report.forgotten_text(done))
+        is_clean = done.left.is_clean
+
+    run_or_fail(run)
+    if not is_clean:
+        raise typer.Exit(_LEFT)

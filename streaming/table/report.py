@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from reput.sinks.table.forgotten import Forgotten, Traces
 from reput.sinks.table.history import LogEntry
 from reput.sinks.table.table_state import BrokerRows, TableState
 from reput.source.printable import printable, printable_json
@@ -40,6 +41,19 @@ class VacuumReport:
     orphans: int
     size_bytes: int
     keeps_log: bool
+
+
+@dataclass(frozen=True)
+class ForgetPlan:
+    """What would be forgotten: rows in files of the present version; other files that have such rows; all in `left`.
+
+    Rows that a deletion vector takes away count.
+    """
+
+    rows: int
+    files: int
+    older_files: int
+    left: Traces
 
 
 def description(state: TableState) -> dict[str, Any]:
@@ -159,7 +173,58 @@ def vacuum_text(report: VacuumReport, *, dry_run: bool) -> str:
     return _text(lines)
 
 
-def as_json(report: OptimizeReport | VacuumReport) -> str:
+def plan_text(plan: ForgetPlan) -> str:
+    """What would be forgotten, and what goes with it."""
+    lines = [
+        f"{plan.rows} rows in {plan.files} files of the present version would be forgotten",
+        f"{plan.older_files} files that only older versions have, or none, have such rows, too",
+        *_mention_lines(plan.left),
+        *(f"{name} cannot be looked into" for name in plan.left.unreadable),
+        "with --yes they go for good: no older version of the table can be read or restored afterwards, for any row",
+    ]
+    return _text(lines)
+
+
+def forgotten_text(done: Forgotten) -> str:
+    """What was forgotten, what is left of it, and who else may have it."""
+    left = done.left
+    lines = []
+    if done.version is None:
+        lines.append("no such row, in no version")
+    else:
+        lines.append(
+            f"{done.rows} rows forgotten in version {done.version}: {done.files_rewritten} files written without them, "
+            f"{done.files_removed} files of {size_text(done.bytes_removed)} removed, {done.commits_removed} older "
+            "versions gone"
+        )
+    lines += [f"{name} still has {rows} such rows" for name, rows in left.rows.items()]
+    lines += [f"{name} still has such a text" for name in left.log_files]
+    lines += [f"{name} cannot be looked into: whether it has such rows is not known" for name in left.unreadable]
+    if left.is_clean:
+        lines.append(f"none left in {left.files} data files and the table's log")
+    else:
+        lines.append(
+            "a file of reput that no version has goes when its writer has not been at work for an hour: give the same "
+            "command again then; remove others' files by hand"
+        )
+    lines += _mention_lines(left)
+    lines.append(
+        "commitlog, ConsumeQueue and IndexFile have the messages until they expire there; until then "
+        "'reput rebuild --only table' would bring the rows back"
+    )
+    return _text(lines)
+
+
+def _mention_lines(left: Traces) -> list[str]:
+    rows = sum(left.mentions.values())
+    if not rows:
+        return []
+    first = next(iter(left.mentions))
+    where = f"{len(left.mentions)} files, such as {first}"
+    return [f"{rows} rows of other messages have the same text in a property, and stay ({where})"]
+
+
+def as_json(report: OptimizeReport | VacuumReport | ForgetPlan | Forgotten) -> str:
     """A report's fields as one line of JSON."""
     return printable_json(asdict(report))
 
