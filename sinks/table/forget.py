@@ -7,6 +7,7 @@ the log before it would have told: how many rows each broker had.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.table.change import Change
 from reput.sinks.table.delta_files import FileBounds, file_path
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.forget_request import ForgetRequest
+from reput.sinks.table.forget_request import ForgetRequest, RowsFound
 from reput.sinks.table.forgotten import Forgotten, traces
 from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries, transaction_id
 from reput.sinks.table.log_cleanup import TableLog, cleaning_before, hide_removed
@@ -33,6 +34,7 @@ class Forgetting:
         self._request = request
         self._rests = RestOfFiles(spark, table, request.mask)
         self._done = Forgotten()
+        self._looked_into: dict[Path, RowsFound] = {}
 
     def run(self) -> Forgotten:
         """Take the rows away, remove what had them, and look for what is left.
@@ -42,15 +44,15 @@ class Forgetting:
         Raises
         ------
         OutputError
-            The table or its log cannot be read or written; or its checkpoints are not those that reput writes, and
-            nothing was changed.
+            The table or its log cannot be read or written; or its checkpoints are not those that reput writes, or such
+            rows are in a file of another table, and nothing was changed.
         OSError, ValueError, LookupError, pa.ArrowException
             The log or a file cannot be read.
         TransientError
             Other writers committed first again and again; nothing was changed.
         """
         self._check_policy()
-        self._done.left = traces(self._table.path, self._request)
+        self._done.left = traces(self._table.path, self._request, self._looked_into)
         if self._done.left.rows or self._done.left.log_files or self._is_unfinished():
             self._done.version = self._table.commit(self._change)
             self._clean(self._done.version)
@@ -76,8 +78,14 @@ class Forgetting:
         removed, added, rows = [], [], 0
         for file in self._table.files(snapshot):
             path = file_path(self._table.path, str(file.getPath()))
-            if not self._request.find(path).rows:
+            if not (self._looked_into.get(path) or self._request.find(path)).rows:
                 continue
+            if self._table.path not in path.parents:
+                raise OutputError(
+                    f"{path} has such rows and is another table's, of which {self._table.path} is a shallow clone",
+                    advice="forget them there first",
+                    file=path,
+                )
             bounds = FileBounds.of(file.getStatsJson().orElse(None))
             rest = self._rests.of(snapshot, file, bounds, always=True)
             removed.append(file)

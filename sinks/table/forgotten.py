@@ -79,8 +79,14 @@ class Forgotten:
     left: Traces = field(default_factory=lambda: Traces(0, {}, {}, [], []))
 
 
-def traces(root: Path, request: ForgetRequest) -> Traces:
-    """Look for the rows in every file below the table at `root`; raises OSError if a directory cannot be listed."""
+def traces(root: Path, request: ForgetRequest, looked_into: dict[Path, RowsFound] | None = None) -> Traces:
+    """Look for the rows in every file below the table at `root`; `looked_into` gets what was found in each data file.
+
+    Raises
+    ------
+    OSError
+        A directory cannot be listed.
+    """
     found: dict[str, RowsFound] = {}
     log_files, unreadable = [], []
     for path in sorted(root.rglob("*")):
@@ -97,6 +103,8 @@ def traces(root: Path, request: ForgetRequest) -> Traces:
             continue
         except (OSError, pa.ArrowException):
             unreadable.append(name)
+    if looked_into is not None:
+        looked_into.update((root / name, rows) for name, rows in found.items())
     return Traces(
         len(found),
         {name: each.rows for name, each in found.items() if each.rows},

@@ -195,7 +195,7 @@ def rows_before(log: Path, missing: int, last: int, broker: str) -> RowsBefore |
     first = next((number for number in range(missing, last + 1) if commit_file(log, number).exists()), missing)
     if first == missing:
         return None
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         for line in commit_file(log, first).read_text(encoding="utf-8").splitlines():
             if (info := json.loads(line).get("commitInfo")) is not None and _note(info).get("what") == FORGOTTEN:
                 known = _note(info)["before"].get(broker, {"rows": 0, "end": None, "on_purpose": False})
