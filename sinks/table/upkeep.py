@@ -82,16 +82,20 @@ class TableUpkeep:
             self._clean(done)
         except TransientError as error:
             _log.warning("%s; the table is tidied later", error)
-        except FileNotFoundError as error:  # as after `reput table forget`; if the log still names it, it was lost
-            self._log_table, self._refused, self._missed_file = None, self._missed_file, True
-            when = "before the next start" if self._refused else "later"
-            _log.warning("%s is gone; the table is tidied %s", printable(str(error.filename)), when)
+        except FileNotFoundError as error:
+            # `reput table forget` may have removed the file; if the log still names it the next time, it was lost.
+            if self._missed_file:
+                self._refuse(error)
+            self._log_table, self._missed_file = None, True
         except (ReputError, *JAVA_ERRORS, DeltaError, pa.ArrowException, OSError, ValueError, LookupError) as error:
-            # If the table cannot be written at all, the next commit of messages says so.
-            self._refused = True
-            why = printable(str(error).partition("\n")[0])
-            _log.warning("%s: it is not tidied before the next start: %s", self._table.path, why)
+            self._refuse(error)
         return done
+
+    def _refuse(self, error: BaseException) -> None:
+        """End the upkeep; if the table cannot be written at all, the next commit of messages says so."""
+        self._refused = True
+        why = printable(str(error).partition("\n")[0])
+        _log.warning("%s: it is not tidied before the next start: %s", self._table.path, why)
 
     def to_the_end(self) -> UpkeepDone:
         """Merge and sort until nothing is due; unlike in `step`, what stands in its way is raised.
