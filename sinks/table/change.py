@@ -16,7 +16,7 @@ from reput.sinks.table.refusal import output_errors
 from reput.source.errors import SinkError
 
 #: What the table's history says of a commit, by name.
-Note = Mapping[str, int | str]
+Note = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Change:
         What the table's history says of the commit.
     new_columns
         Columns that the table gets; then nothing else is changed.
+    deleted
+        The number of rows that a commit without a transaction takes away; None if it changes no row.
     """
 
     files: Sequence[DataFile]
@@ -75,16 +77,19 @@ class Change:
     is_next: bool = True
     note: Note = field(default_factory=dict)
     new_columns: Sequence[StructField] = ()
+    deleted: int | None = None
 
     @property
     def has_rows_anew(self) -> bool:
         """Whether its files have other rows than the removed ones."""
-        return self.transaction is not None
+        return self.transaction is not None or self.deleted is not None
 
     def __str__(self) -> str:
         """What it is, for messages."""
         if self.new_columns:
             return f"adding the columns {', '.join(column.name for column in self.new_columns)}"
+        if self.deleted is not None:
+            return f"{self.deleted} rows deleted"
         if self.transaction is None:
             return f"{len(self.removed)} files written as {len(self.files)}"
         return f"transaction {self.transaction[1]} of {self.transaction[0]!r}"
@@ -93,15 +98,18 @@ class Change:
         """What the log says of the commit beside Kernel's own fields; ``DESCRIBE HISTORY`` shows it."""
         size_bytes = sum(file.size_bytes for file in self.files)
         added, removed = str(len(self.files)), str(len(self.removed))
+        rows = sum(json.loads(file.statistics_json)["numRecords"] for file in self.files)
         if self.new_columns:
             columns = [{"column": column.jsonValue()} for column in self.new_columns]
             parameters = {"columns": json.dumps(columns)}
             return {"operation": "ADD COLUMNS", "operationParameters": parameters, "isBlindAppend": False}
         if self.transaction is None:
+            deleted = {"numDeletedRows": str(self.deleted), "numCopiedRows": str(rows)}
             return {
-                "operation": "OPTIMIZE",
+                "operation": "OPTIMIZE" if self.deleted is None else "DELETE",
                 "operationParameters": {"predicate": "[]"},
                 "operationMetrics": {
+                    **({} if self.deleted is None else deleted),
                     "numAddedFiles": added,
                     "numRemovedFiles": removed,
                     "numAddedBytes": str(size_bytes),
@@ -109,7 +117,6 @@ class Change:
                 },
                 "userMetadata": json.dumps(dict(self.note)),
             }
-        rows = sum(json.loads(file.statistics_json)["numRecords"] for file in self.files)
         return {
             "isBlindAppend": not self.removed,
             "operationParameters": {"mode": "Replace" if self.removed else "Append"},

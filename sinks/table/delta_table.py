@@ -150,6 +150,11 @@ class DeltaTable:
         """The present version's columns, including those that others added."""
         return schema_of(self._latest())
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """The present version's properties."""
+        return {str(key): str(value) for key, value in dict(self._latest().getTableProperties()).items()}
+
     def append(
         self,
         files: Sequence[DataFile],
@@ -242,13 +247,35 @@ class DeltaTable:
             sides.add(offset)
             sides.add(expressions.Literal.ofLong(bound))
             both.add(expressions.Predicate(name, sides))
-        scan = snapshot.getScanBuilder().withFilter(expressions.Predicate("AND", both)).build()
+        yield from self._files(snapshot.getScanBuilder().withFilter(expressions.Predicate("AND", both)).build())
+
+    def files(self, snapshot: Any) -> Iterator[Any]:
+        """Kernel's ``AddFile`` for each file of the snapshot."""
+        yield from self._files(snapshot.getScanBuilder().build())
+
+    def _files(self, scan: Any) -> Iterator[Any]:
         rows = self._kernel.internal.util.Utils.intoRows(scan.getScanFiles(self._engine, True))
         try:
             while rows.hasNext():
                 yield self._kernel.internal.actions.AddFile(rows.next().getStruct(0))
         finally:
             rows.close()
+
+    def write_checkpoint(self) -> int:
+        """Write a checkpoint of the present version unless it has one, durably; returns the version.
+
+        Raises
+        ------
+        OutputError
+            It cannot be written.
+        """
+        with output_errors(f"{self.path}: cannot write a checkpoint", self.path):
+            snapshot = self._load()
+            version = int(snapshot.getVersion())
+            if not (self.log / f"{version:020d}.checkpoint.parquet").exists():
+                snapshot.writeCheckpoint(self._engine)
+        self._sync_log(f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
+        return version
 
     def _commit(self, snapshot: Any, change: Change) -> Any:
         """Commit once; returns Kernel's result, or None if another writer was first."""
@@ -290,7 +317,7 @@ class DeltaTable:
         if change.new_columns:
             actions.add(metadata_action(kernel, snapshot, change.new_columns))
         self._add_files(transaction, change, actions)
-        committer.describe(change.commit_info())
+        committer.describe(change.commit_info(), hides_removed=change.deleted is not None)
         iterator = kernel.internal.util.Utils.toCloseableIterator(actions.iterator())
         return transaction.commit(committer, kernel.utils.CloseableIterable.inMemoryIterable(iterator))
 

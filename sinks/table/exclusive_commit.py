@@ -30,6 +30,7 @@ class _JsonHandler:
         self._default = default
         self._log = log
         self.commit_info: dict[str, Any] = {}
+        self.hides_removed = False
         self.is_first = False
         self.error: BaseException | None = None
 
@@ -61,6 +62,8 @@ class _JsonHandler:
         first, _, actions = path.read_text(encoding="utf-8").partition("\n")
         described = json.loads(first)
         described["commitInfo"] |= self.commit_info
+        if self.hides_removed:
+            actions = "".join(map(_without_statistics, actions.splitlines(keepends=True)))
         path.write_text(f"{json.dumps(described)}\n{actions}", encoding="utf-8")
 
     @staticmethod
@@ -97,9 +100,13 @@ class ExclusiveCommit:
         self._json = _JsonHandler(engine.getJsonHandler(), log)
         _remove_left_over(log)
 
-    def describe(self, commit_info: dict[str, Any]) -> None:
-        """Say what the next commit's ``commitInfo`` has beside Kernel's own fields."""
+    def describe(self, commit_info: dict[str, Any], *, hides_removed: bool) -> None:
+        """Say what the next commit's ``commitInfo`` has beside Kernel's own fields.
+
+        With `hides_removed` it has no statistics of removed files, whose bounds are texts of rows that go.
+        """
         self._json.commit_info = commit_info
+        self._json.hides_removed = hides_removed
 
     def take_outcome(self) -> bool:
         """Whether the last commit is in the log; False if another writer's commit has its version.
@@ -139,6 +146,15 @@ class ExclusiveCommit:
         """The Java interfaces that py4j is to implement."""
 
         implements = ("io.delta.kernel.engine.Engine",)
+
+
+def _without_statistics(line: str) -> str:
+    """An action of a commit without the statistics of a file that it removes."""
+    action = json.loads(line)
+    if "remove" not in action:
+        return line
+    action["remove"].pop("stats", None)
+    return json.dumps(action) + "\n"
 
 
 def _sync(path: Path) -> None:

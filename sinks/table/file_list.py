@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -31,19 +33,18 @@ class FileList:
         # By path, once they were asked for.
         self._vectors: dict[Path, npt.NDArray[np.bool_]] | None = None
         try:
-            self._table = deltalake.DeltaTable(root.resolve().as_uri())
-        except TableNotFoundError as error:
-            raise OutputError(f"{root} is no Delta table", file=root) from error
-        except DeltaError as error:
-            raise _unreadable(root, error) from error
+            with log_errors(root):
+                self._table = deltalake.DeltaTable(root.resolve().as_uri())
+        except OutputError as error:
+            if isinstance(error.__cause__, TableNotFoundError):
+                raise OutputError(f"{root} is no Delta table", file=root) from error
+            raise
 
     def update(self) -> None:
         """Read what was committed since; raises OutputError."""
         self._vectors = None
-        try:
+        with log_errors(self._root):
             self._table.update_incremental()
-        except DeltaError as error:
-            raise _unreadable(self._root, error) from error
 
     @property
     def version(self) -> int:
@@ -51,9 +52,24 @@ class FileList:
         return int(self._table.version())
 
     @property
+    def metadata(self) -> Any:
+        """The table's name, properties and the like, as deltalake has them."""
+        return self._table.metadata()
+
+    @property
+    def protocol(self) -> Any:
+        """What readers and writers of the table must know, as deltalake has it."""
+        return self._table.protocol()
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The newest transaction version of `app_id`; None without any."""
+        version = self._table.transaction_version(app_id)
+        return None if version is None else int(version)
+
+    @property
     def configuration(self) -> dict[str, str]:
         """The table's properties."""
-        return dict(self._table.metadata().configuration)
+        return dict(self.metadata.configuration)
 
     @property
     def column_names(self) -> list[str]:
@@ -63,7 +79,7 @@ class FileList:
     @property
     def reader_features(self) -> frozenset[str]:
         """What a reader must know beyond reader version 1."""
-        return frozenset(self._table.protocol().reader_features or ())
+        return frozenset(self.protocol.reader_features or ())
 
     @property
     def has_mapped_columns(self) -> bool:
@@ -88,8 +104,9 @@ class FileList:
 
         A path is as in the log, see `file_path`. Columns of statistics that no file has are missing.
         """
-        actions: Any = self._table.get_add_actions(flatten=True)
-        return pa.RecordBatchReader.from_stream(actions).read_all()  # `pa.table` loads pandas
+        with log_errors(self._root):
+            actions: Any = self._table.get_add_actions(flatten=True)
+            return pa.RecordBatchReader.from_stream(actions).read_all()  # `pa.table` loads pandas
 
 
 def file_path(root: Path, name: str) -> Path:
@@ -97,7 +114,12 @@ def file_path(root: Path, name: str) -> Path:
     return Path(unquote(urlsplit(name).path)) if name.startswith("file:") else root / unquote(name)
 
 
-def _unreadable(root: Path, error: DeltaError) -> OutputError:
-    return OutputError(
-        f"{root}: deltalake cannot read this table: {printable(str(error).partition(chr(10))[0])}", file=root
-    )
+@contextmanager
+def log_errors(path: Path) -> Iterator[None]:
+    """Raise what reading a table's log or files raises as OutputError; `path` is the table's root."""
+    try:
+        yield
+    except (DeltaError, pa.ArrowException, OSError, ValueError, LookupError) as error:
+        said = printable(str(error).strip().partition("\n")[0])
+        advice = "deltalake reads no table below a path with a percent sign" if "%" in str(path) else None
+        raise OutputError(f"{path}: the table cannot be read: {said}", advice=advice, file=path) from error

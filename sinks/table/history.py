@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from reput.source.printable import printable
 
@@ -18,6 +19,13 @@ _CHANGES = frozenset({"UPDATE", "MERGE"})
 _DESCRIPTION_LENGTH_MAX = 200
 #: The end of the engine's name in a commit that makes rows again.
 REPAIR = " repair"
+#: What reput's note says of a commit that brought messages.
+DISPATCHED = "dispatched"
+#: What it says of one that took rows away for good, with the log before it.
+FORGOTTEN = "forgotten"
+# Kernel puts its own name in front.
+_OURS = "/reput/"
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,124 @@ def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Itera
             yield version
 
 
+@dataclass(frozen=True)
+class LogEntry:
+    """One commit, whoever made it. Its texts are others': whoever shows them makes them printable.
+
+    Attributes
+    ----------
+    version
+        The version of the table.
+    time_ms
+        When it was made, in milliseconds since 1970; None if it does not say.
+    operation, engine
+        What it was and what made it, in Delta's words; None if it does not say.
+    what, broker, start, end
+        What reput says of its own commits: what was done, to which broker's `[start, end)` of the log; None for others.
+    files_added, files_removed
+        How many data files it added and removed.
+    rows, size_bytes
+        Of the added files, by the log.
+    """
+
+    version: int
+    time_ms: int | None
+    operation: str | None
+    engine: str | None
+    what: str | None
+    broker: str | None
+    start: int | None
+    end: int | None
+    files_added: int
+    files_removed: int
+    rows: int
+    size_bytes: int
+
+    @property
+    def brings_messages(self) -> bool:
+        """Whether it is a transaction of reput that brought messages."""
+        return self.what == DISPATCHED
+
+    @classmethod
+    def parse(cls, version: int, text: str) -> LogEntry:
+        """Read a commit's file; raises ValueError, KeyError or TypeError if the text is no commit of a Delta log."""
+        actions = [json.loads(line) for line in text.splitlines() if line]
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        added = [action["add"] for action in actions if action.get("add")]
+        note = _note(info)
+        return cls(
+            version=version,
+            time_ms=_as(int, info.get("timestamp")),
+            operation=_as(str, info.get("operation")),
+            engine=_as(str, info.get("engineInfo")),
+            what=_as(str, note.get("what")),
+            broker=_as(str, note.get("broker")),
+            start=_as(int, note.get("start")),
+            end=_as(int, note.get("end")),
+            files_added=len(added),
+            files_removed=sum(bool(action.get("remove")) for action in actions),
+            rows=sum(int(_statistics(file).get("numRecords", 0)) for file in added),
+            size_bytes=sum(int(file["size"]) for file in added),
+        )
+
+
+@dataclass(frozen=True)
+class RowsBefore:
+    """What a broker's part of a table was before version `version`, when the log before that was removed.
+
+    Attributes
+    ----------
+    rows
+        The number of its rows.
+    end
+        The version of its last transaction; None without any.
+    on_purpose
+        Whether rows had been taken away before, and always by people on purpose.
+    """
+
+    version: int
+    rows: int
+    end: int | None
+    on_purpose: bool
+
+
+def rows_before(log: Path, missing: int, last: int, broker: str) -> RowsBefore | None:
+    """What ``reput table forget`` noted when it removed the log, with version `missing`; None if it did not.
+
+    `last` is the table's version.
+    """
+    first = next((number for number in range(missing, last + 1) if commit_file(log, number).exists()), missing)
+    if first == missing:
+        return None
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        for line in commit_file(log, first).read_text(encoding="utf-8").splitlines():
+            if (info := json.loads(line).get("commitInfo")) is not None and _note(info).get("what") == FORGOTTEN:
+                known = _note(info)["before"].get(broker, {"rows": 0, "end": None, "on_purpose": False})
+                return RowsBefore(first, int(known["rows"]), _as(int, known["end"]), bool(known["on_purpose"]))
+    return None
+
+
+def transaction_id(broker: str) -> str:
+    """The id of the transactions of one broker's messages; their versions are end offsets in the log."""
+    return f"reput/{broker}/messages"
+
+
+def log_entries(log: Path, last: int, limit: int) -> Iterator[LogEntry]:
+    """The newest commits from version `last` down, at most `limit`, up to the first that the log lacks.
+
+    Raises
+    ------
+    OSError, ValueError, KeyError, TypeError
+        A commit cannot be read.
+    """
+    for version in range(last, max(-1, last - limit), -1):
+        try:
+            text = commit_file(log, version).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        yield LogEntry.parse(version, text)
+
+
 def commit_file(log: Path, version: int) -> Path:
     """The file of a commit in the directory `log`."""
     return log / f"{version:020d}.json"
@@ -114,6 +240,20 @@ def commit_digest(log: Path, version: int) -> str | None:
 def _statistics(file: dict[str, Any]) -> dict[str, Any]:
     statistics = json.loads(file.get("stats") or "{}")
     return statistics if isinstance(statistics, dict) else {}
+
+
+def _note(info: dict[str, Any]) -> dict[str, Any]:
+    """What reput's commit says of itself; nothing for another writer's."""
+    if _OURS not in str(info.get("engineInfo")):
+        return {}
+    with suppress(ValueError, TypeError):
+        note = json.loads(info.get("userMetadata") or "{}")
+        return note if isinstance(note, dict) else {}
+    return {}
+
+
+def _as(kind: type[_Value], value: object) -> _Value | None:
+    return value if isinstance(value, kind) else None
 
 
 def _may_hold(file: dict[str, Any], broker: str) -> bool:

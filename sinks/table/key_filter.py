@@ -8,9 +8,8 @@ reads 32 bytes of it instead of the data file. It may be missing: then the file 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +17,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.own_files import keys_file
 
-#: The directory of the filters below the table's root.
-KEYS_DIRECTORY = "_keys"
-_ENDING = ".bloom"
 #: The columns whose values are in a filter.
 KEY_COLUMNS = ("uniq_key", "keys")
 # One file in a thousand is searched in vain; half as many would take a third more room.
@@ -36,12 +33,6 @@ _BLOCK_BYTES, _WORDS = 32, 8
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 
 
-def filter_parts(name: str) -> tuple[str, ...]:
-    """Where the filter of a data file is below the table's root; `name` is the file's path there."""
-    path = PurePosixPath(KEYS_DIRECTORY, name)
-    return path.with_name(path.name + _ENDING).parts
-
-
 class KeyFilterWriter:
     """Writes the filters of one table."""
 
@@ -51,13 +42,13 @@ class KeyFilterWriter:
 
     def has(self, name: str) -> bool:
         """Whether the data file has a filter."""
-        return self._root.joinpath(*filter_parts(name)).exists()
+        return self._root.joinpath(*keys_file(name)).exists()
 
     def write(self, name: str, rows: pa.Table) -> None:
         """Write the filter of a data file with these rows, durably; raises OutputError."""
         keys = _keys_of(rows)
         if len(keys) <= _KEYS_MAX:
-            self._files.replace(*filter_parts(name), data=_filter_of(keys))
+            self._files.replace(*keys_file(name), data=_filter_of(keys))
 
     def write_from_file(self, name: str) -> None:
         """Write the filter of a data file by reading it; raises OutputError, and OSError if it cannot be read."""
@@ -65,20 +56,6 @@ class KeyFilterWriter:
             wanted = [column for column in KEY_COLUMNS if column in file.schema_arrow.names]
             if file.metadata.num_rows <= _KEYS_MAX:
                 self.write(name, file.read(wanted, use_threads=False))
-
-    def remove(self, name: str) -> None:
-        """Remove the filter of a data file, if there is one."""
-        self._files.remove(*filter_parts(name))
-
-    def remove_orphans(self) -> None:
-        """Remove the filters whose data files are gone."""
-        for name in list(self._names()):
-            if not (self._root / name).exists():
-                self.remove(name)
-
-    def _names(self) -> Iterator[str]:
-        for path in (self._root / KEYS_DIRECTORY).rglob(f"*{_ENDING}"):
-            yield path.relative_to(self._root / KEYS_DIRECTORY).as_posix()[: -len(_ENDING)]
 
 
 def _keys_of(rows: pa.Table) -> pa.ChunkedArray:
@@ -124,7 +101,7 @@ class KeyProbe:
     def may_be_in(self, root: Path, name: str) -> bool | None:
         """Whether the data file may have the key; None without a sound filter."""
         with suppress(OSError):
-            descriptor = os.open(root.joinpath(*filter_parts(name)), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(root.joinpath(*keys_file(name)), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 return self._ask(descriptor)
             finally:

@@ -1,8 +1,8 @@
-"""Removing what a table's log no longer needs: commits before an old checkpoint, and data files that they removed.
+"""Removing what a table no longer needs: old commits, data files that only they had, and files that no version has.
 
-Delta itself keeps both by time, a month and a week. With a commit every ten seconds that would be 260,000 files to
-list and 60,000 files that nobody reads. Here the number of versions decides: the last ones can all be read, by their
-number, too.
+Delta itself keeps commits and data files by time, a month and a week. With a commit every ten seconds that would be
+260,000 files to list and 60,000 files that nobody reads. Here the number of versions decides: the last ones can all be
+read, by their number, too. Files that no version has are left by writers that died; see ``own_files.orphans``.
 """
 
 from __future__ import annotations
@@ -11,76 +11,209 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.history import commit_file
-from reput.sinks.table.key_filter import KeyFilterWriter
+from reput.sinks.table.own_files import FileOnDisk, orphans, remove_data_file, stored
 
+#: Whoever sets this property of a table wants Delta's own way: by time.
+LOG_KEPT = "delta.logRetentionDuration"
 # A query that began on an older version may still be at its files.
 READ_FOR_S = 900
 # A version's commit, its checksum and its checkpoint, and the checksums of these that Hadoop writes.
 _OF_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|checkpoint\.parquet)(?:\.crc)?")
 
+# Others write further kinds: checkpoints in parts or by another policy, logs that are put together.
+_OF_OTHERS = re.compile(r"\.?(\d{20})\..+")
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What is to be removed.
+
+    Attributes
+    ----------
+    root
+        The table's root.
+    commits
+        The number of versions that go.
+    log_files
+        The names of the files in the log that go with them.
+    data_files
+        The data files that only these versions had.
+    orphans
+        Files that no version has and no writer will commit.
+    """
+
+    root: Path
+    commits: int
+    log_files: tuple[str, ...]
+    data_files: tuple[FileOnDisk, ...]
+    orphans: tuple[FileOnDisk, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """What the data files and the orphans take."""
+        return sum(file.size_bytes for file in (*self.data_files, *self.orphans))
+
+    def carry_out(self) -> None:
+        """Remove it: data files first. Killed at any moment, a later cleaning does the rest.
+
+        Raises
+        ------
+        OutputError
+            A file cannot be removed.
+        """
+        files = DurableFiles(self.root)
+        for file in self.orphans:
+            files.remove(*file.parts)
+        for file in self.data_files:
+            remove_data_file(files, "/".join(file.parts))
+        files.sync()
+        for name in self.log_files:
+            files.remove("_delta_log", name)
+
 
 def clean_log(root: Path, version: int, kept: int) -> int:
-    """Remove the log of versions before the newest checkpoint with `kept` versions behind it, up to `version`.
+    """Do what `cleaning` finds, with its errors and OutputError; returns the number of commits removed."""
+    found = cleaning(root, version, kept)
+    found.carry_out()
+    return found.commits
 
-    The data files that these versions removed go first, unless a later version has them again. Killed at any moment, a
-    later call does the rest. Returns the number of commits removed.
+
+def cleaning(root: Path, version: int, kept: int, *, with_commits: bool = True) -> Cleaning:
+    """What can be removed from a table at `version`, of which the last `kept` versions stay readable.
+
+    The log goes up to the newest checkpoint with `kept` versions behind it, and with it the data files that it removed,
+    unless a later version has them again; not so without `with_commits`.
+
+    Raises
+    ------
+    OSError, ValueError, LookupError
+        The log cannot be read.
+    """
+    log = TableLog(root)
+    old, kept_from = [], 0
+    if with_commits:
+        kept_from = max((number for number in log.checkpoints if number <= version - kept), default=0)
+        old = [number for number in log.commits if number < kept_from]
+    if not old or time.time() - commit_file(log.path, old[-1]).stat().st_mtime < READ_FOR_S:
+        return Cleaning(root, 0, (), (), tuple(log.orphans(version)))
+    needed = log.files_since(kept_from, version)
+    gone = {path for number in old for path in log.paths(number, "remove") if path not in needed and is_below(path)}
+    return Cleaning(
+        *(root, len(old), tuple(log.names_before(kept_from))),
+        tuple(file for path in sorted(gone) if (file := stored(root, *path.split("/"))) is not None),
+        tuple(log.orphans(version)),
+    )
+
+
+def cleaning_before(root: Path, first: int, checkpoint: int, version: int) -> Cleaning:
+    """What a table at `version` has from before version `first`, which cannot be read afterwards.
+
+    `checkpoint` is the version of a checkpoint, `first` or later. Everything of the log before `first` goes, and each
+    data file that no version from `checkpoint` on has and no later commit added. Raises what `cleaning` raises.
+    """
+    log = TableLog(root)
+    needed = log.files_since(checkpoint, version)
+    needed.update(path for number in range(first + 1, checkpoint + 1) for path in log.paths(number, "add"))
+    gone = {path for path in log.named() if path not in needed and is_below(path)}
+    return Cleaning(
+        *(root, sum(number < first for number in log.commits), tuple(log.names_before(first, of_others=True))),
+        tuple(file for path in sorted(gone) if (file := stored(root, *path.split("/"))) is not None),
+        tuple(log.orphans(version)),
+    )
+
+
+def hide_removed(root: Path, checkpoint: int) -> None:
+    """Take the statistics of removed files out of a checkpoint: their bounds are texts of rows that went.
 
     Raises
     ------
     OutputError
-        A file cannot be removed.
-    OSError, ValueError, LookupError
-        The log cannot be read.
+        The checkpoint cannot be written.
+    OSError, pa.ArrowException
+        It cannot be read.
     """
-    log = root / "_delta_log"
-    matches = (_OF_VERSION.fullmatch(path.name) for path in log.iterdir())
-    numbers = {match[0]: int(match[1]) for match in matches if match}
-    checkpoints = [number for name, number in numbers.items() if name == f"{number:020d}.checkpoint.parquet"]
-    kept_from = max((number for number in checkpoints if number <= version - kept), default=-1)
-    old = sorted(
-        number for name, number in numbers.items() if name == commit_file(log, number).name and number < kept_from
-    )
-    if not old or time.time() - commit_file(log, old[-1]).stat().st_mtime < READ_FOR_S:
-        return 0
-    needed, files, filters = _files_since(log, kept_from, version), DurableFiles(root), KeyFilterWriter(root)
-    for number in old:
-        for path in _removed_by(log, number):
-            if path not in needed:
-                files.remove(*PurePosixPath(path).parts)
-                filters.remove(path)
-    files.sync()
-    for name, number in sorted(numbers.items()):
-        if number < kept_from:
-            files.remove(log.name, name)
-    return len(old)
+    path = TableLog(root).checkpoint(checkpoint)
+    actions = pq.read_table(path)
+    removed = actions["remove"].combine_chunks()
+    if "stats" not in removed.type.names or removed.field("stats").null_count == len(removed):
+        return
+    fields = [removed.type.field(number) for number in range(removed.type.num_fields)]
+    values = [
+        pa.nulls(len(removed), each.type) if each.name == "stats" else removed.field(each.name) for each in fields
+    ]
+    hidden = pa.StructArray.from_arrays(values, fields=fields, mask=removed.is_null())
+    number = actions.schema.get_field_index("remove")
+    actions = actions.set_column(number, actions.schema.field(number), pa.chunked_array([hidden]))
+    buffer = pa.BufferOutputStream()
+    pq.write_table(actions, buffer, compression="snappy", store_schema=False)
+    files = DurableFiles(root)
+    files.remove("_delta_log", f".{path.name}.crc")  # Hadoop compares a file with the checksums beside it
+    files.replace("_delta_log", path.name, data=buffer.getvalue())
 
 
-def _files_since(log: Path, first: int, last: int) -> set[str]:
-    """The data files of version `first` and those that later ones, up to `last`, added."""
-    with pq.ParquetFile(log / f"{first:020d}.checkpoint.parquet") as checkpoint:
-        added = checkpoint.read(columns=["add.path"])["add"].combine_chunks()
-    paths = {path for path in added.field("path").to_pylist() if path is not None}
-    for number in range(first + 1, last + 1):
-        paths.update(_paths(log, number, "add"))
-    return {unquote(path) for path in paths}
+class TableLog:
+    """The commits and checkpoints of a table as they are in its log; the numbers of both ascend."""
+
+    def __init__(self, root: Path) -> None:
+        """List the log of the table at `root`; raises OSError if that is not possible."""
+        self._root = root
+        self.path = root / "_delta_log"
+        names = [path.name for path in self.path.iterdir()]
+        self._versions = {match[0]: int(match[1]) for name in names if (match := _OF_VERSION.fullmatch(name))}
+        self._others = {match[0]: int(match[1]) for name in names if (match := _OF_OTHERS.fullmatch(name))}
+        numbers = sorted(set(self._versions.values()))
+        self.commits = [number for number in numbers if commit_file(self.path, number).name in self._versions]
+        self.checkpoints = [number for number in numbers if self.checkpoint(number).name in self._versions]
+
+    def checkpoint(self, version: int) -> Path:
+        """The file of a version's checkpoint."""
+        return self.path / f"{version:020d}.checkpoint.parquet"
+
+    def names_before(self, version: int, *, of_others: bool = False) -> list[str]:
+        """The names of the files of earlier versions, ascending; `of_others` with those that only others write."""
+        versions = {**self._others, **self._versions} if of_others else self._versions
+        return sorted((name for name in versions if versions[name] < version), key=lambda name: (versions[name], name))
+
+    def paths(self, version: int, *actions: str) -> Iterator[str]:
+        """The data files that a commit names in actions of these kinds, ``add`` or ``remove``, not URL-encoded."""
+        for line in commit_file(self.path, version).read_text(encoding="utf-8").splitlines():
+            found = json.loads(line)
+            for action in actions:
+                if found.get(action) is not None:
+                    yield unquote(found[action]["path"])
+
+    def files_at(self, checkpoint: int) -> set[str]:
+        """The data files that a checkpoint has."""
+        with pq.ParquetFile(self.checkpoint(checkpoint)) as file:
+            added = file.read(columns=["add.path"])["add"].combine_chunks()
+        return {unquote(path) for path in added.field("path").to_pylist() if path is not None}
+
+    def files_since(self, checkpoint: int, last: int) -> set[str]:
+        """The data files of a checkpoint, and those that later versions, up to `last`, added."""
+        later = (path for number in range(checkpoint + 1, last + 1) for path in self.paths(number, "add"))
+        return self.files_at(checkpoint).union(later)
+
+    def named(self) -> set[str]:
+        """Every data file that the log names: that of each version that can be read, and perhaps more."""
+        first = self.files_at(self.checkpoints[0]) if self.checkpoints else set()
+        return first.union(path for number in self.commits for path in self.paths(number, "add", "remove"))
+
+    def orphans(self, version: int) -> list[FileOnDisk]:
+        """The orphans of the table, whose present version is `version`; none if the log does not name all files."""
+        first = self.checkpoints[0] + 1 if self.checkpoints else 0
+        is_whole = set(range(first, version + 1)) <= set(self.commits)
+        return orphans(self._root, self.named()) if is_whole else []
 
 
-def _removed_by(log: Path, version: int) -> Iterator[str]:
-    """The data files below the table's root that a commit removed."""
-    for path in _paths(log, version, "remove"):
-        if not urlsplit(path).scheme and not path.startswith("/"):
-            yield unquote(path)
-
-
-def _paths(log: Path, version: int, action: str) -> Iterator[str]:
-    for line in commit_file(log, version).read_text(encoding="utf-8").splitlines():
-        found = json.loads(line).get(action)
-        if found is not None:
-            yield found["path"]
+def is_below(path: str) -> bool:
+    """Whether a data file that the log names is below the table's root."""
+    return not urlsplit(path).scheme and not path.startswith("/") and ".." not in path.split("/")

@@ -22,7 +22,7 @@ from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.history import commit_digest
+from reput.sinks.table.history import DISPATCHED, commit_digest, transaction_id
 from reput.sinks.table.message_file import STATISTICS_COLUMNS, TableFileWriter, table_schema
 from reput.sinks.table.refusal import literal
 from reput.sinks.table.row_ledger import RowLedger
@@ -114,7 +114,7 @@ class MessageTable(KeepsProgress):
     @staticmethod
     def app_id(broker: str) -> str:
         """The id of the transactions of one broker's messages; their versions are end offsets in the log."""
-        return f"reput/{broker}/messages"
+        return transaction_id(broker)
 
     @property
     def delta(self) -> DeltaTable:
@@ -211,7 +211,7 @@ class MessageTable(KeepsProgress):
                 file=self.path,
                 physical_offset=self.end_offset,
             )
-        self._append(batch.files, batch.end, batch.messages, "dispatched")
+        self._append(batch.files, batch.end, batch.messages, DISPATCHED)
         self._record.advance(batch.end, batch.last_record, self._ledger.to_state())
 
     def pass_over(self, end_offset: int) -> None:

@@ -10,7 +10,8 @@ import logging
 import os
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +81,12 @@ class RowReplacement:
         bad: Sequence[BadFile] = (),
     ) -> None:
         """`bad` are files that are removed with all their rows, since they cannot be read."""
-        self._spark = spark
         self._table = table
         self._broker = broker
         self._ranges = ranges
         self._files = files
         self._bad = {file.path for file in bad}
-        # A rest that was written is still good when another writer was first and the commit is made again.
-        self._rest: dict[str, tuple[bool, DataFile | None]] = {}
+        self._rests = RestOfFiles(spark, table, self._replaced)
 
     def commit(self, app_id: str, end_offset: int) -> int:
         """Make the commit, with transaction `end_offset` of `app_id`, whether or not it is above the last one.
@@ -123,16 +122,56 @@ class RowReplacement:
 
     def _rest_of(self, snapshot: Any, file: Any, bounds: FileBounds) -> tuple[bool, DataFile | None]:
         """Whether the file has rows to replace, and a new file with its other rows, None without any."""
+        path = file_path(self._table.path, str(file.getPath()))
+        if path.exists() and path.stat().st_size == int(file.getSize()):
+            rest = self._rests.of(snapshot, file, bounds)
+            return rest.taken > 0, rest.file
+        text = "%s cannot be read: with it %s rows are gone, of other brokers, too, if it had such"
+        _log.warning(text, path, bounds.rows)
+        return True, None
+
+    def _replaced(self, rows: pa.RecordBatch) -> Mask:
+        ours = pc.fill_null(pc.equal(rows["broker"], self._broker), fill_value=False)
+        physical_offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
+        mask: Mask = ours.to_numpy(zero_copy_only=False) & self._ranges.mask(physical_offsets)
+        return mask
+
+
+@dataclass(frozen=True)
+class Rest:
+    """How many rows were taken from a file, and the new file with those that stay, None without any."""
+
+    taken: int
+    file: DataFile | None
+
+
+class RestOfFiles:
+    """Writes the rows that stay of data files from which others are taken; nothing of the table's log is changed.
+
+    Columns that others added stay, and rows that a deletion vector takes away are not written.
+    """
+
+    def __init__(self, spark: SparkSession, table: DeltaTable, taken: Callable[[pa.RecordBatch], Mask]) -> None:
+        """`taken` says which of some rows are taken."""
+        self._spark = spark
+        self._table = table
+        self._taken = taken
+        # A rest that was written is still good when another writer was first and the commit is made again.
+        self._known: dict[str, Rest] = {}
+
+    def of(self, snapshot: Any, file: Any, bounds: FileBounds, *, always: bool = False) -> Rest:
+        """The rest of a file of a snapshot, Kernel's ``AddFile``; it is written if rows are taken, or `always`.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be read, or its rest not be written.
+        """
         key = str(file.toString())
-        if key not in self._rest:
+        if key not in self._known:
             path = file_path(self._table.path, str(file.getPath()))
-            if path.exists() and path.stat().st_size == int(file.getSize()):
-                self._rest[key] = self._write_rest(path, self._live(snapshot, file, bounds))
-            else:
-                text = "%s cannot be read: with it %s rows are gone, of other brokers, too, if it had such"
-                _log.warning(text, path, bounds.rows)
-                self._rest[key] = True, None
-        return self._rest[key]
+            self._known[key] = self.write(path, self._live(snapshot, file, bounds), always=always)
+        return self._known[key]
 
     def _live(self, snapshot: Any, file: Any, bounds: FileBounds) -> npt.NDArray[np.int64] | None:
         """The numbers of the rows that no deletion vector removes; None for all."""
@@ -151,14 +190,15 @@ class RowReplacement:
             )
         return np.sort(live)
 
-    def _write_rest(self, path: Path, live: npt.NDArray[np.int64] | None) -> tuple[bool, DataFile | None]:
+    def write(self, path: Path, live: npt.NDArray[np.int64] | None, *, always: bool = False) -> Rest:
+        """The rest of a data file of which only the rows with the numbers `live` are there, None: all; see `of`."""
         name = f"part-rest-{uuid.uuid4()}.zstd.parquet"
         target, statistics, taken = self._table.path / name, FileStatistics(), 0
         writer: pq.ParquetWriter | None = None
         try:
-            for batch, replaced in self._batches(path, live):
-                taken += int(np.count_nonzero(replaced))
-                kept = pa.Table.from_batches([batch.filter(pa.array(~replaced))])
+            for batch, gone in self._batches(path, live):
+                taken += int(np.count_nonzero(gone))
+                kept = pa.Table.from_batches([batch.filter(pa.array(~gone))])
                 if writer is None:
                     writer = pq.ParquetWriter(target, kept.schema, compression="zstd", store_schema=False)
                 if kept.num_rows:
@@ -169,14 +209,14 @@ class RowReplacement:
         finally:
             if writer is not None:
                 writer.close()
-        if not taken or not statistics.rows:
+        if not (taken or always) or not statistics.rows:
             target.unlink(missing_ok=True)
-            return bool(taken), None
+            return Rest(taken, None)
         status = os.stat(target)
-        return True, DataFile(name, status.st_size, status.st_mtime_ns // 1_000_000, statistics.to_json())
+        return Rest(taken, DataFile(name, status.st_size, status.st_mtime_ns // 1_000_000, statistics.to_json()))
 
     def _batches(self, path: Path, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Mask]]:
-        """The live rows of a file in batches, and which of them are to be replaced."""
+        """The live rows of a file in batches, and which of them are taken."""
         times = [field.name for field in self._table.schema if isinstance(field.dataType, TimestampType)]
         begin = 0
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
@@ -188,9 +228,7 @@ class RowReplacement:
                     rows = rows.take(pa.array(here))
                 begin = end
                 if rows.num_rows:
-                    ours = pc.fill_null(pc.equal(rows["broker"], self._broker), fill_value=False)
-                    physical_offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
-                    yield rows, ours.to_numpy(zero_copy_only=False) & self._ranges.mask(physical_offsets)
+                    yield rows, self._taken(rows)
 
 
 def _with_utc(batch: pa.RecordBatch, times: Sequence[str]) -> pa.RecordBatch:

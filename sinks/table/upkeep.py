@@ -8,7 +8,6 @@ part of the table.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,22 +21,19 @@ from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_uns
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.file_list import FileList, file_path
 from reput.sinks.table.key_filter import KeyFilterWriter
-from reput.sinks.table.log_cleanup import clean_log
+from reput.sinks.table.log_cleanup import LOG_KEPT, clean_log
+from reput.sinks.table.own_files import OWN_DATA_FILE, remove_data_file
 from reput.sinks.table.refusal import JAVA_ERRORS
 from reput.source.errors import OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
 _log = logging.getLogger("reput")
 
-# The names that reput gives; nobody else's files are merged.
-_OURS = re.compile(r"(?:part|merged)-\d{20}-\d{20}-[0-9a-f-]{36}\.zstd\.parquet")
 _FILE = (
     *("path", "size_bytes", "num_records"),
     *("min.physical_offset", "max.physical_offset", "min.store_time", "max.store_time"),
 )
 _ROW_IDS = "delta.enableRowTracking"
-# Whoever sets it wants Delta's own way: by time.
-_LOG_KEPT = "delta.logRetentionDuration"
 # How many commits come between two looks at the log's directory.
 CLEANED_EVERY = 100
 
@@ -69,6 +65,7 @@ class TableUpkeep:
         self._configuration: dict[str, str] = {}
         self._cleaned_at = -1
         self._refused = False
+        self._missed_file = False
 
     def step(self, seconds: float, *, sorts: bool = True) -> UpkeepDone:
         """Do what is most due, one merge at least, and begin no other after so many seconds; `sorts` also large files.
@@ -89,11 +86,34 @@ class TableUpkeep:
             self._clean(done)
         except TransientError as error:
             _log.warning("%s; the table is tidied later", error)
+        except FileNotFoundError as error:
+            # `reput table forget` may have removed the file; if the log still names it the next time, it was lost.
+            if self._missed_file:
+                self._refuse(error)
+            self._list, self._missed_file = None, True
         except (ReputError, *JAVA_ERRORS, pa.ArrowException, OSError, ValueError, LookupError) as error:
-            # If the table cannot be written at all, the next commit of messages says so.
-            self._refused = True
-            why = printable(str(error).partition("\n")[0])
-            _log.warning("%s: it is not tidied before the next start: %s", self._table.path, why)
+            self._refuse(error)
+        return done
+
+    def _refuse(self, error: BaseException) -> None:
+        """End the upkeep; if the table cannot be written at all, the next commit of messages says so."""
+        self._refused = True
+        why = printable(str(error).partition("\n")[0])
+        _log.warning("%s: it is not tidied before the next start: %s", self._table.path, why)
+
+    def to_the_end(self) -> UpkeepDone:
+        """Merge and sort until nothing is due; unlike in `step`, what stands in its way is raised.
+
+        Raises
+        ------
+        ReputError
+            The table cannot be written, or not by reput.
+        pa.ArrowException, OSError, ValueError, LookupError
+            The table cannot be read.
+        """
+        done = UpkeepDone()
+        while files := self._next(sorts=True):
+            self._merge(files, done)
         return done
 
     def _next(self, *, sorts: bool) -> list[StoredFile]:
@@ -106,6 +126,8 @@ class TableUpkeep:
             self._list = FileList(self._table.path)
         else:
             self._list.update()
+            if self._list.version < self._table.version:  # `reput table forget` removed the commits between
+                self._list = FileList(self._table.path)
         self._configuration = self._list.configuration
         if self._configuration.get(_ROW_IDS) == "true":
             raise OutputError(f"{_ROW_IDS} is on, and reput gives no row its old number", file=self._table.path)
@@ -123,7 +145,7 @@ class TableUpkeep:
         for *file, least, greatest in zip(*values, strict=True):
             if least == self._broker:  # of a file of several brokers, one of them writes the filter
                 self._unfiltered.append(file[0])
-            is_ours = least == greatest == self._broker and _OURS.fullmatch(file[0]) and None not in file[:5]
+            is_ours = least == greatest == self._broker and OWN_DATA_FILE.fullmatch(file[0]) and None not in file[:5]
             yield file[0], StoredFile(*file) if is_ours else None
 
     def _filter(self, name: str) -> None:
@@ -141,6 +163,7 @@ class TableUpkeep:
             return
         if len(merged) >= len(files) > 1:  # rows so wide that few of them fit into memory
             self._known.update(dict.fromkeys((file.path for file in merged), None))
+        self._missed_file = False
         done.merges += 1
         done.files_before += len(files)
         done.files_after += len(merged)
@@ -148,16 +171,14 @@ class TableUpkeep:
     def _remove(self, files: Sequence[DataFile]) -> None:
         output = DurableFiles(self._table.path)
         for file in files:
-            output.remove(file.path)
-            self._filters.remove(file.path)
+            remove_data_file(output, file.path)
 
     def _clean(self, done: UpkeepDone) -> None:
         version = self._table.version
         if version < self._cleaned_at + CLEANED_EVERY:
             return
         self._cleaned_at = version
-        if _LOG_KEPT in self._configuration:
+        if LOG_KEPT in self._configuration:
             return
         with suppress(FileNotFoundError):  # another reput on this table removes it, too
             done.commits_removed = clean_log(self._table.path, version, self._versions_kept)
-        self._filters.remove_orphans()

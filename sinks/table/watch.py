@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from reput.sinks.table.delta_files import BadFile, bad_files
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.history import TableCommit, commit_digest, commits
+from reput.sinks.table.history import TableCommit, commit_digest, commits, rows_before
 from reput.sinks.table.row_ledger import RowGap, RowLedger
 from reput.source.errors import OutputError, RowsLostError, TransientError
 
@@ -74,7 +74,8 @@ class TableWatch:
         TransientError
             Another writer overwrote one of our commits: the next start brings the rows again.
         """
-        if commit_digest(self._table.log, ledger.version) != ledger.commit:
+        is_other = commit_digest(self._table.log, ledger.version) != ledger.commit
+        if is_other and rows_before(self._table.log, ledger.version, version, self._broker) is None:
             raise TransientError(
                 f"{self._table.path}: version {ledger.version} is not the commit that was made: another writer, or "
                 "another copy of the table, took its place",
@@ -148,7 +149,9 @@ class TableWatch:
         unknown = ""
         is_made_again = False
         if version < ledger.version or commit_digest(log, ledger.version) != ledger.commit:
-            unknown = "the table is another copy than the one that was written"
+            before = self._follow_removed(ledger, version)
+            unknown = "" if before is not None else "the table is another copy than the one that was written"
+            ledger = before or ledger
         for each in self._commits(ledger.version + 1, version) if not unknown else ():
             if not isinstance(each, TableCommit):
                 unknown = f"its log does not tell any more what version {each} did"
@@ -165,6 +168,26 @@ class TableWatch:
         if not is_made_again:
             self._judge_counts(ledger, counts, foreign, unknown)
         return ledger.with_counts(counts)
+
+    def _follow_removed(self, ledger: RowLedger, version: int) -> RowLedger | None:
+        """Bring `ledger` to where ``reput table forget`` removed the log; None if nothing says that it did.
+
+        The rows that were there just before must be those of the ledger, perhaps with a batch that it does not have.
+        """
+        before = rows_before(self._table.log, ledger.version, version, self._broker)
+        if before is None:
+            return None
+        end, known = before.end or 0, ledger.offsets[-1] if ledger.marks else 0
+        if end < known or (before.rows < ledger.rows and not before.on_purpose):
+            return None
+        if before.rows < ledger.rows:
+            counts = self._counts(version, ledger.offsets)
+            text = "%s: %d rows of broker %r were removed on purpose before the log was cut at version %d"
+            _log.warning(text, self._table.path, ledger.rows - counts[-1], self._broker, before.version)
+            return ledger.with_counts(counts).seen_at(before.version, None)
+        if end > known:
+            ledger = ledger.with_batch(end, before.rows - ledger.rows)
+        return ledger.seen_at(before.version - 1, None) if before.rows == ledger.rows else None
 
     def _judge_counts(self, ledger: RowLedger, counts: Sequence[int], foreign: list[TableCommit], unknown: str) -> None:
         gaps = ledger.gaps(counts)

@@ -11,6 +11,7 @@ from reput.streaming.cli import (  # noqa: F401  isort: skip
     maintenance,
     verify,
     quarantine,
+    table,
     prepare,
 )
 from reput.streaming.cli.app import app

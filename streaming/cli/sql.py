@@ -39,6 +39,7 @@ def sql(
 ) -> None:
     """Run one SQL query over the message table; nothing that could write, or read anything else, is run."""
     from reput.streaming.config.pipeline import load_spark_options  # noqa: PLC0415
+    from reput.streaming.output.table_path import check_table  # noqa: PLC0415
     from reput.streaming.spark.session import end_session, start_session, temporary_log_file  # noqa: PLC0415
     from reput.streaming.sql import sql as queries  # noqa: PLC0415
     from reput.streaming.sql.failure import spark_failures_as_errors  # noqa: PLC0415
@@ -51,7 +52,7 @@ def sql(
         if csv_safe and output_format != "csv":
             raise OptionError(f"--csv-safe goes with --format csv, not with {output_format}")
         options = load_spark_options(config, option or ())
-        queries.check_table(table)
+        check_table(table)
         _write_times_in_utc()
         log_file = None if verbose else temporary_log_file()
         spark = start_session(

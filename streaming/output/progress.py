@@ -199,13 +199,14 @@ class ProgressReporter:
                     f"{last.messages / seconds:,.0f}" if last else "-",
                     f"{(last.end - last.start) / seconds / _MB:,.1f}" if last else "-",
                     str(total.end),
-                    _size(lag.size_bytes),
+                    size_text(lag.size_bytes),
                     _seconds(lag.seconds),
                 )
         return table
 
 
-def _size(size_bytes: int | None) -> str:
+def size_text(size_bytes: int | None) -> str:
+    """A size for people; '?' for None."""
     if size_bytes is None:
         return "?"
     for factor, unit in _UNITS:

@@ -257,7 +257,7 @@ def keys_of(kept: KeptTable, first: int, last: int) -> list[tuple[int, int, int]
 
 
 def test_each_file_gets_its_key_filter(kept: KeptTable) -> None:
-    """Merged ones, ones that are left as they are, and those that others merged; those of removed files go."""
+    """Merged ones, ones that are left as they are, and those that others merged."""
     table = kept.open()
     kept.fill(table, range(1, 31))
     upkeep = upkeep_of(table)
@@ -271,12 +271,6 @@ def test_each_file_gets_its_key_filter(kept: KeptTable) -> None:
     kept.fill(table, [34])
     upkeep.step(LONG)
     assert keys_of(kept, 0, 34) == [(1, 1, 0)] * 34
-    for name in files(kept):
-        (kept.path / name.rpartition("/")[2]).unlink()
-    with mock.patch.object(upkeep_module, "CLEANED_EVERY", 0):
-        upkeep.step(LONG)
-    assert list((kept.path / "_keys").iterdir()) != []
-    assert all((kept.path / path.stem).exists() for path in (kept.path / "_keys").iterdir())
 
 
 def test_deleted_rows_are_not_found(kept: KeptTable) -> None:

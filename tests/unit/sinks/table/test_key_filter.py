@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.sinks.table import key_filter
-from reput.sinks.table.key_filter import KeyFilterWriter, KeyProbe, filter_parts
+from reput.sinks.table.key_filter import KeyFilterWriter, KeyProbe
+from reput.sinks.table.own_files import keys_file
 
 NAME = "part-1.parquet"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -42,7 +43,7 @@ def test_few_others_pass(tmp_path: Path, count: int) -> None:
     uniq_keys: list[str | None] = [f"U{number}" for number in range(count)]
     KeyFilterWriter(tmp_path).write(NAME, rows(uniq_keys, [[f"K{number}"] for number in range(count)]))
     assert sum(bool(may_be_in(tmp_path, f"K{-number}")) for number in range(1, 10_001)) < 50
-    assert tmp_path.joinpath(*filter_parts(NAME)).stat().st_size < 64 + 6 * count
+    assert tmp_path.joinpath(*keys_file(NAME)).stat().st_size < 64 + 6 * count
 
 
 def test_a_file_without_keys_has_none(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_file_of_others(tmp_path: Path, types: tuple[pa.DataType, pa.DataType]
 def test_damage_is_no_answer(tmp_path: Path) -> None:
     """A filter that is missing, empty, cut short, longer than it says, or something else."""
     KeyFilterWriter(tmp_path).write(NAME, rows(["u"], [["k"]]))
-    path = tmp_path.joinpath(*filter_parts(NAME))
+    path = tmp_path.joinpath(*keys_file(NAME))
     sound = path.read_bytes()
     damaged = [sound[:length] for length in range(len(sound))] + [
         sound + b"\0",
@@ -90,17 +91,3 @@ def test_too_many_keys_have_no_filter(tmp_path: Path, monkeypatch: pytest.Monkey
     assert may_be_in(tmp_path, "u") is None
     KeyFilterWriter(tmp_path).write(NAME, rows(["u", "v"], [["k"], []]))
     assert may_be_in(tmp_path, "u") is True
-
-
-def test_filters_go_with_their_files(tmp_path: Path) -> None:
-    writer = KeyFilterWriter(tmp_path)
-    for name in ("a.parquet", "b/c.parquet", "d.parquet"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-        writer.write(name, rows(["u"], [[]]))
-    (tmp_path / "b/c.parquet").unlink()
-    writer.remove_orphans()
-    assert [writer.has(name) for name in ("a.parquet", "b/c.parquet", "d.parquet")] == [True, False, True]
-    writer.remove("d.parquet")
-    writer.remove("d.parquet")
-    assert not writer.has("d.parquet")

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.cli import main as cli
+from reput.streaming.output.table_path import check_table
 from reput.streaming.sql.output import write_result
-from reput.streaming.sql.sql import check_table
 
 HOSTILE = "a\x1b]0;x\x07\x9b31m\u202eb\u2028c\td\x7f"
 

@@ -1,0 +1,283 @@
+"""Rows that are forgotten: gone from every version and file, the others are there, and a tail goes on behind it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from faults.fault_files import Stopped
+from pyspark.sql import SparkSession
+from spark.test_upkeep_crashes import copy_of, counting
+from support.kept_table import KeptTable
+from support.proof_counts import Proof
+from support.record_writer import Message
+from typer.testing import CliRunner
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.sink_progress import ProgressFile
+from reput.sinks.table.forget import Forgetting
+from reput.sinks.table.forget_request import ForgetRequest
+from reput.sinks.table.forgotten import Forgotten
+from reput.sinks.table.row_ledger import RowLedger
+from reput.sinks.table.upkeep import TableUpkeep
+from reput.source.errors import OutputError, RowsLostError
+from reput.streaming.cli import main as cli
+from reput.streaming.table.optimize import existing_table
+from reput.streaming.tasks.tasks import SerialTasks
+from reput.streaming.verify.store_verification import StoreVerification
+from reput.streaming.verify.table import verify_table
+
+pytestmark = pytest.mark.spark
+
+SECRET, KEY = "a-secret-topic", "a-secret-key"
+# By number of the record: of the topic, and with the key.
+OF_TOPIC, WITH_KEY = set(range(0, 24, 3)), {4, 5, 13}
+
+
+def content() -> list[Message]:
+    def one(number: int) -> Message:
+        properties = {"KEYS": f"k{number} {KEY}" if number in WITH_KEY else f"k{number}"}
+        topic = SECRET if number in OF_TOPIC else "z-other"
+        return Message(topic, store_timestamp=1_700_000_000_000 + number, properties=properties)
+
+    return [one(number) for number in range(24)]
+
+
+@pytest.fixture
+def kept(spark: SparkSession, tmp_path: Path) -> KeptTable:
+    """A merged file, whose parts older versions have, and three small ones behind it."""
+    kept = KeptTable(spark, tmp_path / "first", count=0)
+    kept.write_log(content())
+    table = kept.open()
+    kept.fill(table, range(2, 17, 2))
+    assert TableUpkeep(table.delta, "b", 50).step(60).merges == 1
+    kept.fill(table, range(18, 23, 2))
+    return kept
+
+
+def forget(kept: KeptTable, **wanted: Any) -> Forgotten:
+    table = existing_table(kept.spark, kept.path)
+    return Forgetting(kept.spark, table, ForgetRequest(**wanted)).run()
+
+
+def without(kept: KeptTable, gone: Iterable[int], end: int = 22) -> list[int]:
+    return [kept.offsets[number] for number in range(end) if number not in set(gone)]
+
+
+def texts_below(root: Path) -> str:
+    """Everything below a table: Parquet files as their rows, other files as their bytes."""
+    found = []
+    for path in root.rglob("*"):
+        if path.name.endswith(".parquet"):
+            found.append(str(pq.read_table(path).to_pylist()))
+        elif path.is_file():
+            found.append(path.read_bytes().decode(errors="replace"))
+    return "\n".join(found)
+
+
+def ledger_of(kept: KeptTable) -> RowLedger:
+    record = ProgressFile(DurableFiles(kept.out), "messages").load()
+    assert record is not None
+    ledger = RowLedger.from_state(record.state)
+    assert ledger is not None
+    return ledger
+
+
+REQUESTS: list[tuple[dict[str, Any], set[int], str]] = [
+    ({"topics": [SECRET]}, OF_TOPIC, SECRET),
+    ({"keys": [KEY]}, WITH_KEY, KEY),
+]
+
+
+@pytest.mark.parametrize(("wanted", "gone", "text"), REQUESTS, ids=["topic", "key"])
+def test_nothing_is_left(wanted: dict[str, Any], gone: set[int], text: str, kept: KeptTable) -> None:
+    """In no file below the table; other rows are as they were, in one commit that tells no text; a tail goes on."""
+    running = kept.open()
+    upkeep = TableUpkeep(running.delta, "b", 50)
+    upkeep.step(60)
+    before = {row.physical_offset: row for row in kept.spark.table(kept.sql).collect()}
+    assert text in texts_below(kept.path)
+    (kept.path / "_keys").mkdir()
+    old = {path.name for path in kept.path.glob("*.parquet")}
+    for name in old:
+        (kept.path / "_keys" / f"{name}.bloom").write_bytes(b"x")
+    done = forget(kept, **wanted)
+    assert text not in texts_below(kept.path)
+    assert done.left.is_clean
+    assert (done.rows, done.version) == (len(gone & set(range(22))), running.delta.version)
+    assert done.left.files == len(list(kept.path.glob("*.parquet")))
+    assert done.files_removed == len(old) - len(old & {path.name for path in kept.path.glob("*.parquet")})
+    assert {path.stem for path in (kept.path / "_keys").iterdir()} == old & {path.name for path in kept.path.iterdir()}
+    assert kept.found() == without(kept, gone)
+    assert {row.physical_offset: row for row in kept.spark.table(kept.sql).collect()} == {
+        offset: row for offset, row in before.items() if offset in kept.found()
+    }
+    (last,) = kept.spark.sql(f"DESCRIBE HISTORY {kept.sql}").collect()
+    assert (last.operation, last.operationMetrics["numDeletedRows"]) == ("DELETE", str(done.rows))
+    assert json.loads(last.userMetadata)["by"] == next(iter(wanted)).removesuffix("s")
+    log = [json.loads(line) for line in (running.delta.log / f"{done.version:020d}.json").read_text().splitlines()]
+    assert all(action[kind]["dataChange"] for action in log for kind in ("add", "remove") if kind in action)
+    assert forget(kept, **wanted).version is None
+    # the run that was at work meanwhile, and the next one
+    kept.fill(running, [24])
+    assert kept.found() == without(kept, gone, 22) + kept.offsets[22:24]
+    upkeep.step(60)
+    assert not upkeep._refused
+    assert ledger_of(kept).rows == len(kept.found())
+    kept.open()
+    assert kept.found() == without(kept, gone, 22) + kept.offsets[22:24]
+
+
+def crash_before_the_record(kept: KeptTable) -> None:
+    """As a tail that dies between a commit and the record of it."""
+    progress = kept.out / "reput" / "progress" / "messages.json"
+    record = progress.read_bytes()
+    kept.fill(kept.open(), [24])
+    progress.write_bytes(record)
+
+
+def people_delete(kept: KeptTable) -> None:
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset = {kept.offsets[1]}")
+
+
+def twice(kept: KeptTable) -> None:
+    forget(kept, keys=[KEY])
+
+
+def an_empty_commit(kept: KeptTable) -> None:
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('a' = 'b')")
+
+
+AWAY: list[tuple[Callable[[KeptTable], None], set[int], int, str]] = [
+    (an_empty_commit, set(), 22, "8 rows fewer"),
+    (crash_before_the_record, set(), 24, "8 rows fewer"),
+    (people_delete, {1}, 22, "9 rows of broker 'b' were removed on purpose"),
+    (twice, WITH_KEY, 22, "removed on purpose"),
+]
+
+
+@pytest.mark.parametrize(("event", "more", "end", "said"), AWAY, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_tail_that_was_away(
+    event: Callable[[KeptTable], None],
+    more: set[int],
+    end: int,
+    said: str,
+    kept: KeptTable,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The commits that it has not seen are gone: the one that took the rows away tells what they would have told."""
+    event(kept)
+    forget(kept, topics=[SECRET])
+    with caplog.at_level(logging.WARNING, "reput"):
+        table = kept.open()
+    assert said in caplog.text
+    assert table.end_offset == kept.offsets[end]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "reput"):
+        kept.fill(kept.open(), [24] if end < 24 else [])
+    assert caplog.text == ""
+    assert kept.found() == without(kept, OF_TOPIC | more, 24)
+    assert ledger_of(kept).rows == len(kept.found())
+
+
+def test_rows_that_were_lost_before_are_still_missed(kept: KeptTable) -> None:
+    """A RESTORE, then a request: that it took rows away is not covered by what was forgotten."""
+    version = kept.open().delta.version
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF {version - 1}")
+    forget(kept, topics=[SECRET])
+    with pytest.raises(RowsLostError):
+        kept.open()
+
+
+def test_another_broker_and_deletion_vectors(spark: SparkSession, kept: KeptTable) -> None:
+    """Rows that a deletion vector took away are in the files, and go; those of another broker stay; columns, too."""
+    other = KeptTable(spark, kept.root, count=0, broker="c")
+    other.write_log(content())
+    other.fill(other.open(), [12, 24])
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    kept.spark.sql(f"ALTER TABLE {kept.sql} ADD COLUMN note STRING")
+    kept.spark.sql(f"UPDATE {kept.sql} SET note = 'seen' WHERE physical_offset = {kept.offsets[5]}")
+    kept.spark.sql(f"OPTIMIZE {kept.sql}")
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset IN ({kept.offsets[3]}, {kept.offsets[7]})")
+    done = forget(kept, topics=[SECRET], broker="b")
+    assert done.rows == len(OF_TOPIC & set(range(22))) - 1
+    assert done.left.is_clean
+    assert kept.found() == without(kept, OF_TOPIC | {7})
+    assert set(other.found()) == set(other.expected(0, 24)) - {other.offsets[3], other.offsets[7]}
+    assert kept.spark.table(kept.sql).where("note = 'seen'").count() == 2
+    dead = [
+        row for path in kept.path.glob("*.parquet") for row in pq.read_table(path).to_pylist() if row["broker"] == "b"
+    ]
+    assert not [row for row in dead if row["topic"] == SECRET]
+    kept.fill(kept.open(), [24])
+    other.open()
+
+
+def test_what_cannot_be_proven_is_told(kept: KeptTable) -> None:
+    """A file of somebody who did not commit it stays, and is named; checkpoints of another kind are refused."""
+    strange = kept.path / "strange.parquet"
+    shutil.copy(next(kept.path.glob("merged-*")), strange)
+    young = kept.path / f"part-rest-{'0' * 8}-0000-0000-0000-{'0' * 12}.zstd.parquet"
+    shutil.copy(strange, young)
+    done = forget(kept, keys=[KEY])
+    assert done.left.rows == {strange.name: 3, young.name: 3}
+    assert not done.left.is_clean
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')")
+    with pytest.raises(OutputError, match="checkpointPolicy"):
+        forget(kept, keys=[KEY])
+
+
+def test_verify_and_rebuild(kept: KeptTable) -> None:
+    """The log still has the messages: verify names what the table lacks, and the repair brings it back, as is told."""
+    forget(kept, keys=[KEY])
+    verification = StoreVerification(kept.config(), kept.out, sums=True)
+    verification.run(SerialTasks())
+    section = verify_table(kept.spark, kept.path, "b", verification)
+    found = {(each.kind, each.physical_offset) for each in section.findings.first}
+    assert found == {("row_missing", kept.offsets[number]) for number in WITH_KEY}
+    kept.repair()
+    assert kept.found() == kept.expected(0, 24)
+
+
+def test_the_command(kept: KeptTable) -> None:
+    """Without --yes nothing is changed, and Spark is not asked."""
+    before = {path: path.stat().st_mtime_ns for path in kept.path.rglob("*")}
+    words = ["table", "forget", "--table", str(kept.path), "--key", KEY]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == 0, result.stderr
+    assert "3 rows in 1 files of the present version" in result.stdout
+    assert "no older version of the table can be read" in result.stdout
+    told = json.loads(CliRunner().invoke(cli.app, [*words, "--json"]).stdout)
+    assert (told["rows"], told["files"], told["older_files"]) == (3, 1, 2)
+    assert {path: path.stat().st_mtime_ns for path in kept.path.rglob("*")} == before
+    assert CliRunner().invoke(cli.app, words[:-2]).exit_code == 2
+
+
+@pytest.mark.parametrize("share", [20, pytest.param(1, marks=pytest.mark.slow)])
+def test_it_dies_anywhere(share: int, kept: KeptTable, proof: Proof) -> None:
+    """The rows are there or not, all others are there; the same command again finishes, and a tail goes on."""
+    whole = kept.found()
+    with counting(-1, Stopped, for_ever=False) as counter:
+        forget(copy_of(kept, "counted"), topics=[SECRET])
+    for number in range(1, counter.calls + 1, share):
+        other = copy_of(kept, f"died{number}")
+        with counting(number, Stopped, for_ever=True), suppress(Stopped):
+            forget(other, topics=[SECRET])
+            pytest.fail("it went on")
+        assert other.found() in (whole, without(other, OF_TOPIC))
+        forget(other, topics=[SECRET])
+        left = [path for path in other.path.glob("part-rest-*") if path.stat().st_size]
+        assert left
+        assert SECRET not in texts_below(other.path)
+        assert other.found() == without(other, OF_TOPIC)
+        other.fill(other.open(), [24])
+        assert other.found() == without(other, OF_TOPIC, 24)
+        shutil.rmtree(other.root)
+        proof("G1 deaths inside `reput table forget`")
