@@ -1,14 +1,71 @@
-"""Where a Delta table can be created, and the statement that creates it."""
+"""Where a Delta table can be created, by one process at a time, and the statement that creates it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql.types import StructType
 
 from reput.sinks.table.refusal import column, literal, output_errors, table_name
-from reput.source.errors import OutputError
+from reput.source.errors import OutputError, TransientError
+
+# A creation takes a second or two; several processes may wait for each other.
+_WAIT_S, _POLL_S = 120.0, 0.05
+
+
+def is_table(path: Path) -> bool:
+    """Whether a Delta table's log is at `path`; raises OutputError if that cannot be seen."""
+    with output_errors(f"cannot look into {path}", path):
+        return any((path / "_delta_log").glob("*.json"))
+
+
+@contextmanager
+def only_creator(path: Path) -> Iterator[None]:
+    """Let no other reput create a table beside `path` meanwhile; makes the directory above it.
+
+    Delta's own creation looks for a log and renames over it: two at a time would see half of each other's tables. The
+    lock is on the directory above, so it leaves no file, and ends with its process.
+
+    Raises
+    ------
+    OutputError
+        The directory above cannot be made or locked.
+    TransientError
+        Another process keeps the lock.
+    """
+    with output_errors(f"cannot create a Delta table at {path}", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lock(descriptor, path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        with output_errors(f"cannot create a Delta table at {path}", path):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pass
+            else:
+                return
+        if time.monotonic() > deadline:
+            raise TransientError(
+                f"{path}: another process has had {path.parent} locked for {_WAIT_S:.0f} s, as one does that creates a "
+                "table there",
+                advice="start again when it is done",
+                file=path,
+            )
+        time.sleep(_POLL_S)
 
 
 def is_vacant(path: Path) -> bool:
@@ -17,8 +74,8 @@ def is_vacant(path: Path) -> bool:
         names = ["a file"] if path.exists() else []
         if path.is_dir():
             names = sorted(entry.name for entry in path.iterdir())
-        if any((path / "_delta_log").glob("*.json")):
-            return False
+    if is_table(path):
+        return False
     if not names:
         return True
     found = ", ".join(names[:3])

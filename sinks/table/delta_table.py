@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from reput import __version__
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import Change, DataFile, Note, check_files
-from reput.sinks.table.creation import create_sql, is_vacant
+from reput.sinks.table.creation import create_sql, is_table, is_vacant, only_creator
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import REPAIR
 from reput.sinks.table.refusal import (
@@ -101,16 +101,26 @@ class DeltaTable:
         OutputError
             `path` holds something else (then nothing was created), a table with other columns, or one that Kernel
             cannot write; or Spark refuses to create the table.
+        TransientError
+            Another process does not get done with creating a table beside `path`.
         """
         path = path.resolve()
-        if is_vacant(path):
-            with output_errors(f"cannot create a Delta table at {path}", path):
-                spark.sql(create_sql(path, schema, properties, comment))
-            _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
+        if not is_table(path):
+            with only_creator(path):
+                cls._create(spark, path, create_sql(path, schema, properties, comment))
         table = cls(spark, path, schema)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
             table._load().buildUpdateTableTransaction(_ENGINE_INFO, table._kernel.Operation.WRITE)
         return table
+
+    @staticmethod
+    def _create(spark: SparkSession, path: Path, statement: str) -> None:
+        """Create the table, durably, unless another process was first."""
+        if not is_vacant(path):
+            return
+        with output_errors(f"cannot create a Delta table at {path}", path):
+            spark.sql(statement)
+        _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
 
     def last_transaction_version(self, app_id: str) -> int | None:
         """The newest transaction version of `app_id` on disk now, or None.
