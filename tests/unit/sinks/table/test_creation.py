@@ -73,7 +73,10 @@ def test_a_killed_creator_stands_in_nobodys_way(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "above" / "table"
     with ExitStack() as stack:
         holder = started(stack, HOLDER, str(path))
-        with pytest.raises(TransientError, match="another process has had .*above locked") as raised, only_creator(path):
+        with (
+            pytest.raises(TransientError, match="another process has had .*above locked") as raised,
+            only_creator(path),
+        ):
             pass
         assert raised.value.file == str(path)
         holder.send_signal(signal.SIGKILL)

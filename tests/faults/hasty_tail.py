@@ -1,0 +1,11 @@
+"""`reput` whose table's log is cleaned after twenty seconds instead of a quarter of an hour, and looked at more often."""
+
+from __future__ import annotations
+
+from reput.sinks.table import log_cleanup, upkeep
+from reput.streaming.cli.main import main
+
+if __name__ == "__main__":
+    log_cleanup.READ_FOR_S = 20
+    upkeep.CLEANED_EVERY = 20
+    main()
