@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark.sql.types import StructType
 
 from reput.sinks.table.refusal import column, literal, output_errors, table_name
+from reput.sinks.table.turns import turn
 from reput.source.errors import OutputError, TransientError
 
 # A creation takes a second or two; several processes may wait for each other.
-_WAIT_S, _POLL_S = 120.0, 0.05
+_WAIT_S = 120.0
 
 
 def is_table(path: Path) -> bool:
@@ -38,34 +36,18 @@ def only_creator(path: Path) -> Iterator[None]:
     TransientError
         Another process keeps the lock.
     """
-    with output_errors(f"cannot create a Delta table at {path}", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _lock(descriptor, path)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while True:
+    with ExitStack() as stack:
         with output_errors(f"cannot create a Delta table at {path}", path):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pass
-            else:
-                return
-        if time.monotonic() > deadline:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            is_ours = stack.enter_context(turn(path.parent, _WAIT_S))
+        if not is_ours:
             raise TransientError(
                 f"{path}: another process has had {path.parent} locked for {_WAIT_S:.0f} s, as one does that creates a "
                 "table there",
                 advice="start again when it is done",
                 file=path,
             )
-        time.sleep(_POLL_S)
+        yield
 
 
 def is_vacant(path: Path) -> bool:

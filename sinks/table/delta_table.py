@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,12 +32,15 @@ from reput.sinks.table.refusal import (
     output_errors,
     refusal,
 )
+from reput.sinks.table.turns import turn
 from reput.source.errors import SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
 _ENGINE_INFO = f"reput/{__version__}"
 # How often a commit is tried when other writers commit first; each of their commits is checked.
 _ATTEMPTS = 10
+# How long another reput is waited for that commits; then this one commits all the same, as it does beside others.
+_TURN_S = 10.0
 #: Called with the table's version before a commit is made on top of it; raises to stop the commit.
 Check = Callable[[int], None]
 
@@ -173,7 +176,16 @@ class DeltaTable:
         return self.commit(lambda _: Change(files, (), (app_id, version), note=note or {}), check)
 
     def commit(self, make: Callable[[Any], Change], check: Check | None = None) -> int:
-        """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`."""
+        """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`.
+
+        Reputs commit in turn: of several with many small commits, the slowest would always come second.
+        """
+        with ExitStack() as stack:
+            with suppress(OSError):  # what is wrong with the log is said by what reads it
+                stack.enter_context(turn(self.log, _TURN_S))
+            return self._commit_behind_others(make, check)
+
+    def _commit_behind_others(self, make: Callable[[Any], Change], check: Check | None) -> int:
         for _ in range(_ATTEMPTS):
             snapshot = self._latest()
             if check is not None:

@@ -1,4 +1,4 @@
-"""`reput` whose table's log is cleaned after twenty seconds instead of a quarter of an hour, and looked at more often."""
+"""`reput` that cleans its table's log after twenty seconds instead of a quarter of an hour, and looks more often."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ def test_two_reputs_with_one_brokers_name(ends: tuple[int, int], spark: SparkSes
     second.out = tmp_path / "second-out"
     tables = first.open(), second.open()
     first.fill(tables[0], [ends[0]])
-    with pytest.raises(OutputError, match="another reput .* broker 'b'") as refused:
+    with pytest.raises(OutputError, match=r"another reput .* broker 'b'") as refused:
         second.fill(tables[1], [ends[1]])
     assert refused.value.exit_code == 1
     assert str(refused.value).count("\n") == 0
     first.fill(tables[0], [30])
     assert first.found() == first.expected(0, 30)
     second.fill(second.open(), [40])  # one behind the other is as if the output had been moved
-    with pytest.raises(OutputError, match="another reput .* broker 'b'"):
+    with pytest.raises(OutputError, match=r"another reput .* broker 'b'"):
         first.fill(tables[0], [60])
     assert first.found() == first.expected(0, 40)
 

@@ -74,7 +74,7 @@ def test_a_killed_creator_stands_in_nobodys_way(tmp_path: Path, monkeypatch: pyt
     with ExitStack() as stack:
         holder = started(stack, HOLDER, str(path))
         with (
-            pytest.raises(TransientError, match="another process has had .*above locked") as raised,
+            pytest.raises(TransientError, match=r"another process has had .*above locked") as raised,
             only_creator(path),
         ):
             pass
