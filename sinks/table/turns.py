@@ -1,4 +1,4 @@
-"""Turns among the reputs of one machine at what each of them does alone: a lock on a directory, which leaves no file."""
+"""Turns among the reputs of one machine at what each of them does alone: a lock on a directory, without a file."""
 
 from __future__ import annotations
 

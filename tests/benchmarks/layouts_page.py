@@ -26,15 +26,18 @@ $ PYTHONPATH=tests .venv/bin/python -m benchmarks.table_layouts --work .work/lay
 _DECIDES = """\
 ## What decides
 
-Measured is what the tables above say. What is decided by them is a choice:
+Measured is what the tables above say. What follows from them is a choice:
 
-1. **The widest readers and writers** come first: a table that a tool cannot read is of no use to it. That is the protocol, its features, and who was
-   able to use the table.
-2. **The cost of the upkeep** is paid every day, by the process that also keeps the queues: seconds and bytes written a million messages. reput's own
-   upkeep also works in small steps between two commits; Spark's OPTIMIZE is one job over what is new.
-3. **Files and bytes read** are paid by whoever asks. Seconds on one machine with a warm page cache say less than bytes do of a colder or larger one.
+1. **The widest readers and writers** come first: a table that a tool cannot read is of no use to it. That is the
+   protocol, its features, and who was able to use the table.
+2. **The cost of the upkeep** is paid every day, by the process that also keeps the queues: seconds and bytes written a
+   million messages. reput's own upkeep also works in small steps between two commits; the others are one job each,
+   with what Spark takes for any job, which weighs much with few messages.
+3. **Files and bytes read** are paid by whoever asks. Seconds on one machine with a warm page cache say less than bytes
+   do of a colder or larger one.
 
-The unique keys of this log rise with time, as those of one client do; with many clients they are less in order, and fewer row groups can be left out.
+The unique keys of this log rise with time, as those of one client do; with many clients they are less in order, and
+fewer row groups can be left out.
 """
 
 
@@ -65,8 +68,8 @@ def _cost(layouts: list[dict[str, Any]]) -> str:
 
 def _questions(layouts: list[dict[str, Any]]) -> str:
     text = (
-        "## Files and bytes read\n\nFiles, row groups and MiB are counted by the statistics that are in the table, for the columns that the question "
-        "needs; seconds are measured, the best of three.\n"
+        "## Files and bytes read\n\nFiles, row groups and MiB are counted by the statistics in the table, for the "
+        "columns that the question\nneeds; seconds are measured, the best of three.\n"
     )
     head = ("layout", "files", "row groups", "MiB", "Spark s", "deltalake s")
     for number, question in enumerate(layouts[0]["questions"]):

@@ -176,6 +176,9 @@ def users(spark: SparkSession, root: Path) -> dict[str, str]:
     def by_deltalake() -> None:
         assert deltalake.DeltaTable(str(root)).to_pyarrow_dataset().count_rows() == rows
 
+    def by_compact() -> None:
+        deltalake.DeltaTable(str(root)).optimize.compact()
+
     def by_reput() -> None:
         table = DeltaTable.open_or_create(spark, root, commented(TABLE_SCHEMA, COLUMN_COMMENTS), properties={})
         table.append([], app_id="benchmark", version=1)
@@ -186,7 +189,7 @@ def users(spark: SparkSession, root: Path) -> dict[str, str]:
         "Polars reads": by_polars,
         "reput writes": by_reput,
         "deltalake appends": lambda: deltalake.write_deltalake(str(root), one, mode="append"),
-        "deltalake compacts": lambda: deltalake.DeltaTable(str(root)).optimize.compact(),
+        "deltalake compacts": by_compact,
     }
     return {name: _outcome(use) for name, use in tried.items()}
 

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.spark
 
 MINUTES = float(os.environ.get("REPUT_PROOF_MINUTES", "2"))
 SEED = int(os.environ.get("REPUT_PROOF_SEED", "4"))
+START_SECONDS = 300.0
 HASTY = (sys.executable, hasty_tail.__file__)
 CASES = "messages of several brokers in one table"
 
@@ -110,7 +111,7 @@ def test_live_logs_beside_each_other(spark: SparkSession, tmp_path: Path, proof:
     """Three tails at twice a second, merges and clean-ups among them; kills, starts, and a table that is changed."""
     rng = random.Random(SEED)
     roots, table = [tmp_path / f"b{number}" for number in range(3)], tmp_path / "table"
-    settings = ("tableTriggerMs=500", "tableVersionsKept=20")
+    settings = ("tableVersionsKept=20", "sparkMaster=local[1]")  # three share the machine
 
     def start(root: Path) -> TailProcess:
         return TailProcess(root, *option(f"broker={root.name}", *settings), table=table, program=HASTY)
@@ -122,7 +123,7 @@ def test_live_logs_beside_each_other(spark: SparkSession, tmp_path: Path, proof:
         running = [start(root) for root in roots]
         stack.callback(lambda: [each.end() for each in running])
         for each in running:
-            each.wait_beyond(0)
+            each.wait_beyond(0, START_SECONDS)
         name, deadline = f"delta.`{table}`", time.monotonic() + 60 * MINUTES
         for number in range(1_000_000):
             killed = rng.randrange(len(roots))
@@ -134,7 +135,7 @@ def test_live_logs_beside_each_other(spark: SparkSession, tmp_path: Path, proof:
             if number == 1:
                 spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
             for each in running:
-                each.wait_beyond(each.end_offset())
+                each.wait_beyond(each.end_offset(), START_SECONDS)
             time.sleep(rng.uniform(2, 10))
             if time.monotonic() > deadline and number > 1:
                 break
