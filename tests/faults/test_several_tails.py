@@ -32,7 +32,7 @@ from reput.streaming.verify.table import verify_table
 
 pytestmark = pytest.mark.spark
 
-MINUTES = float(os.environ.get("REPUT_PROOF_MINUTES", "2"))
+MINUTES = float(os.environ.get("REPUT_PROOF_MINUTES", "4"))
 SEED = int(os.environ.get("REPUT_PROOF_SEED", "4"))
 START_SECONDS = 300.0
 HASTY = (sys.executable, hasty_tail.__file__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import deltalake
 import pytest
 from pyspark.sql import SparkSession
 from support.kept_table import KeptTable
@@ -79,3 +80,24 @@ def test_a_second_reput_is_seen_where_the_log_was_cut(
     with pytest.raises(OutputError, match="another reput has committed rows of broker 'b'"):
         first.fill(running, [40])
     assert first.found() == first.expected(0, 30)
+
+
+def test_rows_are_counted_behind_a_cleaned_log(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What Spark read of the log at the start is gone when a DELETE of another process makes the run count its rows."""
+    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    (kept,) = brokers(spark, tmp_path, "b")
+    kept.fill(kept.open(), [1])
+    spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
+    kept.fill(kept.open(), range(2, 11))
+    running = kept.open()
+    known = set(running.delta.log.glob("*.checkpoint.parquet"))
+    kept.fill(running, range(11, 31))
+    assert log_cleanup.clean_log(kept.path, running.delta.version, 5) > 0
+    assert not any(path.exists() for path in known)
+    deltalake.DeltaTable(str(kept.path)).delete(f"physical_offset = {kept.offsets[3]}")
+    with caplog.at_level(logging.WARNING, "reput"):
+        kept.fill(running, [40])
+    assert ["1 rows fewer, 0 more; they stay as they are" in each.getMessage() for each in caplog.records] == [True]
+    assert kept.found() == [offset for offset in kept.expected(0, 40) if offset != kept.offsets[3]]
