@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from support.kept_table import KeptTable
 
-from reput.sinks.table import log_cleanup
+from reput.sinks.table import delta_table, log_cleanup
 from reput.sinks.table import upkeep as upkeep_module
+from reput.sinks.table.turns import turn
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError
 
@@ -101,3 +102,19 @@ def test_rows_are_counted_behind_a_cleaned_log(
         kept.fill(running, [40])
     assert ["1 rows fewer, 0 more; they stay as they are" in each.getMessage() for each in caplog.records] == [True]
     assert kept.found() == [offset for offset in kept.expected(0, 40) if offset != kept.offsets[3]]
+
+
+def test_who_keeps_the_turn_delays_a_commit_and_no_more(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a reput that is stopped in the middle of its commit."""
+    monkeypatch.setattr(delta_table, "_TURN_S", 0.2)
+    (kept,) = brokers(spark, tmp_path, "b")
+    table = kept.open()
+    with turn(table.delta.log, 0.0) as is_ours:
+        assert is_ours
+        with turn(table.delta.log, 0.0) as is_anothers:
+            assert not is_anothers
+        kept.fill(table, [10])
+    kept.fill(table, [20])
+    assert kept.found() == kept.expected(0, 20)

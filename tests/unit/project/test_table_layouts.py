@@ -22,7 +22,9 @@ def table(tmp_path: Path) -> Path:
         rows = pa.table(
             {
                 "topic": pa.array(["a", "a", "b", "b"]),
-                "store_time": pa.array([BEGIN + n * SECOND for n in range(first, first + 4)], pa.timestamp("us", "UTC")),
+                "store_time": pa.array(
+                    [BEGIN + n * SECOND for n in range(first, first + 4)], pa.timestamp("us", "UTC")
+                ),
                 "keys": pa.array([[f"k{n}", f"k{n}"] if n else None for n in range(first, first + 4)]),
                 "msg_size": pa.array(range(first, first + 4), pa.int64()),
             }
