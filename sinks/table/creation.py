@@ -1,14 +1,53 @@
-"""Where a Delta table can be created, and the statement that creates it."""
+"""Where a Delta table can be created, by one process at a time, and the statement that creates it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark.sql.types import StructType
 
 from reput.sinks.table.refusal import column, literal, output_errors, table_name
-from reput.source.errors import OutputError
+from reput.sinks.table.turns import turn
+from reput.source.errors import OutputError, TransientError
+
+# A creation takes a second or two; several processes may wait for each other.
+_WAIT_S = 120.0
+
+
+def is_table(path: Path) -> bool:
+    """Whether a Delta table's log is at `path`; raises OutputError if that cannot be seen."""
+    with output_errors(f"cannot look into {path}", path):
+        return any((path / "_delta_log").glob("*.json"))
+
+
+@contextmanager
+def only_creator(path: Path) -> Iterator[None]:
+    """Let no other reput create a table beside `path` meanwhile; makes the directory above it.
+
+    Delta's own creation looks for a log and renames over it: two at a time would see half of each other's tables. The
+    lock is on the directory above, so it leaves no file, and ends with its process.
+
+    Raises
+    ------
+    OutputError
+        The directory above cannot be made or locked.
+    TransientError
+        Another process keeps the lock.
+    """
+    with ExitStack() as stack:
+        with output_errors(f"cannot create a Delta table at {path}", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            is_ours = stack.enter_context(turn(path.parent, _WAIT_S))
+        if not is_ours:
+            raise TransientError(
+                f"{path}: another process has had {path.parent} locked for {_WAIT_S:.0f} s, as one does that creates a "
+                "table there",
+                advice="start again when it is done",
+                file=path,
+            )
+        yield
 
 
 def is_vacant(path: Path) -> bool:
@@ -17,8 +56,8 @@ def is_vacant(path: Path) -> bool:
         names = ["a file"] if path.exists() else []
         if path.is_dir():
             names = sorted(entry.name for entry in path.iterdir())
-        if any((path / "_delta_log").glob("*.json")):
-            return False
+    if is_table(path):
+        return False
     if not names:
         return True
     found = ", ".join(names[:3])

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from reput.sinks.table.file_list import file_path
+from reput.sinks.table.refusal import output_errors
 from reput.source.errors import OutputError
 
 
@@ -63,13 +64,20 @@ class BadFile:
 
 
 def active_files(spark: SparkSession, root: Path) -> DataFrame:
-    """The present version's files as the log has them: ``path``, ``size``, ``stats``."""
+    """The present version's files as the log has them: ``path``, ``size``, ``stats``.
+
+    Raises
+    ------
+    OutputError
+        The log cannot be read.
+    """
     session: Any = spark
     # Delta's threads use the active session of the calling thread; pyspark sets it only in the thread that made it.
     session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
     delta_log = session._jvm.org.apache.spark.sql.delta.DeltaLog  # noqa: SLF001  py4j's gateway has no public name
-    snapshot = delta_log.forTableWithSnapshot(session._jsparkSession, str(root))._2()  # noqa: SLF001
-    return DataFrame(snapshot.allFiles().toDF(), spark).select("path", "size", "stats")
+    with output_errors(f"{root}: cannot read the Delta log", root):
+        snapshot = delta_log.forTableWithSnapshot(session._jsparkSession, str(root))._2()  # noqa: SLF001
+        return DataFrame(snapshot.allFiles().toDF(), spark).select("path", "size", "stats")
 
 
 def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
@@ -78,9 +86,11 @@ def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
     Raises
     ------
     OutputError
-        A file's size cannot be read.
+        The log or a file's size cannot be read.
     """
-    table = active_files(spark, root).orderBy(sf.col("path")).toArrow()
+    files = active_files(spark, root).orderBy(sf.col("path"))
+    with output_errors(f"{root}: cannot read the Delta log", root):
+        table = files.toArrow()
     for batch in table.to_batches():
         names, sizes, statistics = (batch.column(number) for number in range(3))
         for row, name in enumerate(names.to_pylist()):

@@ -9,20 +9,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from reput import __version__
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import Change, DataFile, Note, check_files
-from reput.sinks.table.creation import create_sql, is_vacant
+from reput.sinks.table.creation import create_sql, is_table, is_vacant, only_creator
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
-from reput.sinks.table.history import REPAIR
-from reput.sinks.table.new_columns import NothingToAddError, adding, metadata_action, schema_of
+from reput.sinks.table.kernel_transaction import ENGINE_INFO, KernelTransactions
+from reput.sinks.table.new_columns import NothingToAddError, adding, schema_of
 from reput.sinks.table.refusal import (
     JAVA_ERRORS,
     added_columns,
@@ -32,12 +31,14 @@ from reput.sinks.table.refusal import (
     output_errors,
     refusal,
 )
+from reput.sinks.table.turns import turn
 from reput.source.errors import SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
-_ENGINE_INFO = f"reput/{__version__}"
 # How often a commit is tried when other writers commit first; each of their commits is checked.
 _ATTEMPTS = 10
+# How long another reput is waited for that commits; then this one commits all the same, as it does beside others.
+_TURN_S = 10.0
 #: Called with the table's version before a commit is made on top of it; raises to stop the commit.
 Check = Callable[[int], None]
 
@@ -75,6 +76,7 @@ class DeltaTable:
         self._engine = self._kernel.defaults.engine.DefaultEngine.create(configuration)
         self._committer: ExclusiveCommit | None = None
         self._table = self._kernel.Table.forPath(self._engine, str(path))
+        self._transactions = KernelTransactions(self._jvm, self._engine, path)
         self._snapshot: Any = None
         self._snapshot_commit: tuple[int, ...] = ()
         self._added_columns: list[str] = []
@@ -108,17 +110,27 @@ class DeltaTable:
         OutputError
             `path` holds something else (then nothing was created), a table with other columns, or one that Kernel
             cannot write; or Spark refuses to create the table.
+        TransientError
+            Another process does not get done with creating a table beside `path`.
         """
         path = path.resolve()
-        if is_vacant(path):
-            with output_errors(f"cannot create a Delta table at {path}", path):
-                spark.sql(create_sql(path, schema, properties, comment))
-            _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
+        if not is_table(path):
+            with only_creator(path):
+                cls._create(spark, path, create_sql(path, schema, properties, comment))
         table = cls(spark, path, schema, later=later)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
-            table._load().buildUpdateTableTransaction(_ENGINE_INFO, table._kernel.Operation.WRITE)
+            table._load().buildUpdateTableTransaction(ENGINE_INFO, table._kernel.Operation.WRITE)
         table._add_new_columns()
         return table
+
+    @staticmethod
+    def _create(spark: SparkSession, path: Path, statement: str) -> None:
+        """Create the table, durably, unless another process was first."""
+        if not is_vacant(path):
+            return
+        with output_errors(f"cannot create a Delta table at {path}", path):
+            spark.sql(statement)
+        _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
 
     def _add_new_columns(self) -> None:
         """Add the columns that the table lacks, in one commit, unless another writer does."""
@@ -184,7 +196,16 @@ class DeltaTable:
         return self.commit(lambda _: Change(files, (), (app_id, version), note=note or {}), check)
 
     def commit(self, make: Callable[[Any], Change], check: Check | None = None) -> int:
-        """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`."""
+        """Commit what `make` returns for the present snapshot, again if another writer is first; see `append`.
+
+        Reputs commit in turn: of several with many small commits, the slowest would always come second.
+        """
+        with ExitStack() as stack:
+            with suppress(OSError):  # what is wrong with the log is said by what reads it
+                stack.enter_context(turn(self.log, _TURN_S))
+            return self._commit_behind_others(make, check)
+
+    def _commit_behind_others(self, make: Callable[[Any], Change], check: Check | None) -> int:
         for _ in range(_ATTEMPTS):
             snapshot = self._latest()
             if check is not None:
@@ -282,7 +303,7 @@ class DeltaTable:
         committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.log)
         try:
             try:
-                result = self._transaction(committer, snapshot, change)
+                result = self._transactions.commit(committer, snapshot, change)
             except JAVA_ERRORS:
                 committer.take_outcome()  # raises the cause; Java only saw that the file is missing
                 raise
@@ -298,54 +319,6 @@ class DeltaTable:
             cause, undo = explain_refusal(self.path, first_line(error))
             advice = "; ".join(filter(None, [undo, "see the last version before a retry"]))
             raise kind_of(error)(f"{what} failed: {cause}", advice=advice, file=self.path) from error
-
-    def _transaction(self, committer: ExclusiveCommit, snapshot: Any, change: Change) -> Any:
-        kernel, engine = self._kernel, self._engine
-        engine_info = _ENGINE_INFO if change.is_next else _ENGINE_INFO + REPAIR
-        builder = snapshot.buildUpdateTableTransaction(engine_info, kernel.Operation.WRITE).withMaxRetries(0)
-        if change.transaction is not None and change.is_next:
-            builder = builder.withTransactionId(*change.transaction)
-        transaction = builder.build(engine)
-        actions = self._jvm.java.util.ArrayList()
-        now = self._jvm.java.util.Optional.of(self._jvm.java.lang.System.currentTimeMillis())
-        single = kernel.internal.actions.SingleAction
-        if change.transaction is not None and not change.is_next:
-            set_transaction = kernel.internal.actions.SetTransaction(*change.transaction, now)
-            actions.add(single.createTxnSingleAction(set_transaction.toRow()))
-        for file in change.removed:
-            actions.add(single.createRemoveFileSingleAction(file.toRemoveFileRow(change.has_rows_anew, now)))
-        if change.new_columns:
-            actions.add(metadata_action(kernel, snapshot, change.new_columns))
-        self._add_files(transaction, change, actions)
-        committer.describe(change.commit_info(), hides_removed=change.deleted is not None)
-        iterator = kernel.internal.util.Utils.toCloseableIterator(actions.iterator())
-        return transaction.commit(committer, kernel.utils.CloseableIterable.inMemoryIterable(iterator))
-
-    def _add_files(self, transaction: Any, change: Change, actions: Any) -> None:
-        kernel, engine = self._kernel, self._engine
-        state, schema = transaction.getTransactionState(engine), transaction.getSchema(engine)
-        parse, status = kernel.statistics.DataFileStatistics.deserializeFromJson, kernel.utils.DataFileStatus
-        root = self._table.getPath(engine)
-        statuses = self._jvm.java.util.ArrayList()
-        for file in change.files:
-            path = f"{root}/{file.path}"
-            with output_errors(f"{path}: not Delta's statistics with numRecords", self.path / file.path, SinkError):
-                statistics = parse(file.statistics_json, schema)
-                statistics.get()
-            statuses.add(status(path, file.size_bytes, file.modification_time_ms, statistics))
-        if not change.has_rows_anew:
-            add, none = kernel.internal.actions.AddFile, self._jvm.java.util.Optional.empty()
-            single, no_values = kernel.internal.actions.SingleAction, self._jvm.java.util.HashMap()
-            base = kernel.internal.fs.Path(root).toUri()
-            for each in statuses:
-                row = add.convertDataFileStatus(schema, base, each, no_values, False, no_values, none, none, none)
-                actions.add(single.createAddFileSingleAction(row.toRow()))
-            return
-        context = kernel.Transaction.getWriteContext(engine, state, self._jvm.java.util.HashMap())
-        iterator = kernel.internal.util.Utils.toCloseableIterator(statuses.iterator())
-        adds = kernel.Transaction.generateAppendActions(engine, state, iterator, context)
-        while adds.hasNext():
-            actions.add(adds.next())
 
     def _run_hooks(self, result: Any, committed: int) -> None:
         for hook in result.getPostCommitHooks():

@@ -153,7 +153,17 @@ class TableUpkeep:
             self._filters.write_from_file(name)
 
     def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:
-        merged = Merge(self._table.path, files).write()
+        try:
+            merged = Merge(self._table.path, files).write()
+        except FileNotFoundError as error:
+            gone = next((path for file in files if not (path := self._table.path / file.path).exists()), None)
+            if gone is None:
+                raise
+            raise OutputError(
+                f"{gone} is gone, and the rows that it had",
+                advice="the next start says which they are, and 'reput rebuild --only table' makes them again",
+                file=gone,
+            ) from error
         start, end = min(file.least for file in files), max(file.greatest for file in files) + 1
         # After an error nobody knows whether the commit is in the log, so the merged files stay.
         note: Note = {"broker": self._broker, "what": "merged", "start": start, "end": end}

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from reput.sinks.table.delta_files import BadFile, bad_files
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.history import TableCommit, commit_digest, commits, rows_before
+from reput.sinks.table.history import TableCommit, commit_digest, commit_file, commits, rows_before
 from reput.sinks.table.row_ledger import RowGap, RowLedger
 from reput.source.errors import OutputError, RowsLostError, TransientError
 
@@ -41,6 +41,8 @@ class TableWatch:
         self._broker = broker
         self._log_begin = log_begin
         self._accepts_loss = accepts_loss
+        # The broker's last transaction before this run.
+        self._began_at: int | None = None
 
     def check_at_start(self, ledger: RowLedger | None, committed: int | None) -> RowLedger:
         """Check the table before anything is written; `committed` is the broker's last transaction version.
@@ -52,7 +54,7 @@ class TableWatch:
         OutputError
             The table has rows of the broker, but no transaction.
         """
-        version = self._table.version
+        version, self._began_at = self._table.version, committed
         if bad := self.bad_files():
             raise self._files_lost_error(bad, committed or 0)
         if committed is None:
@@ -71,18 +73,19 @@ class TableWatch:
 
         Raises
         ------
+        OutputError
+            Another reput has committed as this broker: what both read would be in the table twice.
         TransientError
             Another writer overwrote one of our commits: the next start brings the rows again.
         """
-        is_other = commit_digest(self._table.log, ledger.version) != ledger.commit
-        if is_other and rows_before(self._table.log, ledger.version, version, self._broker) is None:
+        if not self._has_seen(ledger, version) and not self._is_cleaned(ledger, version):
             raise TransientError(
                 f"{self._table.path}: version {ledger.version} is not the commit that was made: another writer, or "
                 "another copy of the table, took its place",
                 advice="start again to bring the table up from the log",
                 file=self._table.path,
             )
-        return ledger if version == ledger.version else self._follow(ledger, version)
+        return ledger if version == ledger.version else self._follow(ledger, version, runs=True)
 
     def count_at(self, offsets: Sequence[int]) -> RowLedger:
         """The ledger of the table as it is now, counted at `offsets`."""
@@ -141,26 +144,39 @@ class TableWatch:
             file=self._table.path,
         )
 
-    def _follow(self, ledger: RowLedger, version: int) -> RowLedger:
-        """Bring `ledger` to `version` by the table's log and, where needed, by counting."""
+    def _follow(self, ledger: RowLedger, version: int, *, runs: bool = False) -> RowLedger:
+        """Bring `ledger` to `version` by the table's log and, where needed, by counting.
+
+        `runs` says that this run itself has seen `ledger`, so that the broker's later commits are another reput's.
+        """
         log = self._table.log
         digest = commit_digest(log, version)
         foreign: list[TableCommit] = []
         unknown = ""
         is_made_again = False
-        if version < ledger.version or commit_digest(log, ledger.version) != ledger.commit:
-            before = self._follow_removed(ledger, version)
-            unknown = "" if before is not None else "the table is another copy than the one that was written"
-            ledger = before or ledger
+        seen = ledger
+        if not self._has_seen(seen, version):
+            if (before := self._follow_removed(seen, version)) is not None:
+                if runs:
+                    self._check_transaction(seen, f"the log was removed behind version {seen.version}")
+                ledger = before
+            elif self._is_cleaned(seen, version):
+                unknown = f"its log does not tell any more what came behind version {seen.version}"
+            else:
+                unknown = "the table is another copy than the one that was written"
         for each in self._commits(ledger.version + 1, version) if not unknown else ():
             if not isinstance(each, TableCommit):
                 unknown = f"its log does not tell any more what version {each} did"
             elif each.end_offset is not None and not each.is_repair:
+                if runs:
+                    raise self._second_reput_error(each.end_offset, each.description)
                 ledger = ledger.with_batch(each.end_offset, each.rows)
             elif each.end_offset is not None:
                 is_made_again = True
             elif each.touches:
                 foreign.append(each)
+        if runs and unknown:
+            self._check_transaction(ledger, unknown)
         ledger = ledger.seen_at(version, digest)
         if not (foreign or unknown or is_made_again) or not ledger.marks:
             return ledger
@@ -188,6 +204,21 @@ class TableWatch:
         if end > known:
             ledger = ledger.with_batch(end, before.rows - ledger.rows)
         return ledger.seen_at(before.version - 1, None) if before.rows == ledger.rows else None
+
+    def _has_seen(self, ledger: RowLedger, version: int) -> bool:
+        """Whether the table, now at `version`, has the commit that the ledger was seen at."""
+        return ledger.version <= version and commit_digest(self._table.log, ledger.version) == ledger.commit
+
+    def _is_cleaned(self, ledger: RowLedger, version: int) -> bool:
+        """Whether the ledger's commit has gone from the table's log with all older ones, as its clean-up removes them.
+
+        Others may have made thousands of commits since this broker had a message.
+        """
+        log = self._table.log
+        if commit_file(log, ledger.version).exists():
+            return False
+        oldest = min((int(path.stem) for path in log.glob(f"{'[0-9]' * 20}.json")), default=-1)
+        return ledger.version < oldest <= version
 
     def _judge_counts(self, ledger: RowLedger, counts: Sequence[int], foreign: list[TableCommit], unknown: str) -> None:
         gaps = ledger.gaps(counts)
@@ -234,6 +265,22 @@ class TableWatch:
             expired = f"; what is before {self._log_begin} is gone for good" if start < self._log_begin else ""
             advice = f"{command} makes them again{expired}"
         return RowsLostError(text, advice=advice, file=path, physical_offset=start)
+
+    def _check_transaction(self, ledger: RowLedger, unknown: str) -> None:
+        """Where the log does not tell every commit, the last transaction says whether one was another reput's."""
+        committed = self._table.last_transaction_version(self._app_id)
+        if committed not in {self._began_at, *ledger.offsets[-1:]}:
+            raise self._second_reput_error(committed, unknown)
+
+    def _second_reput_error(self, committed: int | None, description: str) -> OutputError:
+        return OutputError(
+            f"{self._table.path}: another reput has committed rows of broker {self._broker!r}, up to {committed} of "
+            f"the log, while this one runs: {description}",
+            advice="let one reput keep the table for a broker, and give each broker its own name (brokerName, or "
+            "--option broker=NAME)",
+            file=self._table.path,
+            physical_offset=committed,
+        )
 
     def _commits(self, first: int, last: int) -> list[TableCommit | int]:
         return list(commits(self._table.log, first, last, self._app_id, self._broker))

@@ -56,15 +56,25 @@ class LogWriter:
 
 
 class TailProcess:
-    """One run of `reput tail` in a process group of its own; what it says goes to `said`."""
+    """One run of `reput tail` in a process group of its own; what it says goes to `said`.
 
-    def __init__(self, root: Path, *options: str, wrapper: Sequence[str] = ()) -> None:
+    `table` is another table than the one below `root`; `program` runs instead of ``reput``.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *options: str,
+        wrapper: Sequence[str] = (),
+        table: Path | None = None,
+        program: Sequence[str] = (str(Path(sys.executable).with_name("reput")),),
+    ) -> None:
         self.root = root
         self.said = root / "tail.log"
         settings = [word for setting in SETTINGS for word in ("--option", setting)]
         command = [
-            *(*wrapper, str(Path(sys.executable).with_name("reput")), "tail"),
-            *("--store", str(root / "store"), "--output", str(root / "out"), "--table", str(root / "table")),
+            *(*wrapper, *program, "tail", "--store", str(root / "store"), "--output", str(root / "out")),
+            *("--table", str(table or root / "table")),
             *("--option", "sparkDriverMemory=600m", "--option", "tableTriggerMs=500", *settings, *options),
         ]
         with self.said.open("ab") as said:

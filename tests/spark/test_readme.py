@@ -13,6 +13,7 @@ import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
+from spark.test_tail import run_tail
 from support.paths import ROOT
 
 from reput.streaming.tail.tail import Tail
@@ -36,7 +37,10 @@ def prepared(text: str, store: BrokerStore, work: Path) -> str:
     """A snippet with a real broker's store for the one in it."""
     text = text.replace("/data/store", str(store.root)).replace("/data/broker.conf", str(store.broker_conf))
     return (
-        text.replace("/data/", f"{work}/").replace("'orders'", "'TopicA'").replace("--topic orders", "--topic TopicA")
+        text.replace("/data/", f"{work}/")
+        .replace("'orders'", "'TopicA'")
+        .replace('"orders"', '"TopicA"')
+        .replace("--topic orders", "--topic TopicA")
     )
 
 
@@ -68,8 +72,11 @@ def test_the_python_of_a_page(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It runs as it stands; a tail in it is stopped at the log's end."""
+    """It runs as it stands; a tail in it is stopped at the log's end, and a table it reads is there."""
     store = broker_store("v4-plain")
+    if any('"/data/messages"' in code for code in blocks(page, "python")):
+        only_table = ("consumeQueueEnable=false", "messageIndexEnable=false")
+        run_tail(spark, store.root, tmp_path / "kept", *only_table, table=tmp_path / "messages", conf=store.broker_conf)
     run = Tail.run
     monkeypatch.setattr(Tail, "run", lambda tail, spark, *, available_now: run(tail, spark, available_now=True))
     for code in blocks(page, "python"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -20,6 +21,7 @@ from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
+from reput.source.errors import RowsLostError
 from reput.streaming.tail.micro_batch import BatchUpkeep
 
 pytestmark = pytest.mark.spark
@@ -220,8 +222,15 @@ def test_a_file_that_is_gone_ends_the_upkeep_alone(kept: KeptTable, caplog: pyte
     with caplog.at_level(logging.WARNING, "reput"):
         assert [upkeep.step(LONG).merges for _ in range(2)] == [0, 0]
     assert len(caplog.records) == 1
-    assert "not tidied before the next start" in caplog.text
+    assert re.search(
+        r"not tidied before the next start: .*parquet is gone, .* 'reput rebuild --only table' makes them", caplog.text
+    )
     kept.fill(table, range(21, 31))
+    with pytest.raises(RowsLostError, match=r"is not there; 'reput rebuild --only table' with"):
+        kept.open()
+    kept.repair()
+    kept.open()
+    assert kept.found() == kept.expected()
 
 
 @pytest.mark.parametrize(("switch", "least", "most"), [("true", 1, 2), ("false", 10, 99)])
