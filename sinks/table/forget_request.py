@@ -17,7 +17,7 @@ from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, PROPERTY
 Mask = npt.NDArray[np.bool_]
 
 #: The columns that are looked at.
-COLUMNS = ("broker", "topic", "real_topic", "keys", "uniq_key", "msg_id", "properties")
+COLUMNS = ("broker", "topic", "real_topic", "origin_topic", "keys", "uniq_key", "msg_id", "properties")
 # Where clients and brokers keep the topic of a message that now stands in another topic: a half or delayed message, one
 # that a consumer sent back, a dead letter.
 TOPIC_PROPERTIES = (PROPERTY_REAL_TOPIC, "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
@@ -78,8 +78,10 @@ class ForgetRequest:
         if self.broker is not None:
             found &= _is_in(rows, "broker", [self.broker])
         if self.topics:
-            of_topic = _is_in(rows, "topic", self.topics) | _is_in(rows, "real_topic", self.topics)
-            found &= of_topic | _has_property(rows, TOPIC_PROPERTIES, self.topics)
+            of_topic = _has_property(rows, TOPIC_PROPERTIES, self.topics)
+            for name in ("topic", "real_topic", "origin_topic"):
+                of_topic |= _is_in(rows, name, self.topics)
+            found &= of_topic
         if self.has_ids:
             ids = (*self.uniq_keys, *self.msg_ids)
             of_id = _is_in(rows, "uniq_key", self.uniq_keys) | _is_in(rows, "msg_id", self.msg_ids)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from reput.sinks.table.compaction import StoredFile
 from reput.sinks.table.file_list import FileList, file_path, log_errors
 from reput.sinks.table.history import LogEntry, log_entries, transaction_id
-from reput.sinks.table.own_files import OWN_DATA_FILE
+from reput.sinks.table.own_files import OWN_DATA_FILE, keys_file
 
 _BOUNDS = ("min.physical_offset", "max.physical_offset", "min.store_time", "max.store_time", "min.broker", "max.broker")
 # How far back the last range of each broker is looked for.
@@ -102,6 +102,11 @@ class TableState:
     def small_files(self) -> list[TableFile]:
         """The files that are merged with others, when there are enough of them."""
         return [file for file in self.files if not file.stored.is_large]
+
+    @property
+    def unfiltered_files(self) -> list[TableFile]:
+        """The files without a key filter, which a look-up by key has to open."""
+        return [file for file in self.files if not self.path.joinpath(*keys_file(file.stored.path)).exists()]
 
     @property
     def unsorted_files(self) -> list[TableFile]:

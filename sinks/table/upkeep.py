@@ -102,7 +102,7 @@ class TableUpkeep:
         _log.warning("%s: it is not tidied before the next start: %s", self._table.path, why)
 
     def to_the_end(self) -> UpkeepDone:
-        """Merge and sort until nothing is due; unlike in `step`, what stands in its way is raised.
+        """Merge, sort and write key filters until nothing is due; unlike in `step`, what stands in its way is raised.
 
         Raises
         ------
@@ -114,6 +114,8 @@ class TableUpkeep:
         done = UpkeepDone()
         while files := self._next(sorts=True):
             self._merge(files, done)
+        for name in self._unfiltered:
+            self._filter(name)
         return done
 
     def _next(self, *, sorts: bool) -> list[StoredFile]:

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.lookup import TableAnswer, TableLookup
 from reput.source.errors import OptionError
+from reput.streaming.output.table_path import check_table
 from reput.streaming.query.lines import check_format, lines, parse_time, time_text
 from reput.streaming.query.options import QueryOptions, check_key, check_unique_key
 
@@ -40,7 +41,9 @@ def run_table_query(
         There is no message table, or it cannot be read.
     """
     check_format(output_format)
-    ask, lookup = _question(options), TableLookup(table, with_body=with_body)
+    ask = _question(options)
+    check_table(table)
+    lookup = TableLookup(table, with_body=with_body)
     if with_body and not lookup.has_bodies:
         raise OptionError(f"--body: {table} has no bodies, since it is kept without tableIncludeBody")
     answer = ask(lookup)

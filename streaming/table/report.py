@@ -76,6 +76,7 @@ def description(state: TableState) -> dict[str, Any]:
         "properties": dict(sorted(state.metadata.configuration.items())),
         "small_files": len(state.small_files),
         "unsorted_files": len(state.unsorted_files),
+        "unfiltered_files": len(state.unfiltered_files),
     }
 
 
@@ -105,7 +106,7 @@ def describe_text(state: TableState) -> str:
         lines.append(f"broker {broker.broker}: {broker.rows} rows, {end}{last}")
     lines.append(
         f"{told['small_files']} small files, which are merged when there are enough of them; "
-        f"{told['unsorted_files']} large ones that await sorting"
+        f"{told['unsorted_files']} large ones that await sorting; {told['unfiltered_files']} without a key filter"
     )
     features = f", features {', '.join(told['features'])}" if told["features"] else ""
     lines.append(f"reader version {told['reader_version']}, writer version {told['writer_version']}{features}")

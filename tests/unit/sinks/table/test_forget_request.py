@@ -26,6 +26,7 @@ ROWS: list[dict[str, Any]] = [
     {"topic": "bills", "keys": ["1"], "properties": [("TAGS", "orders"), ("KEYS", "1")]},
     {"topic": "bills", "properties": [("__transactionId__", "U1")]},
     {"topic": None, "broker": None},
+    {"topic": "%RETRY%g+orders", "origin_topic": "orders"},
 ]
 
 
@@ -37,9 +38,9 @@ def rows(more: int = 0) -> pa.Table:
 @pytest.mark.parametrize(
     ("request_", "wanted", "mentioned"),
     [
-        (ForgetRequest(topics=["orders"]), {0, 1, 2, 3, 4}, {5}),
-        (ForgetRequest(topics=["orders"], broker="b"), {0, 1, 2, 3}, set()),
-        (ForgetRequest(topics=["orders", "bills"]), {0, 1, 2, 3, 4, 5, 6}, set()),
+        (ForgetRequest(topics=["orders"]), {0, 1, 2, 3, 4, 8}, {5}),
+        (ForgetRequest(topics=["orders"], broker="b"), {0, 1, 2, 3, 8}, set()),
+        (ForgetRequest(topics=["orders", "bills"]), {0, 1, 2, 3, 4, 5, 6, 8}, set()),
         (ForgetRequest(keys=["1"]), {0, 5}, set()),
         (ForgetRequest(keys=["1", "12"], topics=["orders"]), {0, 2}, {5}),
         (ForgetRequest(uniq_keys=["U1"]), {0, 6}, {4}),
@@ -99,10 +100,10 @@ def test_traces_in_files(tmp_path: Path) -> None:
     (tmp_path / "_change_data").mkdir()
     for name in ("a.parquet", "_change_data/b.parquet"):
         pq.write_table(rows(), tmp_path / name)
-    pq.write_table(rows().slice(7), tmp_path / "c.parquet")
+    pq.write_table(rows().slice(7, 1), tmp_path / "c.parquet")
     request = ForgetRequest(topics=["orders"])
     found = traces(tmp_path, request)
-    assert found.rows == {"a.parquet": 5, "_change_data/b.parquet": 5}
+    assert found.rows == {"a.parquet": 6, "_change_data/b.parquet": 6}
     assert (found.files, found.unreadable, found.is_clean) == (3, [], False)
     assert traces(tmp_path, ForgetRequest(topics=["else"])).is_clean
     torn = f".part-rest-{uuid.UUID(int=1)}.zstd.parquet.tmp"

@@ -113,7 +113,8 @@ def test_questions(tmp_path: Path) -> None:
         (["--table", "TABLE", "--queue-offset", "1"], "--queue-offset needs --queue-id and --topic"),
         (["--table", "TABLE", "--key", "k", "--count", "1"], "--key does not go with --count"),
         (["--table", "TABLE", "--key", "k", "--format", "xml"], "one of table, json wanted"),
-        (["--table", "NONE", "--key", "k"], "is no Delta table"),
+        (["--table", "NONE", "--key", "k"], "does not exist: give the directory"),
+        (["--table", "STORE", "--key", "k"], "is no Delta table"),
         (["--store", "STORE", "--key", "k", "--topic", "T", "--broker", "b"], "--key does not go with --broker"),
     ],
 )
@@ -122,7 +123,8 @@ def test_refusals(tmp_path: Path, words: list[str], told: str) -> None:
     table = make_table(tmp_path, SIMPLE[:1])
     paths = {"TABLE": table, "STORE": tmp_path / "store", "NONE": tmp_path / "none"}
     result = query(*(str(paths.get(word, word)) for word in words))
-    assert result.exit_code == (1 if "NONE" in words else 2)
+    is_no_table = words[0] == "--table" and words[1] != "TABLE"
+    assert result.exit_code == (1 if is_no_table else 2)
     assert told in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
 
