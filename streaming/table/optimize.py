@@ -15,7 +15,7 @@ from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.table_state import TableState
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OptionError
-from reput.source.rows.message_schema import spark_schema
+from reput.source.rows.message_schema import LATER_NAMES, spark_schema
 from reput.streaming.config.settings import SparkOptions
 from reput.streaming.output.table_path import check_table
 from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session, temporary_log_file
@@ -39,9 +39,9 @@ def table_session(command: str, options: SparkOptions, *, verbose: bool) -> Iter
 
 
 def existing_table(spark: SparkSession, path: Path) -> DeltaTable:
-    """The message table at `path`, which must be there; errors as ``DeltaTable.open_or_create`` and ``check_table``."""
+    """The message table at `path`, which must be there and stays as it is; errors as ``check_table``."""
     check_table(path)
-    return DeltaTable.open_or_create(spark, path, spark_schema(TABLE_SCHEMA), properties={})
+    return DeltaTable(spark, path.resolve(), spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
 
 
 def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:

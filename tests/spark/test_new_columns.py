@@ -17,6 +17,9 @@ from support.kept_table import KeptTable
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.forget import Forgetting
+from reput.sinks.table.forget_request import ForgetRequest
+from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_SCHEMA, TableFileWriter
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
@@ -24,6 +27,7 @@ from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.rows.message_schema import LATER_NAMES
+from reput.streaming.table.optimize import existing_table, optimize
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 from reput.streaming.verify.table import verify_table
@@ -141,6 +145,20 @@ def test_readers_add_nothing(old: OldTable) -> None:
     assert schema_of(old).names == OLD.names
     old.fill(old.open(), [40])
     assert differences(old) == 0
+
+
+def test_commands_on_the_table_add_nothing(old: OldTable) -> None:
+    """`optimize` and `forget` write files as the table has them; key filters have the keys of old rows, too."""
+    for start in range(20, 40):
+        old.fill_old(start, start + 1)
+    report = optimize(old.spark, old.path, None)
+    assert (report.files_before, report.files_after) == (21, 1)
+    done = Forgetting(old.spark, existing_table(old.spark, old.path), ForgetRequest(keys=["k7"])).run()
+    assert (done.rows, done.left.is_clean) == (1, True)
+    assert schema_of(old).names == OLD.names
+    found = [TableLookup(old.path).by_key(f"k{number}", max_num=5).rows for number in range(41)]
+    assert [len(rows) for rows in found] == [int(number != 7 and number < 40) for number in range(41)]
+    assert found[0][0]["keys"] == ["k0"]
 
 
 def test_a_merge_of_old_and_new_files(old: OldTable) -> None:

@@ -55,11 +55,13 @@ def test_the_first_result(broker_store: Callable[[str], BrokerStore], tmp_path: 
         # No message of this store has the key 123, which is an answer, too.
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         said.append(done.stdout + done.stderr)
-    tail, verify, query, sql = said
+    tail, verify, query, of_table, sql = said
     messages = store.facts["totalMessages"]
     assert f"table: {messages} messages in " in tail
     assert f"table      {messages} rows: agrees" in verify
     assert "0 messages found" in query
+    assert "0 of 1 data files opened" in of_table
+    assert "0 messages found" in of_table
     assert "TopicA" in sql
 
 
