@@ -184,7 +184,7 @@ MUTANTS = (
     ),
     _mutant(
         "a merge is taken for a change of rows",
-        "sinks/table/delta_table.py",
+        "sinks/table/kernel_transaction.py",
         "row = add.convertDataFileStatus(schema, base, each, no_values, False,",
         "row = add.convertDataFileStatus(schema, base, each, no_values, True,",
         "spark/test_table_upkeep.py::test_small_files_become_one",
@@ -219,7 +219,7 @@ MUTANTS = (
     ),
     _mutant(
         "a commit that forgets rows tells their topic",
-        "sinks/table/delta_table.py",
+        "sinks/table/kernel_transaction.py",
         "hides_removed=change.deleted is not None)",
         "hides_removed=False)",
         "spark/test_table_forget.py::test_nothing_is_left",
@@ -500,6 +500,42 @@ MUTANTS = (
         "        lacking = new_columns(wanted, schema_of(snapshot), later)\n",
         "        lacking = [field for field in wanted if field.name in later]\n",
         "spark/test_new_columns.py::test_a_second_start_adds_nothing",
+    ),
+    # --- look-ups in the table
+    _mutant(
+        "a filter knows the unique keys only",
+        "sinks/table/key_filter.py",
+        "        chunks += pc.list_flatten(",
+        "        pc.list_flatten(",
+        "unit/sinks/table/test_key_filter.py::test_every_key_is_found",
+    ),
+    _mutant(
+        "a filter that is cut short is believed",
+        "sinks/table/key_filter.py",
+        "or start + bitset_bytes != os.fstat(descriptor).st_size:",
+        "or start + bitset_bytes < 0:",
+        "unit/sinks/table/test_key_filter.py::test_damage_is_no_answer",
+    ),
+    _mutant(
+        "a look-up ends at the first file that fills the answer",
+        "sinks/table/lookup.py",
+        "if len(answer.rows) == max_num and rank(answer.rows[-1])[0] < file.first_rank(order):",
+        "if len(answer.rows) == max_num:",
+        "unit/sinks/table/test_table_lookup.py::test_like_a_walk_over_all_rows",
+    ),
+    _mutant(
+        "a look-up finds what a deletion vector took away",
+        "sinks/table/lookup.py",
+        "    if kept is not None:\n",
+        "    if False:\n",
+        "spark/test_table_upkeep.py::test_deleted_rows_are_not_found",
+    ),
+    _mutant(
+        "files that others merged get no key filter",
+        "sinks/table/upkeep.py",
+        "            if least == self._broker:  # of a file",
+        "            if False:  # of a file",
+        "spark/test_table_upkeep.py::test_each_file_gets_its_key_filter",
     ),
     # --- writers beside each other, one query for both, what is known of the next batch
     _mutant(
