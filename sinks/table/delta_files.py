@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from reput.sinks.table.file_list import file_path
+from reput.sinks.table.file_path import file_path
 from reput.sinks.table.refusal import output_errors
 from reput.source.errors import OutputError
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import deltalake
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from reput.sinks.table.file_path import file_path
 from reput.source.errors import OutputError
 from reput.source.printable import printable
 
@@ -107,11 +107,6 @@ class FileList:
         with log_errors(self._root):
             actions: Any = self._table.get_add_actions(flatten=True)
             return pa.RecordBatchReader.from_stream(actions).read_all()  # `pa.table` loads pandas
-
-
-def file_path(root: Path, name: str) -> Path:
-    """The path of a file that the log names: below the table's root, or anywhere by a URI; both are URL-encoded."""
-    return Path(unquote(urlsplit(name).path)) if name.startswith("file:") else root / unquote(name)
 
 
 @contextmanager

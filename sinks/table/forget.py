@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.table.change import Change
 from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_list import file_path
+from reput.sinks.table.file_path import file_path
 from reput.sinks.table.forget_request import ForgetRequest, RowsFound
 from reput.sinks.table.forgotten import Forgotten, traces
 from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries, transaction_id

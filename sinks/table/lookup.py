@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reput.sinks.table.body_schema import BODY_SCHEMA
-from reput.sinks.table.file_list import FileList, file_path
+from reput.sinks.table.file_list import FileList
+from reput.sinks.table.file_path import file_path
 from reput.sinks.table.key_filter import KeyProbe
 from reput.source.arrays import Int64s
 from reput.source.errors import OutputError

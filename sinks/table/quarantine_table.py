@@ -19,7 +19,7 @@ from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
 from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_list import file_path
+from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import TableCommit, commits
 from reput.sinks.table.watch import rows_of
 

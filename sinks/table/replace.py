@@ -27,7 +27,7 @@ from pyspark.sql.types import TimestampType
 from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.delta_files import BadFile, FileBounds
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_list import file_path
+from reput.sinks.table.file_path import file_path
 from reput.sinks.table.message_file import FileStatistics
 from reput.source.errors import OutputError
 

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from reput.sinks.table.compaction import StoredFile
-from reput.sinks.table.file_list import FileList, file_path, log_errors
+from reput.sinks.table.file_list import FileList, log_errors
+from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import LogEntry, log_entries, transaction_id
 from reput.sinks.table.own_files import OWN_DATA_FILE, keys_file
 

@@ -19,7 +19,8 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_list import FileList, file_path
+from reput.sinks.table.file_list import FileList
+from reput.sinks.table.file_path import file_path
 from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.log_cleanup import LOG_KEPT, clean_log
 from reput.sinks.table.own_files import OWN_DATA_FILE, remove_data_file

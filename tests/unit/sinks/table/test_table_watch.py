@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from reput.sinks.table.creation import is_vacant
 from reput.sinks.table.delta_files import FileBounds
-from reput.sinks.table.file_list import file_path
+from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import TableCommit, commit_digest, commits
 from reput.sinks.table.refusal import added_columns, explain_refusal, refusal
 from reput.sinks.table.replace import LogRanges
