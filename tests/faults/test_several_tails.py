@@ -72,7 +72,8 @@ def verified(spark: SparkSession, root: Path, table: Path, *options: str) -> int
     return int(section.compared["rows"])
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
 def test_tables_that_nobody_had_made(count: int, spark: SparkSession, tmp_path: Path, proof: Proof) -> None:
     """All find nothing at the table's path nor at the quarantine's, and commit dozens of batches side by side."""
     roots, table = [tmp_path / f"b{number}" for number in range(count)], tmp_path / "table"

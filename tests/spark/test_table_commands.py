@@ -52,7 +52,7 @@ def files(kept: KeptTable) -> set[str]:
     return {path.name for path in kept.path.glob("*.parquet")}
 
 
-@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("vectors", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_describe(vectors: bool, both: list[KeptTable]) -> None:
     """As Spark counts them, in files of several brokers and with rows that a deletion vector takes away."""
     kept = both[0]

@@ -242,7 +242,7 @@ OTHERS: dict[str, Callable[[KeptTable], object]] = {
         f"physical_offset = {kept.offsets[3]}"
     ),
 }
-AT_ONCE = {"deltalake compact", "Spark OPTIMIZE", "Spark DELETE", "deltalake vacuum of everything"}
+AT_ONCE = {"deltalake compact", "Spark DELETE"}
 # They take away what no version names yet, so Delta's own rules forbid them beside any writer.
 ONLY_BETWEEN = {"deltalake vacuum of everything", "Spark VACUUM of everything"}
 

@@ -171,10 +171,8 @@ def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -
     assert versions == list(range(versions[0], table.delta.version + 1))
     needed = set()
     for version in versions:
-        assert (
-            kept.spark.read.option("versionAsOf", version).format("delta").load(str(kept.path)).count() == rows[version]
-        )
         at_version = deltalake.DeltaTable(str(kept.path), version=version)
+        assert at_version.to_pyarrow_table(columns=["physical_offset"]).num_rows == rows[version]
         needed |= set(at_version.file_uris())
     assert {str(path) for path in kept.path.glob("*.parquet")} == needed
     assert kept.open().end_offset == kept.offsets[40]

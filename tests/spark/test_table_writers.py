@@ -23,7 +23,9 @@ def brokers(spark: SparkSession, root: Path, *names: str) -> list[KeptTable]:
     return [KeptTable(spark, root, broker=name) for name in names]
 
 
-@pytest.mark.parametrize("ends", [(10, 20), (20, 10), (10, 10)])
+@pytest.mark.parametrize(
+    "ends", [(10, 20), *(pytest.param(each, marks=pytest.mark.slow) for each in ((20, 10), (10, 10)))]
+)
 def test_two_reputs_with_one_brokers_name(ends: tuple[int, int], spark: SparkSession, tmp_path: Path) -> None:
     """Each has an output of its own, so no lock keeps them apart: the one that commits behind the other is refused."""
     first, second = brokers(spark, tmp_path, "b", "b")

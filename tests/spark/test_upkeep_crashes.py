@@ -120,9 +120,9 @@ def calls_of(kept: KeptTable) -> int:
     return counter.calls
 
 
-@pytest.mark.parametrize("share", [20, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_dies_anywhere(share: int, kept: KeptTable, proof: Proof) -> None:
-    """Each row is there once, whatever was done; in short, at every twentieth call."""
+    """Each row is there once, whatever was done; in short, at every fiftieth call."""
     before, calls = kept.found(), calls_of(kept)
     for number in range(1, calls + 1, share):
         other = copy_of(kept, f"died{number}")
@@ -135,7 +135,7 @@ def test_it_dies_anywhere(share: int, kept: KeptTable, proof: Proof) -> None:
         proof("G1 deaths inside the table's upkeep")
 
 
-@pytest.mark.parametrize("share", [20, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_disk_is_full_anywhere(share: int, kept: KeptTable, proof: Proof, caplog: pytest.LogCaptureFixture) -> None:
     """The run goes on, and with room the table is tidied by the same run; what was meant for it is not left behind."""
     before, calls = kept.found(), calls_of(kept)
