@@ -103,6 +103,7 @@ def test_a_second_start_adds_nothing(old: OldTable) -> None:
     assert old.open().delta.version == version
 
 
+@pytest.mark.slow
 def test_two_starts_at_once_add_them_once(old: OldTable) -> None:
     """The one that comes second finds them there, whenever it looked."""
     versions = []
@@ -173,6 +174,7 @@ def test_a_merge_of_old_and_new_files(old: OldTable) -> None:
     assert [row.first_key for row in before] == [None] * 30 + [f"k{number}" for number in range(30, 50)]
 
 
+@pytest.mark.slow
 def test_rebuild_leaves_sound_old_rows(old: OldTable) -> None:
     """Without a range, log and rows are compared by what both have, and rows that agree stay with their nulls."""
     old.repair()
@@ -226,6 +228,7 @@ def test_a_column_of_others_with_that_name(old: OldTable, name: str, kind: str) 
     assert f"{name}_before" in schema_of(old).names
 
 
+@pytest.mark.slow
 def test_a_column_of_others_of_the_same_type(old: OldTable) -> None:
     """It is taken as it is, with the rows that it has."""
     old.spark.sql(f"ALTER TABLE {old.sql} ADD COLUMNS (kind string)")

@@ -118,6 +118,7 @@ def test_optimize(spark: SparkSession, both: list[KeptTable]) -> None:
     assert [each.found() for each in both] == [kept.expected(0, 60), both[1].expected(0, 33)]
 
 
+@pytest.mark.slow
 def test_optimize_refuses(spark: SparkSession, both: list[KeptTable], tmp_path: Path) -> None:
     """In one line, and nothing is created where no table is."""
     kept = both[0]
@@ -159,6 +160,7 @@ def test_vacuum_removes_orphans(both: list[KeptTable]) -> None:
     assert vacuum(kept.path, 1000, dry_run=False).orphans == 0
 
 
+@pytest.mark.slow
 def test_vacuum_cuts_the_log(both: list[KeptTable], monkeypatch: pytest.MonkeyPatch) -> None:
     """At a checkpoint; every version that is kept can be read, a tail goes on, an owner's retention is respected."""
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)

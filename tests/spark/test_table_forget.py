@@ -191,6 +191,7 @@ def test_a_tail_that_was_away(
     assert ledger_of(kept).rows == len(kept.found())
 
 
+@pytest.mark.slow
 def test_rows_that_were_lost_before_are_still_missed(kept: KeptTable) -> None:
     """A RESTORE, then a request: that it took rows away is not covered by what was forgotten."""
     version = kept.open().delta.version
@@ -238,6 +239,7 @@ def test_what_cannot_be_proven_is_told(kept: KeptTable) -> None:
         forget(kept, keys=[KEY])
 
 
+@pytest.mark.slow
 def test_verify_and_rebuild(kept: KeptTable) -> None:
     """The log still has the messages: verify names what the table lacks, and the repair brings it back, as is told."""
     forget(kept, keys=[KEY])
@@ -250,6 +252,7 @@ def test_verify_and_rebuild(kept: KeptTable) -> None:
     assert kept.found() == kept.expected(0, 24)
 
 
+@pytest.mark.slow
 def test_the_command(kept: KeptTable) -> None:
     """Without --yes nothing is changed, and Spark is not asked."""
     before = {path: path.stat().st_mtime_ns for path in kept.path.rglob("*")}

@@ -64,6 +64,7 @@ def test_small_files_become_one(kept: KeptTable) -> None:
     assert (statistics["minValues"]["topic"], statistics["maxValues"]["topic"]) == ("A", "B")
 
 
+@pytest.mark.slow
 def test_any_path(spark: SparkSession, tmp_path: Path) -> None:
     """Spaces and letters of all alphabets in the table's path; deltalake reads none with a percent sign."""
     kept = KeptTable(spark, tmp_path / "a b#ä订")
@@ -73,6 +74,7 @@ def test_any_path(spark: SparkSession, tmp_path: Path) -> None:
     assert kept.found() == kept.expected(0, 10)
 
 
+@pytest.mark.slow
 def test_the_run_goes_on_behind_it(kept: KeptTable) -> None:
     """In the same run and in a next one: nothing is said to be lost, added or another writer's."""
     table = kept.open()
@@ -179,6 +181,7 @@ def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -
     assert kept.found() == kept.expected(0, 40)
 
 
+@pytest.mark.slow
 def test_a_file_that_came_back_is_kept(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """RESTORE names files again that a merge had removed."""
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
@@ -198,6 +201,7 @@ def test_a_file_that_came_back_is_kept(kept: KeptTable, monkeypatch: pytest.Monk
     ("name", "value", "said"),
     [("delta.enableRowTracking", "true", "enableRowTracking"), ("delta.logRetentionDuration", "interval 9 days", None)],
 )
+@pytest.mark.slow
 def test_what_the_owner_of_the_table_set_is_respected(
     name: str, value: str, said: str | None, kept: KeptTable, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_broker_that_was_silent_while_others_filled_the_log(
     assert (silent.found(), busy.found()) == (silent.expected(0, 30), busy.expected(0, 20))
 
 
+@pytest.mark.slow
 def test_a_second_reput_is_seen_where_the_log_was_cut(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_second_reput_is_seen_where_the_log_was_cut(
     assert first.found() == first.expected(0, 30)
 
 
+@pytest.mark.slow
 def test_rows_are_counted_behind_a_cleaned_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
