@@ -43,9 +43,14 @@ class DataFile:
     @classmethod
     def put(cls, root: Path, name: str, data: pa.Buffer, statistics_json: str) -> DataFile:
         """Write the file below `root`; raises OutputError if it cannot be written."""
-        files = DurableFiles(root)
-        files.put_unsynced(name, data=data)
-        return cls(name, data.size, (files.root / name).stat().st_mtime_ns // 1_000_000, statistics_json)
+        DurableFiles(root).put_unsynced(name, data=data)
+        return cls.of(root, name, statistics_json)
+
+    @classmethod
+    def of(cls, root: Path, name: str, statistics_json: str) -> DataFile:
+        """A file that is there; raises OSError if it is not."""
+        status = (root / name).stat()
+        return cls(name, status.st_size, status.st_mtime_ns // 1_000_000, statistics_json)
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def _read(group: Sequence[tuple[Path, list[int]]]) -> pa.Table:
 
 def sorted_by_topic(rows: pa.Table) -> pa.Table:
     """The rows by topic, and by physical offset within one."""
-    topics = pa.chunked_array(rows["topic"]).dictionary_encode().unify_dictionaries().combine_chunks()
+    topics = rows["topic"].dictionary_encode().unify_dictionaries().combine_chunks()
     ranks = pc.rank(topics.dictionary, tiebreaker="dense").to_numpy()
     codes = np.append(ranks, 0)[pc.fill_null(topics.indices, len(ranks)).to_numpy()]
     order = np.lexsort((rows["physical_offset"].to_numpy(), codes))

@@ -21,15 +21,15 @@ from reput.sinks.table.own_files import keys_file
 
 #: The columns whose values are in a filter.
 KEY_COLUMNS = ("uniq_key", "keys")
-# One file in a thousand is searched in vain; half as many would take a third more room.
+# One file in a thousand is searched in vain. A bitset's size is a power of two: two to four bytes a key.
 _FALSE_POSITIVES = 0.001
-# A filter of more keys takes 16 MiB; only files that others merged are so large, and these are searched.
+# With so many keys a filter takes 16 MiB; only files that others merged have more, and these are searched.
 _KEYS_MAX = 8 * 1024 * 1024
 # Parquet's header in Thrift's compact form: field 1, an i32, is the number of bytes behind the header; fields 2 to 4
 # say that these are split blocks, xxHash and uncompressed.
 _SIZE_FIELD, _OTHER_FIELDS = b"\x15", bytes.fromhex("1c1c0000" * 3 + "00")
 _HEADER_BYTES_MAX = 32
-_BLOCK_BYTES, _WORDS = 32, 8
+_BLOCK_BYTES = 32
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 
 
@@ -95,8 +95,7 @@ class KeyProbe:
     def __init__(self, key: str) -> None:
         digest = xxhash.xxh64_intdigest(key.encode())
         self._block_hash, low = digest >> 32, digest & 0xFFFFFFFF
-        mask = sum(1 << (32 * word + ((low * salt & 0xFFFFFFFF) >> 27)) for word, salt in enumerate(_SALTS))
-        self._mask = mask
+        self._mask = sum(1 << (32 * word + ((low * salt & 0xFFFFFFFF) >> 27)) for word, salt in enumerate(_SALTS))
 
     def may_be_in(self, root: Path, name: str) -> bool | None:
         """Whether the data file may have the key; None without a sound filter."""

@@ -43,6 +43,16 @@ _READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "
 
 
 @dataclass(frozen=True)
+class Within:
+    """Where messages are looked for: of a topic, of a broker, stored from `begin` to `end`; None is without bound."""
+
+    topic: str | None = None
+    broker: str | None = None
+    begin: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What rows must have.
 
@@ -222,50 +232,32 @@ class TableLookup:
         """Whether rows come with bodies."""
         return set(BODY_SCHEMA.names) <= set(self._columns)
 
-    def by_key(
-        self,
-        key: str,
-        *,
-        topic: str | None = None,
-        broker: str | None = None,
-        begin: int | None = None,
-        end: int | None = None,
-        max_num: int,
-    ) -> TableAnswer:
+    def by_key(self, key: str, max_num: int, within: Within | None = None) -> TableAnswer:
         """The newest `max_num` messages with `key` among their KEYS, newest first."""
-        return self._search(_wanted(begin, end, key=key, topic=topic, broker=broker), _NEWEST_FIRST, max_num, key)
+        return self._search(_wanted(within, key=key), _NEWEST_FIRST, max_num, key)
 
-    def by_unique_key(
-        self,
-        key: str,
-        *,
-        topic: str | None = None,
-        broker: str | None = None,
-        begin: int | None = None,
-        end: int | None = None,
-        max_num: int,
-    ) -> TableAnswer:
+    def by_unique_key(self, key: str, max_num: int, within: Within | None = None) -> TableAnswer:
         """The newest `max_num` messages with this unique key, newest first."""
-        return self._search(_wanted(begin, end, topic=topic, broker=broker, uniq_key=key), _NEWEST_FIRST, max_num, key)
+        return self._search(_wanted(within, uniq_key=key), _NEWEST_FIRST, max_num, key)
 
     def by_msg_id(self, text: str, *, broker: str | None = None) -> TableAnswer:
         """The message with an offset message id, of each broker whose log has it; raises OptionError for no id."""
         wanted = MessageId.parse(text)
-        equal = _wanted(None, None, broker=broker, physical_offset=wanted.offset, msg_id=str(wanted))
+        equal = _wanted(Within(broker=broker), physical_offset=wanted.offset, msg_id=str(wanted))
         return self._search(equal, _NEWEST_FIRST, sys.maxsize)
 
     def by_queue_offset(
         self, topic: str, queue_id: int, queue_offset: int, count: int, *, broker: str | None = None
     ) -> TableAnswer:
         """The first `count` messages of a queue from `queue_offset` on, in the queue's order."""
-        wanted = _wanted(None, None, topic=topic, queue_id=queue_id, broker=broker)
+        wanted = _wanted(Within(topic, broker), queue_id=queue_id)
         return self._search(replace(wanted, least={"queue_offset": queue_offset}), _BY_QUEUE_OFFSET, count)
 
     def by_time(
         self, topic: str, queue_id: int, timestamp: int, count: int, *, broker: str | None = None
     ) -> TableAnswer:
         """The first `count` messages of a queue that were stored at `timestamp` or later, in the queue's order."""
-        wanted = _wanted(timestamp, None, topic=topic, queue_id=queue_id, broker=broker)
+        wanted = _wanted(Within(topic, broker, timestamp), queue_id=queue_id)
         return self._search(wanted, _BY_QUEUE_OFFSET, count)
 
     def _search(self, wanted: Wanted, order: _Order, max_num: int, key: str | None = None) -> TableAnswer:
@@ -305,11 +297,12 @@ class TableLookup:
             raise OutputError(f"{path}, a file of the table, cannot be read: {cause}", file=path) from error
 
 
-def _wanted(begin: int | None, end: int | None, *, key: str | None = None, **equal: Any) -> Wanted:
-    given = {name: value for name, value in equal.items() if value is not None}
-    least = {} if begin is None else {"store_time": begin * 1000}
-    greatest = {} if end is None else {"store_time": end * 1000}
-    return Wanted(given, least, greatest, key)
+def _wanted(within: Within | None, *, key: str | None = None, **equal: str | int) -> Wanted:
+    bounds = within or Within()
+    given = {"topic": bounds.topic, "broker": bounds.broker, **equal}
+    least = {} if bounds.begin is None else {"store_time": bounds.begin * 1000}
+    greatest = {} if bounds.end is None else {"store_time": bounds.end * 1000}
+    return Wanted({name: value for name, value in given.items() if value is not None}, least, greatest, key)
 
 
 def _number(value: datetime | int | None) -> int | None:

@@ -104,17 +104,12 @@ class MessageTable(KeepsProgress):
         self.path = self._delta.path
         self._broker = broker
         self._body_bytes_max = body_bytes_max
-        self._app_id = self.app_id(broker)
+        self._app_id = transaction_id(broker)
         self._watch = TableWatch(
             spark, self._delta, self._app_id, broker, log_begin=log_begin, accepts_loss=accepts_loss
         )
         self._ledger = RowLedger(-1, None, ())
         self._record = ProgressFile(output, self.name)
-
-    @staticmethod
-    def app_id(broker: str) -> str:
-        """The id of the transactions of one broker's messages; their versions are end offsets in the log."""
-        return transaction_id(broker)
 
     @property
     def delta(self) -> DeltaTable:

@@ -7,7 +7,6 @@ together), these are written to a new file.
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -212,8 +211,7 @@ class RestOfFiles:
         if not (taken or always) or not statistics.rows:
             target.unlink(missing_ok=True)
             return Rest(taken, None)
-        status = os.stat(target)
-        return Rest(taken, DataFile(name, status.st_size, status.st_mtime_ns // 1_000_000, statistics.to_json()))
+        return Rest(taken, DataFile.of(self._table.path, name, statistics.to_json()))
 
     def _batches(self, path: Path, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Mask]]:
         """The live rows of a file in batches, and which of them are taken."""

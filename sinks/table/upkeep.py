@@ -90,7 +90,7 @@ class TableUpkeep:
         except FileNotFoundError as error:
             # `reput table forget` may have removed the file; if the log still names it the next time, it was lost.
             if self._missed_file:
-                self._refuse(error)
+                self._refuse(self._lost_file_error() or error)
             self._list, self._missed_file = None, True
         except (ReputError, *JAVA_ERRORS, pa.ArrowException, OSError, ValueError, LookupError) as error:
             self._refuse(error)
@@ -113,11 +113,26 @@ class TableUpkeep:
             The table cannot be read.
         """
         done = UpkeepDone()
-        while files := self._next(sorts=True):
-            self._merge(files, done)
-        for name in self._unfiltered:
-            self._filter(name)
+        try:
+            while files := self._next(sorts=True):
+                self._merge(files, done)
+            for name in self._unfiltered:
+                self._filter(name)
+        except FileNotFoundError as error:
+            raise (self._lost_file_error() or error) from error
         return done
+
+    def _lost_file_error(self) -> OutputError | None:
+        """What to say of the first file of the version seen last that is not on the disk; None if all are."""
+        paths = (file_path(self._table.path, name) for name in self._known)
+        gone = next((path for path in paths if not path.exists()), None)
+        if gone is None:
+            return None
+        return OutputError(
+            f"{gone} is gone, and the rows that it had",
+            advice="the next start says which they are, and 'reput rebuild --only table' makes them again",
+            file=gone,
+        )
 
     def _next(self, *, sorts: bool) -> list[StoredFile]:
         files = self._files()
@@ -156,17 +171,7 @@ class TableUpkeep:
             self._filters.write_from_file(name)
 
     def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:
-        try:
-            merged = Merge(self._table.path, files).write()
-        except FileNotFoundError as error:
-            gone = next((path for file in files if not (path := self._table.path / file.path).exists()), None)
-            if gone is None:
-                raise
-            raise OutputError(
-                f"{gone} is gone, and the rows that it had",
-                advice="the next start says which they are, and 'reput rebuild --only table' makes them again",
-                file=gone,
-            ) from error
+        merged = Merge(self._table.path, files).write()
         start, end = min(file.least for file in files), max(file.greatest for file in files) + 1
         # After an error nobody knows whether the commit is in the log, so the merged files stay.
         note: Note = {"broker": self._broker, "what": "merged", "start": start, "end": end}

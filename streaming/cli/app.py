@@ -78,7 +78,8 @@ _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default
 
 errors = Console(stderr=True)
 
-Store = Annotated[Path, typer.Option(help="The broker's store root, which holds commitlog/; only read.")]
+STORE_HELP = "The broker's store root, which holds commitlog/; only read."
+Store = Annotated[Path, typer.Option(help=STORE_HELP)]
 Output = Annotated[Path, typer.Option(help="What 'reput tail' keeps, or a copy of a store.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Go by this log, even if it does not explain what the output has.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]

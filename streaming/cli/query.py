@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.app import app, run_or_fail
+from reput.streaming.cli.app import STORE_HELP, app, run_or_fail
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
@@ -18,9 +18,7 @@ from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overri
     "or reput query --table /data/messages --key 123"
 )
 def query(
-    store: Annotated[
-        Path | None, typer.Option(help="The broker's store root, which holds commitlog/; only read.")
-    ] = None,
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
     table: Annotated[
         Path | None, typer.Option(help="The message table, instead of a store; it has what expired from the log, too.")
     ] = None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from reput.sinks.table.body_schema import BODY_SCHEMA
-from reput.sinks.table.lookup import TableAnswer, TableLookup
+from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError
 from reput.streaming.output.table_path import check_table
 from reput.streaming.query.lines import check_format, lines, parse_time, time_text
@@ -71,20 +71,16 @@ def _question(options: QueryOptions) -> Callable[[TableLookup], TableAnswer]:
     if kind == "time":
         timestamp = parse_time(options.time or "")
         return lambda table: table.by_time(topic, queue_id, timestamp, count, broker=broker)
-    limits: dict[str, Any] = {
-        "topic": options.topic,
-        "broker": broker,
-        "begin": None if options.begin is None else parse_time(options.begin),
-        "end": None if options.end is None else parse_time(options.end),
-        "max_num": options.most,
-    }
+    begin = None if options.begin is None else parse_time(options.begin)
+    end = None if options.end is None else parse_time(options.end)
+    within = Within(options.topic, broker, begin, end)
     if kind == "key":
         key = options.key or ""
         check_key(key)
-        return lambda table: table.by_key(key, **limits)
+        return lambda table: table.by_key(key, options.most, within)
     key = options.unique_key or ""
     check_unique_key(key)
-    return lambda table: table.by_unique_key(key, **limits)
+    return lambda table: table.by_unique_key(key, options.most, within)
 
 
 def table_row(row: Mapping[str, Any]) -> dict[str, Any]:

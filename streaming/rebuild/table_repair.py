@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.delta_files import BadFile, ignoring_missing_files
+from reput.sinks.table.history import transaction_id
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, compared_fields, table_fields
 from reput.sinks.table.replace import LogRanges, RowReplacement
@@ -136,7 +137,7 @@ class TableRepair:
         replacement = RowReplacement(
             self._spark, self._table.delta, self._config.broker.name, LogRanges(ranges), files, bad
         )
-        version = replacement.commit(MessageTable.app_id(self._config.broker.name), limit)
+        version = replacement.commit(transaction_id(self._config.broker.name), limit)
         listed = ", ".join(f"[{begin}, {min(end, limit)})" for begin, end in ranges[:_LISTED_MAX] if begin < limit)
         more = f" and {len(ranges) - _LISTED_MAX} more" if len(ranges) > _LISTED_MAX else ""
         messages = sum(batch.messages for batch in batches)

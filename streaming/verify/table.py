@@ -12,6 +12,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.history import transaction_id
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, table_fields
@@ -94,7 +95,7 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
 
 def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int]:
     """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record."""
-    table = MessageTable.app_id(broker)
+    table = transaction_id(broker)
     delta = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
     version = delta.last_transaction_version(table)
     record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()

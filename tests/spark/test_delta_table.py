@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +26,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from support.other_writer import in_the_moment_of_a_commit
 from support.small_disk import mounted
 
 from reput.sinks.table.change import DataFile
@@ -426,17 +426,12 @@ def test_a_commit_never_takes_the_place_of_anothers(spark: SparkSession, opened:
     table, other = opened(), opened()
     table.append([], app_id=APP, version=1)
     rows, theirs = messages(0), messages(100)
-    link, seen = os.link, []
 
-    def after_another(source: Path, target: Path) -> None:
-        if not seen:
-            seen.append(target.name)
-            with mock.patch.object(os, "link", link):
-                other.append([written(other, "theirs.parquet", theirs)], app_id="another", version=1)
-        link(source, target)
+    def another() -> None:
+        other.append([written(other, "theirs.parquet", theirs)], app_id="another", version=1)
 
     checked: list[int] = []
-    with mock.patch.object(os, "link", after_another):
+    with in_the_moment_of_a_commit(another):
         file = written(table, "ours.parquet", rows)
         assert table.append([file], app_id=APP, version=2, check=checked.append) == 3
     assert checked == [1, 2]

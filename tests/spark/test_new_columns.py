@@ -19,9 +19,9 @@ from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.forget import Forgetting
 from reput.sinks.table.forget_request import ForgetRequest
+from reput.sinks.table.history import transaction_id
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_SCHEMA, TableFileWriter
-from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
@@ -58,7 +58,7 @@ class OldTable(KeptTable):
             pq.write_table(pq.read_table(path).drop_columns(list(LATER_NAMES)), path)
             status = os.stat(path)
             files.append(DataFile(row["path"], status.st_size, status.st_mtime_ns // 1_000_000, row["statistics_json"]))
-        self.old.append(files, app_id=MessageTable.app_id(self.broker), version=self.offsets[end])
+        self.old.append(files, app_id=transaction_id(self.broker), version=self.offsets[end])
 
     def kinds(self) -> list[str | None]:
         """The column `kind`, in the order of the log."""

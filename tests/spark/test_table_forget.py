@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,9 @@ from typer.testing import CliRunner
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
+from reput.sinks.table import compaction
+from reput.sinks.table.change import DataFile
+from reput.sinks.table.compaction import Merge
 from reput.sinks.table.forget import Forgetting
 from reput.sinks.table.forget_request import ForgetRequest
 from reput.sinks.table.forgotten import Forgotten
@@ -133,6 +137,25 @@ def test_nothing_is_left(wanted: dict[str, Any], gone: set[int], text: str, kept
     assert ledger_of(kept).rows == len(kept.found())
     kept.open()
     assert kept.found() == without(kept, gone, 22) + kept.offsets[22:24]
+
+
+def test_in_the_moment_of_a_merge(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
+    """The files that were to be merged are gone: the running upkeep looks again, and merges what there is then."""
+    running = kept.open()
+    kept.fill(running, [24])
+    upkeep, write = TableUpkeep(running.delta, "b", 50), Merge.write
+
+    def after_forgetting(merge: Merge) -> list[DataFile]:
+        with mock.patch.object(Merge, "write", write):
+            forget(kept, keys=[KEY])
+        return write(merge)
+
+    with mock.patch.object(Merge, "write", after_forgetting), mock.patch.object(compaction, "_MERGED_MIN", 2):
+        assert upkeep.step(60).merges == 0
+    with mock.patch.object(compaction, "_MERGED_MIN", 2):
+        assert upkeep.step(60).merges >= 1
+    assert not [each for each in caplog.records if "not tidied" in each.message]
+    assert kept.found() == without(kept, WITH_KEY, 24)
 
 
 def crash_before_the_record(kept: KeptTable) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import deltalake
 import duckdb
@@ -21,6 +19,7 @@ from pyspark.sql import functions as sf
 from spark.test_table_repair import VACUUM, settings
 from spark.test_tail import run_tail
 from support.kept_table import KeptTable
+from support.other_writer import in_the_moment_of_a_commit
 from support.record_writer import Message
 from support.sink_runner import write_log
 
@@ -202,6 +201,7 @@ def test_others_read_the_same(
         assert plain(found) == expected
 
 
+@pytest.mark.slow
 def test_duckdb_with_its_own_extension(table: Path, tmp_path: Path, as_spark_reads: list[list[dict[str, Any]]]) -> None:
     """`delta_scan`, where DuckDB can fetch the extension: it is no part of the package."""
     with duckdb.connect(config={"extension_directory": str(tmp_path)}) as connection:
@@ -258,19 +258,9 @@ def test_others_beside_a_running_tail(other: str, spark: SparkSession, tmp_path:
     kept.fill(table, range(2, 21, 2))
     OTHERS[other](kept)
     kept.fill(table, [22, 24])
-    commit, seen = os.link, []
-
-    def after_another(source: Path, target: Path) -> None:
-        if not seen:
-            seen.append(target)
-            with mock.patch.object(os, "link", commit):
-                OTHERS[other](kept)
-        commit(source, target)
-
     if other not in ONLY_BETWEEN:
-        with mock.patch.object(os, "link", after_another):
+        with in_the_moment_of_a_commit(lambda: OTHERS[other](kept)):
             kept.fill(table, [26])
-        assert seen
     kept.fill(table, range(28, 46, 2))
     upkeep.step(60.0)
     OTHERS[other](kept)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from pathlib import Path
 from unittest import mock
@@ -15,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from spark.test_tail import run_tail
 from support.kept_table import KeptTable
+from support.other_writer import in_the_moment_of_a_commit
 
 from reput.sinks.table import compaction, log_cleanup
 from reput.sinks.table import upkeep as upkeep_module
@@ -134,19 +134,9 @@ def test_another_writer_in_the_moment_of_a_merge(other: str, vectors: bool, kept
     kept.fill(table, range(4, 61, 4))  # several rows a file: one that loses all goes with its deletion vector
     if vectors:
         kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    commit, seen = os.link, []
-
-    def after_another(source: Path, target: Path) -> None:
-        if not seen:
-            seen.append(target)
-            with mock.patch.object(os, "link", commit):
-                OTHERS[other](kept)
-        commit(source, target)
-
     upkeep = upkeep_of(table)
-    with mock.patch.object(os, "link", after_another):
+    with in_the_moment_of_a_commit(lambda: OTHERS[other](kept)):
         assert upkeep.step(LONG).merges == 0
-    assert seen
     assert not list(kept.path.glob("merged-*"))
     wanted = [offset for offset in kept.expected() if other != "DELETE" or offset != kept.offsets[3]]
     assert kept.found() == wanted

@@ -128,6 +128,17 @@ def test_a_merged_file_has_every_row_by_topic(tmp_path: Path) -> None:
     assert made.size_bytes == (tmp_path / made.path).stat().st_size
 
 
+def test_row_groups_of_a_merged_file_have_bloom_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the unique key, in each: other readers pass over row groups by them."""
+    monkeypatch.setattr(compaction, "_ROWS_A_GROUP", 10)
+    (made,) = Merge(tmp_path, [write(tmp_path, "a", 0, 30)]).write()
+    metadata = pq.read_metadata(tmp_path / made.path)
+    assert metadata.num_row_groups == 3
+    for group in map(metadata.row_group, range(3)):
+        columns = [group.column(number) for number in range(group.num_columns)]
+        assert [column.path_in_schema for column in columns if column.bloom_filter_length] == ["uniq_key"]
+
+
 def test_what_does_not_fit_into_memory_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row group by row group; each file's statistics are of its own rows."""
     monkeypatch.setattr(compaction, "_ENCODED_BYTES", 3000)

@@ -14,7 +14,7 @@ import pytest
 from reput.sinks.table.file_list import FileList
 from reput.sinks.table.file_path import file_path
 from reput.sinks.table.key_filter import KeyFilterWriter
-from reput.sinks.table.lookup import TableAnswer, TableLookup
+from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.source.errors import OptionError, OutputError
 
@@ -89,9 +89,10 @@ def test_like_a_walk_over_all_rows(tmp_path: Path, seed: int) -> None:
             rng.choice(["k", "ü", "u", "?"]),
         )
         some = [row for row in rows if fits(row, begin, end, {"topic": topic, "broker": broker})]
-        limits: Any = {"topic": topic, "broker": broker, "begin": begin, "end": end, "max_num": most}
-        assert table.by_key(key, **limits).rows == newest([row for row in some if key in row["keys"]], most)
-        assert table.by_unique_key(key, **limits).rows == newest([row for row in some if row["uniq_key"] == key], most)
+        within = Within(topic, broker, begin, end)
+        assert table.by_key(key, most, within).rows == newest([row for row in some if key in row["keys"]], most)
+        with_unique_key = [row for row in some if row["uniq_key"] == key]
+        assert table.by_unique_key(key, most, within).rows == newest(with_unique_key, most)
         queue = {"topic": rng.choice(["A", "ä"]), "queue_id": rng.randrange(2), "broker": broker}
         first, time = rng.randrange(-1, 21), 1_700_000_000_000 + rng.randrange(-2, 52)
         entries = sorted((row for row in rows if fits(row, None, None, queue)), key=lambda row: row["physical_offset"])
