@@ -65,6 +65,7 @@ class DeltaTable:
         self, spark: SparkSession, path: Path, schema: StructType, *, later: Collection[str] = frozenset()
     ) -> None:
         """`later` names the columns of `schema` that the table may lack; they are not added."""
+        self.spark = spark
         self.path = path
         self.log = path / "_delta_log"
         self._schema = schema

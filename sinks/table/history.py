@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
+from reput.sinks.table.row_ledger import RowsTaken
 from reput.source.printable import printable
 
 # The operations by which people change rows on purpose. Rows that anything else takes away are lost.
@@ -23,6 +24,8 @@ REPAIR = " repair"
 DISPATCHED = "dispatched"
 #: What it says of one that took rows away for good, with the log before it.
 FORGOTTEN = "forgotten"
+#: What it says of one that took rows away that had expired.
+EXPIRED = "expired"
 # Kernel puts its own name in front.
 _OURS = "/reput/"
 _Value = TypeVar("_Value")
@@ -52,6 +55,8 @@ class TableCommit:
         Whether it may have changed rows without changing their number.
     is_repair
         Whether reput made rows again in it.
+    expired
+        The broker's rows that reput took away in it because they had expired, and that is all it did; None otherwise.
     """
 
     version: int
@@ -63,6 +68,7 @@ class TableCommit:
     is_wanted: bool
     changes: bool
     is_repair: bool
+    expired: tuple[RowsTaken, ...] | None
 
     @classmethod
     def parse(cls, version: int, text: str, app_id: str, broker: str) -> TableCommit:
@@ -90,7 +96,8 @@ class TableCommit:
         operation = info.get("operation")
         wanted, changes = operation in _WANTED, operation in _CHANGES
         is_repair = str(info.get("engineInfo")).endswith(REPAIR)
-        return cls(version, _describe(version, info), end, rows, removes, adds or removes, wanted, changes, is_repair)
+        touches, expired = adds or removes, _expired(_note(info), broker)
+        return cls(version, _describe(version, info), end, rows, removes, touches, wanted, changes, is_repair, expired)
 
 
 def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:
@@ -250,6 +257,14 @@ def _note(info: dict[str, Any]) -> dict[str, Any]:
         note = json.loads(info.get("userMetadata") or "{}")
         return note if isinstance(note, dict) else {}
     return {}
+
+
+def _expired(note: dict[str, Any], broker: str) -> tuple[RowsTaken, ...] | None:
+    if note.get("what") != EXPIRED or note.get("broker") != broker:
+        return None
+    with suppress(ValueError, TypeError, KeyError):
+        return tuple(RowsTaken(*map(int, each)) for each in note["taken"])
+    return None
 
 
 def _as(kind: type[_Value], value: object) -> _Value | None:

@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from reput.sinks.table.row_retention import ExpiryLimits, Mask
 from reput.source.arrays import Int64s
+from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
+from reput.source.rows.column_builders import RepeatedTexts
 from reput.source.segments.segment_scan import Window
 
 # The bytes of the log that one sum covers: few enough rows to be compared one by one where the sum differs.
@@ -43,12 +46,24 @@ def record_digests(fields: Iterable[Int64s]) -> np.ndarray[tuple[int], np.dtype[
     return total
 
 
-def compared_fields(columns: RecordColumns) -> list[Int64s]:
-    """The columns of `COMPARED` of decoded records."""
+def compared_fields(columns: RecordColumns, limits: ExpiryLimits | None = None) -> list[Int64s]:
+    """The columns of `COMPARED` of decoded records, without those that have expired by `limits`."""
     times = columns.store_timestamp.copy()
     times[(times < _YEAR_1_MS) | (times >= _YEAR_10000_MS)] = NO_TIME
     crc = columns.other_fields().body_crc.astype(np.int64)
-    return [columns.physical_offset, columns.msg_size, times, columns.queue_offset, crc]
+    fields = [columns.physical_offset, columns.msg_size, times, columns.queue_offset, crc]
+    if limits is None or limits.latest_ms is None or not bool((times < limits.latest_ms).any()):
+        return fields
+    kept = ~_expired(columns, times, limits)
+    return [values[kept] for values in fields]
+
+
+def _expired(columns: RecordColumns, store_times_ms: Int64s, limits: ExpiryLimits) -> Mask:
+    topics = RepeatedTexts()
+    spans = (np.ascontiguousarray(columns.parts[:, part]) for part in (rk.TOPIC, rk.TOPIC_SIZE))
+    topics.add(columns.data, *spans)
+    codes, texts = topics.numbered()
+    return limits.mask(codes, texts.to_pylist(), store_times_ms)
 
 
 def table_fields(batch: pa.RecordBatch) -> list[Int64s]:
@@ -73,10 +88,10 @@ class StretchSums:
         for stretch, count, digest in zip(stretches.tolist(), counts.tolist(), digests.tolist(), strict=True):
             self.add(stretch, count, digest)
 
-    def passing(self, windows: Iterable[Window]) -> Iterator[Window]:
-        """The windows as they are; the records of each are added before it is passed on."""
+    def passing(self, windows: Iterable[Window], limits: ExpiryLimits | None = None) -> Iterator[Window]:
+        """The windows as they are; before each is passed on, its records are added, except for expired ones."""
         for window in windows:
-            self.take(compared_fields(window.columns))
+            self.take(compared_fields(window.columns, limits))
             yield window
 
     def add(self, stretch: int, count: int, digest: int) -> None:

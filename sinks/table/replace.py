@@ -10,6 +10,7 @@ import logging
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from reput.sinks.table.delta_files import BadFile, FileBounds
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.file_path import file_path
 from reput.sinks.table.message_file import FileStatistics
+from reput.sinks.table.refusal import output_errors
 from reput.source.errors import OutputError
 
 _log = logging.getLogger("reput")
@@ -194,20 +196,16 @@ class RestOfFiles:
         name = f"part-rest-{uuid.uuid4()}.zstd.parquet"
         target, statistics, taken = self._table.path / name, FileStatistics(), 0
         writer: pq.ParquetWriter | None = None
-        try:
+        with output_errors(f"cannot write the rows of {path} that stay to {target}", target), ExitStack() as stack:
             for batch, gone in self._batches(path, live):
                 taken += int(np.count_nonzero(gone))
                 kept = pa.Table.from_batches([batch.filter(pa.array(~gone))])
                 if writer is None:
                     writer = pq.ParquetWriter(target, kept.schema, compression="zstd", store_schema=False)
+                    stack.enter_context(writer)
                 if kept.num_rows:
                     writer.write_table(kept)
                     statistics.add(kept.combine_chunks())
-        except OSError as error:
-            raise OutputError(f"cannot write the rows of {path} that stay to {target}: {error}", file=target) from error
-        finally:
-            if writer is not None:
-                writer.close()
         if not (taken or always) or not statistics.rows:
             target.unlink(missing_ok=True)
             return Rest(taken, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,15 @@ class RowGap:
     start: int
     end: int
     missing: int
+
+
+@dataclass(frozen=True)
+class RowsTaken:
+    """How many rows were taken away, and bounds of their physical offsets, both included."""
+
+    least: int
+    greatest: int
+    count: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,15 @@ class RowLedger:
         if len(marks) > MARKS_MAX:
             half = len(marks) // 2
             marks = [*marks[:half:2], *marks[half:]]
+        return replace(self, marks=tuple(marks))
+
+    def without(self, taken: Iterable[RowsTaken]) -> RowLedger:
+        """The same without rows; marks between the least and the greatest of them go, as nobody knows their counts."""
+        marks, end = list(self.marks), self.offsets[-1] if self.marks else 0
+        for rows in taken:
+            # A file's bounds are also those of other brokers' rows in it; of this one no row is behind the last mark.
+            behind = [(offset, count - rows.count) for offset, count in marks if offset > min(rows.greatest, end - 1)]
+            marks = [*(mark for mark in marks if mark[0] <= min(rows.least, end - 1)), *behind]
         return replace(self, marks=tuple(marks))
 
     def seen_at(self, version: int, commit: str | None) -> RowLedger:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -19,12 +19,15 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.expired_rows import Expired
+from reput.sinks.table.expiry import TableExpiry
 from reput.sinks.table.file_list import FileList
 from reput.sinks.table.file_path import file_path
 from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.log_cleanup import LOG_KEPT, clean_log
 from reput.sinks.table.own_files import OWN_DATA_FILE, remove_data_file
 from reput.sinks.table.refusal import JAVA_ERRORS
+from reput.sinks.table.row_retention import ALL_FOREVER, RowRetention
 from reput.source.errors import OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
@@ -41,20 +44,24 @@ CLEANED_EVERY = 100
 
 @dataclass
 class UpkeepDone:
-    """What was done: merges, the files before and after them, and commits that were removed from the log."""
+    """What was done: merges, the files before and after them, commits removed from the log, expired rows removed."""
 
     merges: int = 0
     files_before: int = 0
     files_after: int = 0
     commits_removed: int = 0
+    expired: Expired = field(default_factory=Expired)
 
 
 class TableUpkeep:
     """Keeps the files of one broker in a table tidy."""
 
-    def __init__(self, table: DeltaTable, broker: str, versions_kept: int) -> None:
-        """The last `versions_kept` versions can be read, and RESTORE can go back to them."""
+    def __init__(
+        self, table: DeltaTable, broker: str, versions_kept: int, retention: RowRetention = ALL_FOREVER
+    ) -> None:
+        """The last `versions_kept` versions can be read, and RESTORE can go back to them; `retention` is of rows."""
         self._table = table
+        self._expiry = TableExpiry(table, broker, retention)
         self._broker = broker
         self._versions_kept = versions_kept
         self._list: FileList | None = None
@@ -84,6 +91,7 @@ class TableUpkeep:
                     break
             while self._unfiltered and time.monotonic() - began < seconds:
                 self._filter(self._unfiltered.pop())
+            self._expire(done, began + seconds)
             self._clean(done)
         except TransientError as error:
             _log.warning("%s; the table is tidied later", error)
@@ -122,6 +130,16 @@ class TableUpkeep:
             raise (self._lost_file_error() or error) from error
         return done
 
+    def expire_to_the_end(self) -> Expired:
+        """Take all expired rows away; what stands in its way is raised as in `to_the_end`."""
+        done = UpkeepDone()
+        try:
+            self._files()
+            self._expire(done)
+        except FileNotFoundError as error:
+            raise (self._lost_file_error() or error) from error
+        return done.expired
+
     def _lost_file_error(self) -> OutputError | None:
         """What to say of the first file of the version seen last that is not on the disk; None if all are."""
         paths = (file_path(self._table.path, name) for name in self._known)
@@ -155,6 +173,7 @@ class TableUpkeep:
         self._known.update(self._parsed(files.take(pa.array(new, pa.int64()))))
         self._known = {path: self._known[path] for path in paths}
         self._unfiltered = [path for path in self._unfiltered if path in self._known]
+        self._expiry.keep_only(self._known)
         return [file for file in self._known.values() if file is not None]
 
     def _parsed(self, files: pa.Table) -> Iterator[tuple[str, StoredFile | None]]:
@@ -163,12 +182,22 @@ class TableUpkeep:
         for *file, least, greatest in zip(*values, strict=True):
             if least == self._broker:  # of a file of several brokers, one of them writes the filter
                 self._unfiltered.append(file[0])
+            if least is None or greatest is None or least <= self._broker <= greatest:
+                self._expiry.add(file[0], file[5], (file[3], file[4]))
             is_ours = least == greatest == self._broker and OWN_DATA_FILE.fullmatch(file[0]) and None not in file[:5]
             yield file[0], StoredFile(*file) if is_ours else None
 
     def _filter(self, name: str) -> None:
         if not self._filters.has(name) and file_path(self._table.path, name) == self._table.path / name:
             self._filters.write_from_file(name)
+
+    def _expire(self, done: UpkeepDone, until: float | None = None) -> None:
+        while (taken := self._expiry.step(until)).rows:
+            done.expired.rows += taken.rows
+            done.expired.files += taken.files
+            self._files()
+            if until is not None and time.monotonic() >= until:
+                break
 
     def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:
         merged = Merge(self._table.path, files).write()

@@ -96,7 +96,11 @@ class TableWatch:
 
     def report_lost_rows(self, ledger: RowLedger) -> None:
         """Report the rows of `ledger` that are missing for good, after all others were made again."""
-        gaps = ledger.gaps(self._counts(self._table.version, ledger.offsets))
+        version = self._table.version
+        for each in self._commits(ledger.version + 1, version):
+            if isinstance(each, TableCommit) and each.expired is not None:
+                ledger = ledger.without(each.expired)
+        gaps = ledger.gaps(self._counts(version, ledger.offsets))
         if lost := [gap for gap in gaps if gap.missing > 0 and gap.start < self._log_begin]:
             rows, start, end = sum(gap.missing for gap in lost), lost[0].start, lost[-1].end
             end = min(end, self._log_begin)
@@ -107,7 +111,8 @@ class TableWatch:
         """What others did to the broker's rows by DELETE, UPDATE or MERGE, as far back as the table's log goes."""
         version = self._table.version
         seen = self._commits(max(0, version - _FIRST_LOOK), version)
-        return [each.description for each in seen if isinstance(each, TableCommit) and each.is_wanted and each.removes]
+        taking = [each for each in seen if isinstance(each, TableCommit) and each.is_wanted and each.removes]
+        return [each.description for each in taking if each.expired is None]
 
     def _without_transaction(self, ledger: RowLedger | None, version: int) -> RowLedger:
         """The ledger of a table without a transaction of ours, which must not have rows of the broker."""
@@ -173,6 +178,8 @@ class TableWatch:
                 ledger = ledger.with_batch(each.end_offset, each.rows)
             elif each.end_offset is not None:
                 is_made_again = True
+            elif each.expired is not None:
+                ledger = ledger.without(each.expired)
             elif each.touches:
                 foreign.append(each)
         if runs and unknown:

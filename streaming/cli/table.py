@@ -18,7 +18,7 @@ table = Application(
 )
 app.add_typer(table, name="table")
 
-_STARTS_SPARK = ("optimize", "forget")
+_STARTS_SPARK = ("optimize", "expire", "forget")
 _LEFT = 1
 
 Table = Annotated[Path, typer.Option(help="The Delta table that 'reput tail --table' keeps.")]
@@ -115,6 +115,34 @@ def vacuum(
     def run() -> None:
         done = cleaning.vacuum(table, keep_versions, dry_run=dry_run)
         typer.echo(report.as_json(done) if as_json else report.vacuum_text(done, dry_run=dry_run))
+
+    run_or_fail(run)
+
+
+@table.command(epilog="Example: reput table expire --table /data/messages --config reput.toml --dry-run")
+def expire(
+    table: Table,
+    broker: Annotated[str | None, typer.Option(help="Only this broker's rows. [default: every broker's]")] = None,
+    dry_run: DryRun = False,
+    config: ConfigFile = None,
+    option: Overrides = None,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Remove rows that have expired by tableRetention, as a tail does bit by bit; older versions keep them a while."""
+    from reput.streaming.config.pipeline import load_table_options  # noqa: PLC0415
+    from reput.streaming.table import expire as expiring  # noqa: PLC0415
+    from reput.streaming.table import report  # noqa: PLC0415
+
+    set_up_logging()
+
+    def run() -> None:
+        retention, spark = load_table_options(config, option or ())
+        if dry_run:
+            done = expiring.plan(table, retention, broker)
+        else:
+            done = expiring.expire(table, retention, broker, spark, verbose=verbose)
+        typer.echo(report.as_json(done) if as_json else report.expiry_text(done, dry_run=dry_run))
 
     run_or_fail(run)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.sinks.formats.index_file import index_file_size
+from reput.sinks.table.row_retention import RowRetention
 from reput.source.errors import OptionError
 from reput.source.options import INT_MAX, filled, parse_given, parse_value, shown, values_of
 from reput.source.record.message_properties import parse_delay_levels
@@ -28,9 +29,24 @@ from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, BrokerConf
 from reput.streaming.config.config_file import read_toml
 from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
-from reput.streaming.config.settings import AUTO, GROUPS, PIPELINE_OPTIONS, IndexOptions, Settings, SparkOptions
+from reput.streaming.config.settings import (
+    AUTO,
+    GROUPS,
+    PIPELINE_OPTIONS,
+    IndexOptions,
+    Settings,
+    SparkOptions,
+    TableOptions,
+)
 
-__all__ = ["PIPELINE_OPTIONS", "PipelineConfig", "check_range_count", "load_config", "load_spark_options"]
+__all__ = [
+    "PIPELINE_OPTIONS",
+    "PipelineConfig",
+    "check_range_count",
+    "load_config",
+    "load_spark_options",
+    "load_table_options",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +144,12 @@ def load_config(
 def load_spark_options(config_file: Path | None, overrides: Sequence[str]) -> SparkOptions:
     """Load Spark's options for a command that reads no store; errors as in `load_config`."""
     return filled(SparkOptions, _in_file(config_file) | _on_command_line(overrides))
+
+
+def load_table_options(config_file: Path | None, overrides: Sequence[str]) -> tuple[RowRetention, SparkOptions]:
+    """Load how long a table keeps rows, and Spark's options; errors as in `load_config`."""
+    given = _in_file(config_file) | _on_command_line(overrides)
+    return filled(TableOptions, given).retention, filled(SparkOptions, given)
 
 
 def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int) -> None:

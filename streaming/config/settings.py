@@ -16,6 +16,7 @@ from reput.sinks.index.index_sink import MAX_HASH_SLOT_NUM, MAX_INDEX_NUM
 from reput.sinks.queue.batch_consume_queue import MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE
 from reput.sinks.queue.consume_queue import MAPPED_FILE_SIZE_CONSUME_QUEUE
 from reput.sinks.queue.consume_queue_ext import MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT
+from reput.sinks.table.row_retention import ALL_FOREVER, RowRetention
 from reput.source.options import (
     INT_MAX,
     WAIT_MS_MAX,
@@ -268,6 +269,15 @@ class TableOptions:
         bytes_allowed(1, BODY_BYTES_MAX),
         1024 * 1024,
         "of tableIncludeBody: a larger body, decompressed, is null in the table; bodies stand in memory by row group",
+    )
+
+    retention: RowRetention = option(
+        "tableRetention",
+        RowRetention.parse,
+        "forever, or TOPIC=DAYSd and TOPIC=forever, separated by commas, where * in TOPIC stands for any text",
+        ALL_FOREVER,
+        "rows outlive the log; the first TOPIC that fits a message's topic counts, and the table's upkeep removes its "
+        "row when so many whole days (UTC) have passed since the day of its store time",
     )
 
     @property

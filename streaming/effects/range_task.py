@@ -17,6 +17,7 @@ from reput.sinks.files.durable_file import remove_scratch
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFile, TableFileWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
 from reput.sinks.table.record_digest import StretchSums
+from reput.sinks.table.row_retention import ExpiryLimits
 from reput.source.errors import CorruptRecordError, SinkError
 from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_cut import RangeCut
@@ -32,7 +33,8 @@ _WINDOW_BYTES = 512 * 1024
 class RangeEffects:
     """A range as it was read: its ends, whether its records lead from one to the other, and their effects.
 
-    `table_files` are rows of ``TABLE_FILE_SCHEMA``, `sums` those of all records; `damaged` are ranges without a record.
+    `table_files` are rows of ``TABLE_FILE_SCHEMA``, `sums` those of the records that the table must have; `damaged` are
+    ranges without a record.
     """
 
     start: int
@@ -101,6 +103,8 @@ class RangeTask:
         Writes the range's file of the table; None for no table.
     with_sums
         Add up the digests by which a table is compared with the log.
+    limits
+        Which records have expired from the table: the sums leave them out.
     """
 
     decode: DecodeOptions
@@ -109,6 +113,7 @@ class RangeTask:
     scratch: Path | None = None
     file_writer: TableFileWriter | None = None
     with_sums: bool = False
+    limits: ExpiryLimits | None = None
 
     def __call__(self, cut: RangeCut) -> RangeEffects:
         """Read a range; if that fails and an end is not proven, the result is not whole: the end may be wrong."""
@@ -163,7 +168,7 @@ class RangeTask:
         if table_file:
             windows = table_file.passing(windows)
         if self.with_sums:
-            windows = sums.passing(windows)
+            windows = sums.passing(windows, self.limits)
         if needs is None:
             # Nothing is made but the table: the range is looked through for it, and for what is left out.
             deque(windows if table_file or passes_over else (), maxlen=0)

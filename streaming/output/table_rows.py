@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from reput.sinks.table.record_digest import COMPARED, StretchSums, table_fields
+from reput.sinks.table.row_retention import ExpiryLimits
 
 
-def compared_rows(spark: SparkSession, path: Path, broker: str) -> DataFrame:
-    """The broker's rows, with the columns of ``record_digest.COMPARED`` as int64."""
+def compared_rows(spark: SparkSession, path: Path, broker: str, limits: ExpiryLimits) -> DataFrame:
+    """The broker's rows that have not expired, with the columns of ``record_digest.COMPARED`` as int64."""
     table = spark.read.format("delta").load(str(path)).where(sf.col("broker") == broker)
+    table = table.where(f"not {limits.condition()}")
     time = sf.unix_millis("store_time").alias("store_time")
     return table.select(*(time if name == "store_time" else sf.col(name).cast("bigint") for name in COMPARED))
 

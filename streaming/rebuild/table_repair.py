@@ -1,11 +1,13 @@
 """Repair of the message table in place: rows that differ from the log are replaced, in one commit.
 
-Rows of records that have expired from the log stay; rows behind the end of a log that was cut are removed.
+Rows of records that have expired from the log stay; rows behind the end of a log that was cut are removed. Rows that
+have expired from the table by ``tableRetention`` may be there or not.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +22,7 @@ from reput.sinks.table.history import transaction_id
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, compared_fields, table_fields
 from reput.sinks.table.replace import LogRanges, RowReplacement
+from reput.sinks.table.row_retention import ExpiryLimits
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
@@ -54,6 +57,7 @@ class TableRepair:
         self._output = output
         self._log = self._reader(config.logic.max_bytes_per_partition)
         self._least = self._log.queue().min_offset
+        self._expired = config.table.retention.limits(time.time())
 
     def run(self, start: int | None, end: int | None) -> None:
         """Replace the rows of `[start, end)`, at both of which records begin; without either, the rows that differ.
@@ -154,7 +158,7 @@ class TableRepair:
     def _differing(self, limit: int, *, is_cut: bool) -> list[tuple[int, int]]:
         """The ranges, between whole records, in which the table differs from the log."""
         with ignoring_missing_files(self._spark):
-            rows = compared_rows(self._spark, self._table.path, self._config.broker.name)
+            rows = compared_rows(self._spark, self._table.path, self._config.broker.name, self._expired)
             rows = rows.where(sf.col("physical_offset") >= self._least)
             found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
             expected = self._log_sums(limit)
@@ -174,8 +178,8 @@ class TableRepair:
         return _joined([(begin, end) for begin, end in aligned if begin < end])
 
     def _log_sums(self, limit: int) -> StretchSums:
-        decode = self._log.decode_options
-        results = run_over(self._tasks, lambda span: _sums_of(span, decode), list(self._log.split(self._least, limit)))
+        decode, limits, spans = self._log.decode_options, self._expired, list(self._log.split(self._least, limit))
+        results = run_over(self._tasks, lambda span: _sums_of(span, decode, limits), spans)
         sums = StretchSums()
         for result in results:
             sums.add_all(result)
@@ -218,11 +222,11 @@ class TableRepair:
         return LogReader(SourceOptions.parse(options))
 
 
-def _sums_of(span: OffsetRange, decode: DecodeOptions) -> StretchSums:
+def _sums_of(span: OffsetRange, decode: DecodeOptions, limits: ExpiryLimits) -> StretchSums:
     sums = StretchSums()
     for window in read_windows(span.file, span.start, span.end, decode):
         if len(window.columns):
-            sums.take(compared_fields(window.columns))
+            sums.take(compared_fields(window.columns, limits))
     return sums
 
 

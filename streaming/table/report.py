@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from reput.sinks.table.expired_rows import Expired
 from reput.sinks.table.forgotten import Forgotten, Traces
 from reput.sinks.table.history import LogEntry
 from reput.sinks.table.table_state import BrokerRows, TableState
@@ -41,6 +42,14 @@ class VacuumReport:
     orphans: int
     size_bytes: int
     keeps_log: bool
+
+
+@dataclass(frozen=True)
+class ExpiryReport:
+    """What has expired by `retention` and was removed, or would be: rows, and the files that had them, by broker."""
+
+    retention: str
+    brokers: dict[str, Expired]
 
 
 @dataclass(frozen=True)
@@ -174,6 +183,15 @@ def vacuum_text(report: VacuumReport, *, dry_run: bool) -> str:
     return _text(lines)
 
 
+def expiry_text(report: ExpiryReport, *, dry_run: bool) -> str:
+    """What was removed, by broker."""
+    verb = "would remove" if dry_run else "removed"
+    lines = [
+        f"broker {broker}: {verb} {done.rows} rows from {done.files} files" for broker, done in report.brokers.items()
+    ]
+    return _text([*lines, f"tableRetention: {report.retention}"])
+
+
 def plan_text(plan: ForgetPlan) -> str:
     """What would be forgotten, and what goes with it."""
     lines = [
@@ -225,7 +243,7 @@ def _mention_lines(left: Traces) -> list[str]:
     return [f"{rows} rows of other messages have the same text in a property, and stay ({where})"]
 
 
-def as_json(report: OptimizeReport | VacuumReport | ForgetPlan | Forgotten) -> str:
+def as_json(report: OptimizeReport | VacuumReport | ExpiryReport | ForgetPlan | Forgotten) -> str:
     """A report's fields as one line of JSON."""
     return printable_json(asdict(report))
 

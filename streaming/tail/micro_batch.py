@@ -50,6 +50,9 @@ class Dispatch(Protocol):
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         """Process the batch's ranges; the effects are durable on return. The batch id is ignored."""
 
+    def while_idle(self) -> None:
+        """Do a little of what can wait, between batches."""
+
     def finish(self) -> None:
         """Do what is left to be done after the last batch of a run that ends with the log."""
 
@@ -132,6 +135,11 @@ class LogicDispatch:
         for row in self._continuity.rows_of(results):
             self._write(row, began)
             began = time.monotonic()
+
+    def while_idle(self) -> None:
+        """Tidy the table a while, if there is one."""
+        if self._table is not None:
+            self._table.while_idle()
 
     def finish(self) -> None:
         """Tidy the table, if there is one."""
@@ -223,6 +231,11 @@ class TableDispatch:
         if self._upkeep is not None:
             self._upkeep.after_batch(sum(row.end - row.start for row in results))
 
+    def while_idle(self) -> None:
+        """Tidy the table a while: rows expire, too, where no message comes."""
+        if self._upkeep is not None:
+            self._upkeep.after_batch(0)
+
     def finish(self) -> None:
         """Tidy the table."""
         if self._upkeep is not None:
@@ -302,6 +315,15 @@ class BatchGate:
                 # py4j does not catch these: its thread would end, and the JVM would wait for its answer for ever.
                 msg = f"{type(error).__name__} in a micro-batch: {error}"
                 raise RuntimeError(msg) from error
+
+    def while_idle(self) -> None:
+        """Let the dispatch tidy, unless it is busy with a batch, has failed, or a stop was asked for."""
+        if self._idle.acquire(blocking=False):
+            try:
+                if self.failure is None and not self._stopping.is_set():
+                    self._dispatch.while_idle()
+            finally:
+                self._idle.release()
 
     def close(self) -> None:
         """Let no further batch begin, and wait for the current one."""

@@ -60,6 +60,8 @@ _STOP_SECONDS = 10.0
 _STOP_POLL_SECONDS = 0.003
 # How often to check that the output is still the one that was locked, and what a query waits at.
 _LOOKED_AT_S = 1.0
+# How often a table is tidied to which nothing comes; rows expire at midnight.
+_TIDIED_AFTER_S = 1800.0
 # Pauses before a query that Spark ended for a reason that may pass is started again; after the last, the run ends.
 _PAUSES_S = (1.0, 5.0, 15.0)
 # What the table's upkeep gets after a batch, however short the trigger.
@@ -243,7 +245,7 @@ class Tail:
         config = self._config.table
         if not config.upkeep:
             return None
-        upkeep = TableUpkeep(table.delta, self._config.broker.name, config.versions_kept)
+        upkeep = TableUpkeep(table.delta, self._config.broker.name, config.versions_kept, config.retention)
         seconds = max(config.trigger_ms / 2000, _UPKEEP_SECONDS_MIN)
         return BatchUpkeep(upkeep, seconds, BatchSizes.of(self._config, (TABLE,)).bytes_a_batch)
 
@@ -306,7 +308,7 @@ class Tail:
         return writer.trigger(processingTime=f"{period_ms} milliseconds").start()
 
     def _wait(self, spark: SparkSession, running: Sequence[RunningQuery], *, available_now: bool) -> None:
-        looked_at = time.monotonic()
+        looked_at = tidied_at = time.monotonic()
         while not self._stop.is_set():
             if has_jvm_died():
                 raise failure_of(RuntimeError())
@@ -323,6 +325,10 @@ class Tail:
                 self._check_output()
                 for each in running:
                     self._note_bad_end(each.query)
+            if time.monotonic() - tidied_at >= _TIDIED_AFTER_S:
+                tidied_at = time.monotonic()
+                for each in running:
+                    each.gate.while_idle()
             self._reporter.refresh()
             self._stop.wait(_POLL_SECONDS)
         for each in running:

@@ -20,6 +20,7 @@ by cause, because a healthy broker leaves them:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -129,7 +130,9 @@ class StoreVerification:
             sizes = config.index.max_hash_slot_num, config.index.max_index_num
             index = IndexReader(output, *sizes, may_follow_expired=self.log_start > 0)
         limits = LogLimits(start, max(start, self.limit), segments.mapped_file_size)
-        task = RangeTask(self.log.decode_options, needs, with_sums=sums)
+        #: Which rows have expired from the table.
+        self.expired = config.table.retention.limits(time.time())
+        task = RangeTask(self.log.decode_options, needs, with_sums=sums, limits=self.expired)
         self.settings = VerifySettings(self._queues, index, task, limits)
         self.results: list[VerifiedRange] = []
 

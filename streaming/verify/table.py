@@ -54,7 +54,7 @@ def _compare(
 ) -> None:
     findings = section.findings
     least, limit = _limits(spark, path, broker, verification)
-    rows = compared_rows(spark, path, broker)
+    rows = compared_rows(spark, path, broker, verification.expired)
     found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
     expected = StretchSums()
     for result in verification.results:

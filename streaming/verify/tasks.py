@@ -99,9 +99,9 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
 
 
 def fields_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[list[Int64s]]:
-    """The columns by which a table is compared, window by window."""
+    """The columns by which a table is compared, window by window, of records that it must have."""
     for window in read_windows(span.file, span.start, span.end, settings.task.decode):
-        yield compared_fields(window.columns)
+        yield compared_fields(window.columns, settings.task.limits)
 
 
 def verify_item(settings: VerifySettings, item: QueueItem | IndexItem) -> Findings:

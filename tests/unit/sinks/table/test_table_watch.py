@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -21,7 +22,7 @@ from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import TableCommit, commit_digest, commits
 from reput.sinks.table.refusal import added_columns, explain_refusal, refusal
 from reput.sinks.table.replace import LogRanges
-from reput.sinks.table.row_ledger import MARKS_MAX, RowGap, RowLedger
+from reput.sinks.table.row_ledger import MARKS_MAX, RowGap, RowLedger, RowsTaken
 from reput.source.errors import OutputError, SinkError
 
 APP = "reput/b/messages"
@@ -132,6 +133,47 @@ def test_the_ledger_finds_the_ranges_that_lost_rows(batches: list[tuple[int, int
     assert sum(gap.missing for gap in gaps) == len(lost)
     middle = end // 2
     assert ledger.until(middle).offsets == [offset for offset in ledger.offsets if offset <= middle]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), min_size=1, max_size=60),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)), max_size=4),
+)
+def test_the_ledger_without_rows_that_have_expired(
+    batches: list[tuple[int, int]], spans: list[tuple[int, int]]
+) -> None:
+    """Whatever stretches lost rows, the counts at the marks that stay are those of the rows that stay."""
+    ledger, rows, end = RowLedger(3, "x", ()), [], 0
+    for size, count in batches:
+        rows += [end] * count
+        end += size
+        ledger = ledger.with_batch(end, count)
+    for least, length in spans:
+        gone = [row for row in rows if least <= row <= least + length][::2]
+        if gone:
+            rows = sorted((Counter(rows) - Counter(gone)).elements())
+            ledger = ledger.without([RowsTaken(least, least + length, len(gone))])
+    assert ledger.gaps([sum(row < offset for row in rows) for offset in ledger.offsets]) == []
+    assert not rows or ledger.rows == len(rows)
+    assert not [mark for mark in ledger.offsets if mark > end]
+
+
+@pytest.mark.parametrize(
+    ("note", "engine", "expired"),
+    [
+        ({"what": "expired", "broker": "b", "taken": [[1, 5, 2], [7, 7, 1]]}, "K/reput/1", ((1, 5, 2), (7, 7, 1))),
+        ({"what": "expired", "broker": "c", "taken": [[1, 5, 2]]}, "K/reput/1", None),
+        ({"what": "expired", "broker": "b"}, "K/reput/1", None),
+        ({"what": "expired", "broker": "b", "taken": [[None, None, 2]]}, "K/reput/1", None),
+        ({"what": "merged", "broker": "b", "taken": [[1, 5, 2]]}, "K/reput/1", None),
+        ({"what": "expired", "broker": "b", "taken": [[1, 5, 2]]}, "another", None),
+    ],
+)
+def test_rows_that_a_commit_says_have_expired(note: dict[str, Any], engine: str, expired: Any) -> None:
+    """Of this broker alone, by reput alone, and told in full; otherwise the rows are counted as behind any DELETE."""
+    told = commit(info("DELETE", engineInfo=engine, userMetadata=json.dumps(note)), file("remove"), file("add"))
+    assert told.expired == (None if expired is None else tuple(RowsTaken(*each) for each in expired))
+    assert told.is_wanted
 
 
 def test_the_ledger_tells_rows_that_are_too_many() -> None:

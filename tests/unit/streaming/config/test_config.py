@@ -10,6 +10,7 @@ from typing import get_origin, get_type_hints
 import pytest
 from support.paths import ROOT
 
+from reput.sinks.table.row_retention import RowRetention
 from reput.source.errors import OptionError
 from reput.source.options import Option
 from reput.streaming.config.pipeline import PIPELINE_OPTIONS, PipelineConfig, load_config
@@ -80,6 +81,7 @@ TEXTS: dict[str, tuple[str, object]] = {
     "checkCrc": ("all", "all"),
     "onDamage": ("quarantine", "quarantine"),
     "messageDelayLevel": ("1s", (1000,)),
+    "tableRetention": ("a=3d", RowRetention.parse("a=3d")),
     "sparkMaster": ("local[3]", "local[3]"),
     "sparkDriverMemory": ("3g", "3g"),
 }

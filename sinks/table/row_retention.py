@@ -1,0 +1,146 @@
+"""How many days the table keeps the rows of a topic, and before which store time they have expired.
+
+Days are days of UTC: a row of a day stays for so many whole days behind it. So what expires does so at midnight, and a
+file of one day loses a topic's rows all at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.source.arrays import Int64s
+
+FOREVER = "forever"
+DAYS_MAX = 100_000
+DAY_MS = 86_400_000
+_RULE = re.compile(rf"([^\s,=]+)\s*=\s*(?:([0-9]{{1,6}})d|{FOREVER})")
+#: Later than any store time.
+NEVER_MS = 2**63 - 1
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RetentionRule:
+    """Topics that match `pattern`, in which ``*`` stands for any text, are kept `days` days; None: for ever."""
+
+    pattern: str
+    days: int | None
+
+    def matches(self, topic: str) -> bool:
+        """Whether the rule is for the topic."""
+        return re.fullmatch(".*".join(map(re.escape, self.pattern.split("*"))), topic, re.DOTALL) is not None
+
+    def like(self) -> str:
+        """The pattern for SQL's LIKE with ``!`` as its escape."""
+        return re.sub(r"([!%_])", r"!\1", self.pattern).replace("*", "%")
+
+    def __str__(self) -> str:
+        """The rule as `RowRetention.parse` reads it."""
+        return f"{self.pattern}={FOREVER if self.days is None else f'{self.days}d'}"
+
+
+@dataclass(frozen=True)
+class RowRetention:
+    """Rules by topic, of which the first that matches counts; topics without one are kept for ever."""
+
+    rules: tuple[RetentionRule, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> RowRetention:
+        """Read ``PATTERN=DAYSd, PATTERN=forever, ...``, or ``forever`` for all topics; raises ValueError."""
+        if text.strip() == FOREVER:
+            return cls()
+        rules = []
+        for each in text.split(","):
+            match = _RULE.fullmatch(each.strip())
+            days = int(match[2]) if match and match[2] else None
+            if match is None or not match[1].isprintable() or (days is not None and not 1 <= days <= DAYS_MAX):
+                raise ValueError(text)
+            rules.append(RetentionRule(match[1], days))
+        return cls(tuple(rules))
+
+    def __str__(self) -> str:
+        """The rules as `parse` reads them."""
+        return ", ".join(map(str, self.rules)) or FOREVER
+
+    @property
+    def days_min(self) -> int | None:
+        """The fewest days that a topic is kept; None if nothing ever expires."""
+        return min((rule.days for rule in self.rules if rule.days is not None), default=None)
+
+    def days_of(self, topic: str) -> int | None:
+        """How many days rows of the topic are kept; None: for ever."""
+        return next((rule.days for rule in self.rules if rule.matches(topic)), None)
+
+    def limits(self, now_s: float) -> ExpiryLimits:
+        """What has expired at a time in seconds since 1970."""
+        today = int(now_s * 1000) // DAY_MS * DAY_MS
+        return ExpiryLimits(self, today)
+
+
+#: Nothing expires.
+ALL_FOREVER = RowRetention()
+
+
+@dataclass(frozen=True)
+class ExpiryLimits:
+    """What has expired by rules on one day, of which `today_ms` is the beginning in milliseconds since 1970 UTC."""
+
+    retention: RowRetention
+    today_ms: int
+    _known: dict[str, int | None] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The store time from which on no row of any topic has expired; None if nothing ever expires."""
+        days = self.retention.days_min
+        return None if days is None else self.today_ms - days * DAY_MS
+
+    def limit_ms(self, topic: str) -> int | None:
+        """The store time before which rows of the topic have expired; None if they never do."""
+        if topic not in self._known:
+            days = self.retention.days_of(topic)
+            self._known[topic] = None if days is None else self.today_ms - days * DAY_MS
+        return self._known[topic]
+
+    def mask(self, codes: npt.NDArray[Any], topics: Sequence[str], store_times_ms: Int64s) -> Mask:
+        """Which rows have expired; `codes` are numbers of `topics`, where -1 stands for a row without a topic.
+
+        A store time before the year 1 stands for none, and such a row never expires.
+        """
+        limits = [self.limit_ms(topic) for topic in topics]
+        least = np.array([-(2**63) if limit is None else limit for limit in limits] + [-(2**63)], np.int64)
+        mask: Mask = (store_times_ms < least[codes]) & (store_times_ms >= _YEAR_1_MS)
+        return mask
+
+    def first_expiry_ms(self, oldest_ms: Mapping[str, int]) -> int:
+        """When the first row expires, or did, given each topic's oldest store time; `NEVER_MS` if none ever does."""
+        days = {topic: self.retention.days_of(topic) for topic in oldest_ms}
+        ends = [expiry_ms(oldest_ms[topic], kept) for topic, kept in days.items() if kept is not None]
+        return min(ends, default=NEVER_MS)
+
+    def condition(self) -> str:
+        """The same as `mask`, in Spark's SQL, about the columns `topic` and `store_time`; never null."""
+        cases = []
+        for rule in self.retention.rules:
+            days, like = rule.days, rule.like().replace("\\", "\\\\").replace("'", "\\'")
+            limit_ms = None if days is None else self.today_ms - days * DAY_MS
+            then = "false" if limit_ms is None else f"store_time < timestamp_millis({limit_ms})"
+            cases.append(f"WHEN topic LIKE '{like}' ESCAPE '!' THEN {then}")
+        return f"coalesce(CASE {' '.join(cases)} ELSE false END, false)" if cases else "false"
+
+
+# A store time outside the years that the table can have is null there.
+_YEAR_1_MS = -62_135_596_800_000
+
+
+def expiry_ms(store_time_ms: int, days: int) -> int:
+    """When a row that is kept so many days expires: the beginning of a day."""
+    return (store_time_ms // DAY_MS + days + 1) * DAY_MS
