@@ -127,6 +127,8 @@ class LogEntry:
         What it was and what made it, in Delta's words; None if it does not say.
     what, broker, start, end
         What reput says of its own commits: what was done, to which broker's `[start, end)` of the log; None for others.
+    retention
+        By which rules rows had expired that it took away; None if it did something else.
     files_added, files_removed
         How many data files it added and removed.
     rows, size_bytes
@@ -141,6 +143,7 @@ class LogEntry:
     broker: str | None
     start: int | None
     end: int | None
+    retention: str | None
     files_added: int
     files_removed: int
     rows: int
@@ -167,6 +170,7 @@ class LogEntry:
             broker=_as(str, note.get("broker")),
             start=_as(int, note.get("start")),
             end=_as(int, note.get("end")),
+            retention=_as(str, note.get("retention")),
             files_added=len(added),
             files_removed=sum(bool(action.get("remove")) for action in actions),
             rows=sum(int(_statistics(file).get("numRecords", 0)) for file in added),

@@ -12,7 +12,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.history import transaction_id
+from reput.sinks.table.history import log_entries, transaction_id
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, table_fields
@@ -20,6 +20,7 @@ from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.table_rows import compare_rows
 from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
+from reput.source.printable import printable
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
 from reput.streaming.output.table_rows import compared_rows, row_sums
 from reput.streaming.spark.job import run_job
@@ -28,6 +29,8 @@ from reput.streaming.verify.tasks import fields_of_range
 
 # How many stretches are compared row by row; the others that differ are only counted.
 _STRETCHES_MAX = 16
+# How far back the table's log is searched for the last rows that expired.
+_VERSIONS_SEARCHED = 2000
 
 
 def verify_table(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> StoreSection:
@@ -53,7 +56,7 @@ def _compare(
     spark: SparkSession, path: Path, broker: str, verification: StoreVerification, section: StoreSection
 ) -> None:
     findings = section.findings
-    least, limit = _limits(spark, path, broker, verification)
+    least, limit, version = _limits(spark, path, broker, verification)
     rows = compared_rows(spark, path, broker, verification.expired)
     found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
     expected = StretchSums()
@@ -78,7 +81,7 @@ def _compare(
     findings.note("not_dispatched_yet", verification.settings.log.limit - limit)
     section.compared = {"rows": sum(count for count, _ in found.sums.values())}
     if findings.differences:
-        section.advice = _advice(inside, verification, least, limit)
+        section.advice = _advice(inside, verification, least, limit) + _expired_by(path, broker, version, verification)
 
 
 def _advice(stretches: list[int], verification: StoreVerification, least: int, limit: int) -> str:
@@ -93,15 +96,27 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
     return f"'{command}' with the same --store, --output and --table makes the rows as the log has them, in one commit"
 
 
-def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int]:
-    """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record."""
+def _expired_by(path: Path, broker: str, version: int, verification: StoreVerification) -> str:
+    """Advice to give the rules by which rows expired last, if these are others; else nothing."""
+    entries = log_entries(path / "_delta_log", version, _VERSIONS_SEARCHED)
+    found = next((each.retention for each in entries if each.retention is not None and each.broker == broker), None)
+    if found is None or found == str(verification.expired.retention):
+        return ""
+    return f"; rows have expired by {printable(f'tableRetention={found}')}: with that option they are not missed"
+
+
+def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int, int]:
+    """The `[least, limit)` of the log that the table must have, and the table's version.
+
+    The table's transactions and the sink's progress record tell the range.
+    """
     table = transaction_id(broker)
     delta = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
     version = delta.last_transaction_version(table)
     record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()
     log = verification.settings.log
     start = record.start_offset if record is not None else 0
-    return max(log.least, start), log.limit if version is None else min(log.limit, version)
+    return max(log.least, start), log.limit if version is None else min(log.limit, version), delta.version
 
 
 def _compare_stretch(

@@ -39,7 +39,7 @@ from reput.streaming.table import optimize
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import SerialTasks
-from reput.streaming.verify.store_verification import StoreVerification
+from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.table import verify_table
 
 pytestmark = pytest.mark.spark
@@ -79,11 +79,15 @@ def expiring(table: MessageTable, text: str = RETENTION) -> TableUpkeep:
     return TableUpkeep(table.delta, "b", 50, RowRetention.parse(text))
 
 
-def differences(kept: KeptTable, *options: str) -> int:
+def verified(kept: KeptTable, *options: str) -> StoreSection:
     config = kept.config("consumeQueueEnable=false", "messageIndexEnable=false", *options)
     verification = StoreVerification(config, kept.out, sums=True)
     verification.run(SerialTasks())
-    return verify_table(kept.spark, kept.path, "b", verification).findings.differences
+    return verify_table(kept.spark, kept.path, "b", verification)
+
+
+def differences(kept: KeptTable, *options: str) -> int:
+    return verified(kept, *options).findings.differences
 
 
 def ledger(kept: KeptTable) -> RowLedger:
@@ -115,7 +119,10 @@ def test_expired_rows_go_and_nobody_misses_them(kept: KeptTable, caplog: pytest.
     assert known.gaps([sum(row < offset for row in everything) for offset in known.offsets]) == []
     option = f"tableRetention={RETENTION}"
     assert differences(kept, option) == 0
-    assert differences(kept) == 40 - len(everything)
+    without = verified(kept)
+    assert without.findings.differences == 40 - len(everything)
+    assert without.advice is not None
+    assert f"expired by {option}: with that option they are not missed" in without.advice
     kept.repair(option)
     assert kept.found() == everything
     last = next(row for row in kept.spark.sql(f"DESCRIBE HISTORY {kept.sql}").collect() if row.operation == "DELETE")
