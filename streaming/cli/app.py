@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 
 import reput
@@ -76,8 +75,6 @@ _JSON_FORMAT = "json"
 # Whether the command was asked for JSON: then its error is JSON, too.
 _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
 
-errors = Console(stderr=True)
-
 STORE_HELP = "The broker's store root, which holds commitlog/; only read."
 Store = Annotated[Path, typer.Option(help=STORE_HELP)]
 Output = Annotated[Path, typer.Option(help="What 'reput tail' keeps, or a copy of a store.")]
@@ -95,7 +92,8 @@ def report_error(words: str) -> None:
 def write_error(line: str) -> None:
     """Print a line to standard error as it is; the line is lost if nothing reads standard error any more."""
     with suppress(OSError):
-        errors.print(line, markup=False, highlight=False, soft_wrap=True)
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def run_or_fail(action: Callable[[], None]) -> None:

@@ -1,19 +1,29 @@
-"""All commands of `reput`, in the order of its help."""
+"""All commands of `reput`, in the order of its help; the module of each registers it when it is loaded."""
 
 from __future__ import annotations
 
-# Each module registers its commands when it is loaded.
-from reput.streaming.cli import (  # noqa: F401  isort: skip
-    tail,
-    rebuild,
-    sql,
-    query,
-    maintenance,
-    verify,
-    quarantine,
-    table,
-    prepare,
-)
-from reput.streaming.cli.app import app
+from importlib import import_module
+from typing import Final
 
-__all__ = ["app"]
+from reput.streaming.cli.app import Application, app
+
+_MODULES: Final = {
+    "tail": "tail",
+    "rebuild": "rebuild",
+    "sql": "sql",
+    "query": "query",
+    "recover": "maintenance",
+    "expire": "maintenance",
+    "verify": "verify",
+    "prepare": "prepare",
+    "quarantine": "quarantine",
+    "table": "table",
+}
+
+
+def application(command: str | None = None) -> Application:
+    """The application with `command` alone, which starts sooner, or with all commands if there is none of that name."""
+    modules = _MODULES.values() if command not in _MODULES else [_MODULES[command]]
+    for name in dict.fromkeys(modules):
+        import_module(f"{__package__}.{name}")
+    return app

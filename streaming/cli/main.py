@@ -32,7 +32,7 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a terminal may lack a character
                 stream.reconfigure(errors="backslashreplace")
-        _application()()
+        _application(*sys.argv[1:2])()
     except interruption.InterruptedBySignal:
         is_service = sys.argv[1:2] == [_SERVICE]
         sys.stderr.write("" if is_service else "reput: stopped\n")
@@ -41,10 +41,10 @@ def main() -> None:
         interruption.ignore_further()
 
 
-def _application() -> Any:
-    from reput.streaming.cli.commands import app  # noqa: PLC0415
+def _application(command: str | None = None) -> Any:
+    from reput.streaming.cli.commands import application  # noqa: PLC0415
 
-    return app
+    return application(command)
 
 
 def __getattr__(name: str) -> Any:

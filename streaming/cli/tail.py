@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from reput.streaming.cli.app import Json, Store, Verbose, app, errors, run_or_fail, set_up_logging
+from reput.streaming.cli.app import Json, Store, Verbose, app, run_or_fail, set_up_logging
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
@@ -33,7 +33,9 @@ def tail(
     as_json: Json = False,
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
-    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415  --help need not wait for Spark's modules
+    from rich.console import Console  # noqa: PLC0415  --help need not wait for it and Spark's modules
+
+    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
     from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
     from reput.streaming.output.progress import ProgressReporter  # noqa: PLC0415
     from reput.streaming.process.interruption import deferred  # noqa: PLC0415
@@ -41,7 +43,7 @@ def tail(
     from reput.streaming.tail.tail import Tail  # noqa: PLC0415
 
     set_up_logging()
-    reporter = ProgressReporter(errors)
+    reporter = ProgressReporter(Console(stderr=True))
 
     def run() -> None:
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from support.spark_text import spark_text
 from typer.testing import CliRunner, Result
 
 import reput
+from reput.streaming.cli import commands
 from reput.streaming.cli import main as cli
 
 
@@ -42,6 +44,19 @@ def test_version_and_help() -> None:
         shown = runner.invoke(cli.app, [command, "--help"])
         assert shown.exit_code == 0
         assert f"Example: reput {command}" in shown.output
+
+
+def test_a_command_is_loaded_alone() -> None:
+    """And all of them for the list of commands, or for a name that none has; the table of modules is complete."""
+    every = re.findall(
+        r"^  (\w+) ", CliRunner().invoke(cli.app, ["--help"]).output.partition("Commands:")[2], re.MULTILINE
+    )
+    assert every == list(commands._MODULES)
+    code = "import sys; from reput.streaming.cli.commands import application as a; app = a(*sys.argv[1:]); "
+    code += "print(len(app.registered_commands) + len(app.registered_groups))"
+    for words, count in ((["query"], 1), (["table"], 1), (["expire"], 2), (["nothing"], len(every)), ([], len(every))):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{count}\n", words
 
 
 @pytest.mark.parametrize("command", ["tail", "rebuild", "verify", "recover", "expire", "query", "sql"])

@@ -176,7 +176,7 @@ def test_a_command_that_is_interrupted(number: signal.Signals, tmp_path: Path) -
         "def act():\n"
         f"    try: os.kill(os.getpid(), {int(number)}); time.sleep(60)\n"
         f"    finally: os.kill(os.getpid(), {int(number)}); time.sleep(0.1); print('tidied', flush=True); 1 / 0\n"
-        "cli._application = lambda: lambda: run_or_fail(act)\n"
+        "cli._application = lambda command: lambda: run_or_fail(act)\n"
         "cli.main()\n"
     )
     done = subprocess.run(

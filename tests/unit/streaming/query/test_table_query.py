@@ -136,7 +136,7 @@ def test_nothing_slow_is_loaded(tmp_path: Path) -> None:
         "import sys\n"
         "from reput.streaming.cli.main import main\n"
         "try:\n    main()\n"
-        "finally:\n    print(sorted({'pyspark', 'py4j', 'pandas', 'numba', 'rich.progress'} & set(sys.modules)))\n"
+        "finally:\n    print(sorted({'pyspark', 'py4j', 'pandas', 'numba', 'rich.console'} & set(sys.modules)))\n"
     )
     by_time = ["--topic", "T", "--queue-id", "0", "--time", "0"]
     for words in (["--key", "k1"], ["--unique-key", "U1", "--begin", "0"], by_time):
