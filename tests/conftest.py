@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pytest
 from broker.fixtures import release, rocketmq  # noqa: F401
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
+from support.broker_stores import unpack
 from support.paths import DATA
 from support.proof_counts import PROPERTY, Proof, summary_lines
 
@@ -44,16 +44,14 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
     """Unpack a store of tests/data, once a run; nobody writes into it."""
     unpacked: dict[str, BrokerStore] = {}
 
-    def unpack(name: str) -> BrokerStore:
+    def store_of(name: str) -> BrokerStore:
         if name not in unpacked:
-            directory = tmp_path_factory.mktemp("stores")
-            with tarfile.open(DATA / f"{name}.tar.gz") as archive:
-                archive.extractall(directory, filter="data")
+            home = unpack(name, tmp_path_factory.mktemp("stores"))
             facts = json.loads((DATA / f"{name}.json").read_text())
-            unpacked[name] = BrokerStore(directory / name / "store", directory / name / "broker.conf", facts)
+            unpacked[name] = BrokerStore(home / "store", home / "broker.conf", facts)
         return unpacked[name]
 
-    return unpack
+    return store_of
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ import json
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
+from support.broker_stores import unpack
 from support.paths import DATA
 from support.store_compare import differing_bytes, store_files
 
@@ -37,11 +37,10 @@ def main() -> None:
     began = time.monotonic()
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    with tarfile.open(DATA / f"{STORE}.tar.gz") as archive:
-        archive.extractall(work, filter="data")
+    home = unpack(STORE, work)
     facts = json.loads((DATA / f"{STORE}.json").read_text())
-    store, output, table = work / STORE / "store", work / "output", work / "messages"
-    broker_conf = work / STORE / "broker.conf"
+    store, output, table = home / "store", work / "output", work / "messages"
+    broker_conf = home / "broker.conf"
 
     reput(
         *("tail", "--store", store, "--broker-conf", broker_conf),

@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -23,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.log_contents import read_records
+from support.broker_stores import unpack
 from support.paths import ROOT
 from support.store_compare import differing_bytes
 
-DATA = ROOT / "tests" / "data"
 STORE = "v4-plain"
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
 COMMANDS = ("tail", "rebuild", "verify", "query", "sql")
@@ -92,9 +91,7 @@ class Sample:
         """Unpack it and choose a key that only a few messages have."""
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        with tarfile.open(DATA / f"{STORE}.tar.gz") as archive:
-            archive.extractall(directory, filter="data")
-        store = directory / STORE / "store"
+        store = unpack(STORE, directory) / "store"
         records = list(read_records(store, {}))
         counts = Counter((record.topic, key) for record in records for key in record.keys)
         topic, key = next(

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import shutil
 import struct
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from broker.boot_check import boot_check
 from broker.rocketmq import RocketMQ
-from support.paths import DATA
+from support.broker_stores import unpack
 from support.reput_tail import reput_tail
 
 pytestmark = pytest.mark.broker
@@ -51,9 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path
     def make(name: str) -> tuple[Path, Path]:
         if name not in results:
             directory = tmp_path_factory.mktemp("boot")
-            with tarfile.open(DATA / f"{name}.tar.gz") as archive:
-                archive.extractall(directory, filter="data")
-            home, output = directory / name, directory / "output"
+            home, output = unpack(name, directory), directory / "output"
             reput_tail(home / "store", home / "broker.conf", output)
             results[name] = home, output
         return results[name]

@@ -11,7 +11,6 @@ import io
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 from broker.boot_check import boot_check, boot_conf
 from broker.rocketmq import RocketMQ
 from rich.console import Console
-from support.paths import DATA
+from support.broker_stores import unpack
 from support.rebuild_runner import rebuild
 
 from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
@@ -48,10 +47,7 @@ slow = pytest.mark.slow
 
 def killed_store(version: str, directory: Path) -> tuple[Path, PipelineConfig]:
     """The home of a broker whose store has `abort`, and the configuration that goes with it."""
-    name = STORES[version]
-    with tarfile.open(DATA / f"{name}.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
-    home = directory / name
+    home = unpack(STORES[version], directory)
     (home / "store" / "abort").write_bytes(ABORT[version])
     return home, load_config(home / "store", broker_conf=home / "broker.conf", overrides=["tailGuardMs=20"])
 

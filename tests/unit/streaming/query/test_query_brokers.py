@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import random
-import tarfile
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.broker_stores import unpack
 from support.model import Record, Settings, index_keys, parse_properties, read_log
 from support.paths import DATA
 from support.record_writer import Message as Written
@@ -52,15 +52,7 @@ def answers_of(name: str) -> Any:
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The directory of a store of tests/data, unpacked once; nobody writes into it."""
-
-    @functools.cache
-    def unpack(name: str) -> Path:
-        directory = tmp_path_factory.mktemp("stores")
-        with tarfile.open(DATA / f"{name}.tar.gz") as archive:
-            archive.extractall(directory, filter="data")
-        return directory / name
-
-    return unpack
+    return functools.cache(lambda name: unpack(name, tmp_path_factory.mktemp("stores")))
 
 
 @pytest.fixture(scope="module")
