@@ -23,7 +23,7 @@ from reput.sinks.table.row_retention import RowRetention, expiry_ms
 
 # With more files, more is lost if the commit fails: what stays of them is written before it.
 _FILES_A_COMMIT = 16
-_ANYWHERE = 0, 2**63 - 1
+_ANYWHERE = 0, 2**63 - 2
 
 
 class _NothingExpiredError(Exception):
@@ -67,7 +67,7 @@ class TableExpiry:
         self._files = {path: file for path, file in self._files.items() if path in paths}
 
     def step(self, until: float | None = None) -> Expired:
-        """Take the expired rows from some files, in one commit if there are any; of no file none is left at the end.
+        """Take the expired rows from some files in one commit; returns no rows if there was nothing to commit.
 
         After `until`, by the monotonic clock, no further file is opened.
 

@@ -178,6 +178,22 @@ def test_rows_of_others_and_removed_ones_stay_as_they_are(spark: SparkSession, t
         each.open()
 
 
+def test_files_without_statistics(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
+    """Rows of a file whose bounds nobody knows expire, too; how many went is counted then."""
+    table = kept.open()
+    kept.fill(table, [20, 40])
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'tags')")
+    kept.spark.sql(f"OPTIMIZE {kept.sql}")
+    table = kept.open()
+    expiring(table).step(LONG)
+    wanted = [kept.offsets[number] for number in kept_numbers()]
+    assert kept.found() == wanted
+    with caplog.at_level(logging.WARNING):
+        kept.open()
+    assert f"{40 - len(wanted)} rows fewer" in caplog.text
+    assert ledger(kept).rows == len(wanted)
+
+
 @pytest.mark.parametrize("other", ["OPTIMIZE", "DELETE"])
 def test_another_writer_in_the_moment_of_it(other: str, kept: KeptTable) -> None:
     """What the other did stays done, and the rows go at this step or the next one."""
