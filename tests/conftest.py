@@ -19,6 +19,17 @@ from pyspark.sql import SparkSession
 from support.paths import DATA
 from support.proof_counts import PROPERTY, Proof, summary_lines
 
+# To compile a query, to cut it into partitions and to plan it anew costs more than to read a few rows.
+FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # VACUUM lists directories by ten thousand tasks otherwise.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+
 FAST, SPARK, BROKER = "fast", "spark", "broker"
 
 # The same examples in every run: what fails is the change's doing. New ones: pytest --hypothesis-profile=nightly.
@@ -58,8 +69,11 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start the product's own session, on two cores."""
-    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, start_session
+    """Start the session of `reput tail`, on two cores, for tables of a few rows.
+
+    Sessions with Spark's compiled queries and several partitions are in the tests that start `reput` as a process.
+    """
+    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, TAIL_SETTINGS, start_session
 
     directory = tmp_path_factory.mktemp("spark")
     session = start_session(
@@ -68,8 +82,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         driver_memory="2g",
         log_file=directory / "spark.log",
         settings={
+            **TAIL_SETTINGS,
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            JAVA_OPTIONS: NO_OPTIMIZER,  # queries of tests are small
+            **FOR_FEW_ROWS,
+            JAVA_OPTIONS: f"{NO_OPTIMIZER} -XX:+UseSerialGC",
         },
     )
     yield session
