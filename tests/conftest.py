@@ -126,9 +126,10 @@ def proof(request: pytest.FixtureRequest) -> Proof:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files: fast ones, then those with a broker among those with Spark, of each kind the largest first.
+    """Order the files: fast ones, then those with a broker among those with Spark; of each kind the largest first.
 
     A broker's test takes minutes, most of them waiting: two side by side disturb each other, and the last waits alone.
+    Files marked `long`, whose few tests take a minute, come before those with many tests, so that short files are last.
     """
     first = {item.path: item for item in reversed(items)}
     sizes = Counter(item.path for item in items)
@@ -137,8 +138,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for path, item in first.items()
     }
     rank: dict[Path, float] = dict.fromkeys(sizes, -1.0)
+    is_short = {path: item.get_closest_marker("long") is None for path, item in first.items()}
     for kind, until in ((BROKER, 0.5), (SPARK, 1.0)):
-        files = sorted((path for path in kinds if kinds[path] == kind), key=lambda path: (-sizes[path], path))
+        files = sorted(
+            (path for path in kinds if kinds[path] == kind), key=lambda path: (is_short[path], -sizes[path], path)
+        )
         rank |= {path: until * number / len(files) for number, path in enumerate(files)}
     items.sort(key=lambda item: (rank[item.path], -sizes[item.path], item.path))
 

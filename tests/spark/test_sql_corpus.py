@@ -46,8 +46,8 @@ LIGHT = {
     "spark.databricks.delta.stalenessLimit": "1h",  # the table is not listed anew for each query
 }
 
-# In short, every fourth statement or function; all of them are decided by name all the same.
-SHARES = [4, pytest.param(1, marks=pytest.mark.slow)]
+# In short, every eighth statement or function; all of them are decided by name all the same.
+SHARES = [8, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow.compute as pc
@@ -23,6 +24,12 @@ def offsets(spark: SparkSession, table: Path, broker: str | None = None) -> list
         return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
     which = None if broker is None else pc.field("broker") == broker
     return sorted(rows.to_table(columns=["physical_offset"], filter=which)["physical_offset"].to_pylist())
+
+
+def rows(table: Path) -> list[dict[str, Any]]:
+    """All rows with all columns, by broker and physical offset."""
+    found = deltalake.DeltaTable(str(table)).to_pyarrow_dataset().to_table().to_pylist()
+    return sorted(found, key=lambda row: (row["broker"], row["physical_offset"]))
 
 
 def operations(table: Path) -> list[str]:
