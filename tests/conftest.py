@@ -71,7 +71,8 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Start the session of `reput tail`, on two cores, for tables of a few rows.
 
-    Sessions with Spark's compiled queries and several partitions are in the tests that start `reput` as a process.
+    Where the point is what Spark's readers make of a table, `compiled` goes with it; the tests that start `reput` as
+    a process have Spark as users have it.
     """
     from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, TAIL_SETTINGS, start_session
 
@@ -90,6 +91,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Let Spark compile queries and read Parquet files column by column, as it does for users."""
+    as_users_have = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(name) for name in as_users_have}
+    for name, value in as_users_have.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, str(value))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from reput.source.record.message_decoder import Message
 from reput.source.segments.range_reader import read_windows
 from reput.streaming.sql.sql import query
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 STATEMENTS = re.findall(r"^```sql\n(.*?)^```$", (ROOT / "docs/table.md").read_text(), re.DOTALL | re.MULTILINE)
 HALF, OP, DISCARDED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"

@@ -28,7 +28,7 @@ from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 from reput.streaming.verify.table import verify_table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 HOUR_MS = 3_600_000
 BEGIN_MS = 1_700_000_000_000
