@@ -19,6 +19,17 @@ from support.broker_stores import unpack
 from support.paths import DATA
 from support.proof_counts import PROPERTY, Proof, summary_lines
 
+# To compile a query, to cut it into partitions and to plan it anew costs more than to read a few rows.
+FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # VACUUM lists directories by ten thousand tasks otherwise.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+
 FAST, SPARK, BROKER = "fast", "spark", "broker"
 
 # The same examples in every run: what fails is the change's doing. New ones: pytest --hypothesis-profile=nightly.
@@ -56,8 +67,12 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start the product's own session, on two cores."""
-    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, start_session
+    """Start the session of `reput tail`, on two cores, for tables of a few rows.
+
+    Where the point is what Spark's readers make of a table, `compiled` goes with it; the tests that start `reput` as
+    a process have Spark as users have it.
+    """
+    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, TAIL_SETTINGS, start_session
 
     directory = tmp_path_factory.mktemp("spark")
     session = start_session(
@@ -66,12 +81,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         driver_memory="2g",
         log_file=directory / "spark.log",
         settings={
+            **TAIL_SETTINGS,
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            JAVA_OPTIONS: NO_OPTIMIZER,  # queries of tests are small
+            **FOR_FEW_ROWS,
+            JAVA_OPTIONS: f"{NO_OPTIMIZER} -XX:+UseSerialGC",
         },
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Let Spark compile queries and read Parquet files column by column, as it does for users."""
+    as_users_have = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(name) for name in as_users_have}
+    for name, value in as_users_have.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, str(value))
 
 
 @pytest.fixture
@@ -108,9 +137,10 @@ def proof(request: pytest.FixtureRequest) -> Proof:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files: fast ones, then those with a broker among those with Spark, of each kind the largest first.
+    """Order the files: fast ones, then those with a broker among those with Spark; of each kind the largest first.
 
     A broker's test takes minutes, most of them waiting: two side by side disturb each other, and the last waits alone.
+    Files marked `long`, whose few tests take a minute, come before those with many tests, so that short files are last.
     """
     first = {item.path: item for item in reversed(items)}
     sizes = Counter(item.path for item in items)
@@ -119,8 +149,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for path, item in first.items()
     }
     rank: dict[Path, float] = dict.fromkeys(sizes, -1.0)
+    is_short = {path: item.get_closest_marker("long") is None for path, item in first.items()}
     for kind, until in ((BROKER, 0.5), (SPARK, 1.0)):
-        files = sorted((path for path in kinds if kinds[path] == kind), key=lambda path: (-sizes[path], path))
+        files = sorted(
+            (path for path in kinds if kinds[path] == kind), key=lambda path: (is_short[path], -sizes[path], path)
+        )
         rank |= {path: until * number / len(files) for number, path in enumerate(files)}
     items.sort(key=lambda item: (rank[item.path], -sizes[item.path], item.path))
 

@@ -11,12 +11,15 @@ from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.test_tail import rows, run_tail
+from spark.test_tail import run_tail
+from support.delta_rows import offsets
 from support.proof_counts import Proof
+from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter, Message
 from support.store_compare import differing_bytes
 
 from reput.source.errors import ReputError
+from reput.streaming.config.pipeline import load_config
 from reput.streaming.tail import micro_batch as dispatch
 
 pytestmark = pytest.mark.spark
@@ -75,7 +78,7 @@ def snapshots(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
             if (number + 1) % 15 == 0 and number + 1 < MESSAGES:
                 run_tail(spark, store, live / "out", *OPTIONS, table=live / "table")
                 shutil.copytree(live, root / STATES[number // 15])
-    run_tail(spark, store, root / "fresh", *OPTIONS)
+    rebuild(load_config(store, overrides=("tailGuardMs=20", *OPTIONS)), root / "fresh")
     return Snapshots(root, store, root / "fresh")
 
 
@@ -97,9 +100,8 @@ def test_old_and_new_parts_together(
         proof("G12 outputs put together refused with a way out")
         return
     assert differing_bytes(snapshots.fresh, tmp_path / "out") == {}
-    assert rows(spark, tmp_path / "table") == MESSAGES
-    offsets = spark.read.format("delta").load(str(tmp_path / "table")).select("physical_offset")
-    assert offsets.distinct().count() == MESSAGES
+    found = offsets(spark, tmp_path / "table")
+    assert len(found) == len(set(found)) == MESSAGES
     proof("G12 outputs put together healed")
 
 

@@ -33,7 +33,7 @@ from reput.sinks.table.change import DataFile
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
 from reput.source.errors import OutputError, OutputFullError, SinkError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 Open = Callable[..., DeltaTable]
 APP = "store-1/table"

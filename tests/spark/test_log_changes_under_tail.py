@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 from spark.test_tail import run_tail
+from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter, Message
 from support.store_compare import differing_bytes
 
@@ -27,7 +28,7 @@ from reput.streaming.recover.recover import recover_output
 from reput.streaming.tail import micro_batch as dispatch
 from reput.streaming.tail.tail import Tail
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SIZE = 2048
 LIMIT_SECONDS = 240
@@ -85,7 +86,7 @@ def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path
     write(store, [*old[:-4], *messages(30, 100, 7)])
     recover_output(config, store, out)
     run_tail(spark, store, out)
-    run_tail(spark, store, tmp_path / "fresh")
+    rebuild(config, tmp_path / "fresh")
     assert differing_bytes(tmp_path / "fresh", out) == {}
 
 
@@ -97,7 +98,14 @@ def wait_until(done: Any, running: threading.Thread, failed: list[BaseException]
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("fail", "on_damage"), [("false", "quarantine"), ("true", "stop")])
+@pytest.mark.parametrize(
+    ("fail", "on_damage"),
+    [
+        ("true", "quarantine"),
+        pytest.param("false", "quarantine", marks=pytest.mark.slow),
+        pytest.param("true", "stop", marks=pytest.mark.slow),
+    ],
+)
 def test_segments_that_go_under_it(
     fail: str, on_damage: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

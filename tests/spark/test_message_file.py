@@ -10,7 +10,7 @@ from unit.sinks.table.test_message_file import LOGS, written
 
 from reput.sinks.table import message_file
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 
 @pytest.mark.parametrize("vectorized", [True, False])

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from spark.test_tail import rows, run_tail
 from support.proof_counts import Proof
+from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter, Message
 from support.store_compare import differing_bytes
 
@@ -27,6 +28,7 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.log_reader import LogReader
+from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects import logic_step
 from reput.streaming.effects.effects import Effects
 from reput.streaming.output.progress import ProgressReporter
@@ -102,7 +104,7 @@ def ends_with_the_error(spark: SparkSession, store: Path, tmp_path: Path, place:
     assert time.monotonic() - began < LIMIT_SECONDS
     assert not [query for query in spark.streams.active if query.isActive]
     run_tail(spark, store, tmp_path / "out", table=tmp_path / "table")
-    run_tail(spark, store, tmp_path / "fresh")
+    rebuild(load_config(store, overrides=("tailGuardMs=20",)), tmp_path / "fresh")
     assert differing_bytes(tmp_path / "fresh", tmp_path / "out") == {}
     assert rows(spark, tmp_path / "table") == MESSAGES
 

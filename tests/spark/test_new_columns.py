@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
+from support.delta_rows import rows
 from support.kept_table import KeptTable
 
 from reput.sinks.table.change import DataFile
@@ -167,11 +168,11 @@ def test_a_merge_of_old_and_new_files(old: OldTable) -> None:
     old.fill_old(20, 30)
     table = old.open()
     old.fill(table, range(31, 51))
-    before = old.spark.sql(f"SELECT * FROM {old.sql} ORDER BY physical_offset").collect()
+    before = rows(old.path)
     assert TableUpkeep(table.delta, "b", 50).step(60).merges >= 1
-    assert old.spark.sql(f"SELECT * FROM {old.sql} ORDER BY physical_offset").collect() == before
+    assert rows(old.path) == before
     assert old.kinds() == [None] * 30 + ["normal"] * 20
-    assert [row.first_key for row in before] == [None] * 30 + [f"k{number}" for number in range(30, 50)]
+    assert [row["first_key"] for row in before] == [None] * 30 + [f"k{number}" for number in range(30, 50)]
 
 
 @pytest.mark.slow
@@ -267,10 +268,10 @@ def test_bodies_when_they_are_asked_for(old: OldTable) -> None:
     assert schema_of(old).names[-2:] == ["body", "body_bytes"]
     old.fill(table, [45])
     old.fill(old.open(), [60])
-    rows = old.spark.sql(f"SELECT body, body_size FROM {old.sql} ORDER BY physical_offset").collect()
-    assert [row.body for row in rows[:30] + rows[45:]] == [None] * 45
-    assert [row.body for row in rows[30:45]] == [
-        None if row.body_size > 3 else "x" * row.body_size for row in rows[30:45]
+    found = rows(old.path)
+    assert [row["body"] for row in found[:30] + found[45:]] == [None] * 45
+    assert [row["body"] for row in found[30:45]] == [
+        None if row["body_size"] > 3 else "x" * row["body_size"] for row in found[30:45]
     ]
     assert old.history().count("ADD COLUMNS") == 2
     assert old.found() == old.expected()
@@ -286,7 +287,6 @@ def test_a_new_table_with_bodies(spark: SparkSession, tmp_path: Path) -> None:
     kept.fill(table, range(1, 21))
     assert TableUpkeep(table.delta, "b", 50).step(60).merges == 1
     kept.repair(option, start=kept.offsets[5], end=kept.offsets[9])
-    rows = spark.sql(f"SELECT body FROM {kept.sql} ORDER BY physical_offset LIMIT 20").collect()
-    assert [row.body for row in rows] == ["x" * (number % 5) for number in range(20)]
+    assert [row["body"] for row in rows(kept.path)[:20]] == ["x" * (number % 5) for number in range(20)]
     comments = {row.col_name: row.comment for row in spark.sql(f"DESCRIBE {kept.sql}").collect()}
     assert comments["body"] == COLUMN_COMMENTS["body"]

@@ -25,7 +25,7 @@ from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.process.failures import failure_of
 from reput.streaming.tail.tail import Tail
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def run_tail(

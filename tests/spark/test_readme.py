@@ -25,7 +25,7 @@ PAGES = [
 ]
 REPUT = [sys.executable, "-m", "reput.streaming.cli.main"]
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def blocks(page: Path, language: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from reput.streaming.sql.output import write_result
 from reput.streaming.sql.sql import query
 from reput.streaming.tail.tail import Tail
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from reput.streaming.cli import main as cli
 from reput.streaming.table.optimize import optimize
 from reput.streaming.table.vacuum import vacuum
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECOND = "ö d"
 HOSTILE = "x\x1b]0;x\x07\u202e"

@@ -38,7 +38,7 @@ from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 from reput.streaming.verify.table import verify_table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECRET, KEY = "a-secret-topic", "a-secret-key"
 # By number of the record: of the topic, and with the key.

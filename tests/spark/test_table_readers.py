@@ -28,7 +28,7 @@ from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 from reput.streaming.verify.table import verify_table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 HOUR_MS = 3_600_000
 BEGIN_MS = 1_700_000_000_000
@@ -76,7 +76,7 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     root = tmp_path_factory.mktemp("readers")
     for number, broker in enumerate(("a", "b'ä", "c")):
         records = write_log(root / f"store{number}" / "commitlog", map(message, range(COUNT)), 1 << 16)
-        size = records[-1].physical_offset // (12 if number else 3)
+        size = records[-1].physical_offset // (12 if number == 1 else 3)
         options = (
             f"broker={broker}",
             f"tableMaxBytesPerTrigger={size}",

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from spark.test_tail import run_tail
+from support.delta_rows import rows as rows_of
 from support.kept_table import KeptTable
 from support.other_writer import in_the_moment_of_a_commit
 
@@ -46,11 +47,11 @@ def test_small_files_become_one(kept: KeptTable) -> None:
     """Every row is there once, sorted by topic; the commit changes no row, and the history says what it was."""
     table = kept.open()
     kept.fill(table, range(1, 41))
-    before = kept.spark.sql(f"SELECT * FROM {kept.sql} ORDER BY physical_offset").collect()
+    before = rows_of(kept.path)
     done = upkeep_of(table).step(LONG)
     assert (done.merges, done.files_before, done.files_after) == (1, 40, 1)
     assert len(files(kept)) == 1
-    assert kept.spark.sql(f"SELECT * FROM {kept.sql} ORDER BY physical_offset").collect() == before
+    assert rows_of(kept.path) == before
     rows = pq.read_table(files(kept)[0], columns=["topic", "physical_offset"]).to_pylist()
     assert rows == sorted(rows, key=lambda row: (row["topic"], row["physical_offset"]))
     last = kept.spark.sql(f"DESCRIBE HISTORY {kept.sql} LIMIT 1").first()
@@ -121,9 +122,9 @@ OTHERS = {
 @pytest.mark.parametrize(
     ("other", "vectors"),
     [
-        ("OPTIMIZE", False),
         ("DELETE", True),
         ("compact", False),
+        pytest.param("OPTIMIZE", False, marks=pytest.mark.slow),
         pytest.param("OPTIMIZE", True, marks=pytest.mark.slow),
         pytest.param("DELETE", False, marks=pytest.mark.slow),
     ],

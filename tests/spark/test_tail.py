@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
+from support.delta_rows import offsets
 from support.owned_files import share_no_files
+from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter, Message
 from support.store_compare import differing_bytes
 
@@ -46,15 +49,51 @@ def run_tail(
 
 def rows(spark: SparkSession, table: Path) -> int:
     """Rows of the message table."""
-    return spark.read.format("delta").load(str(table)).count()
+    return len(offsets(spark, table))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to the end of a broker's log: `out` and `table` below `root`."""
+
+    root: Path
+    store: BrokerStore
+
+    def copied(self, root: Path) -> None:
+        """Its output and table below another directory, which may be written to."""
+        for name in ("out", "table"):
+            shutil.copytree(self.root / name, root / name)
+
+
+SMALL_BATCHES = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=200k")
+
+
+@pytest.fixture(scope="module")
+def complete(spark: SparkSession, broker_store: Unpack, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Of transactions, delayed messages and retries, in several micro-batches; nobody writes into it."""
+    run = Run(tmp_path_factory.mktemp("complete"), broker_store("v4-tx-delay-retry"))
+    table = run.root / "table"
+    run_tail(spark, run.store.root, run.root / "out", *SMALL_BATCHES, table=table, conf=run.store.broker_conf)
+    assert differing_bytes(run.store.root, run.root / "out") == {}
+    assert rows(spark, table) == run.store.facts["totalMessages"]
+    return run
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, broker_store: Unpack, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Of plain messages; nobody writes into it."""
+    run = Run(tmp_path_factory.mktemp("plain"), broker_store("v4-plain"))
+    run_tail(spark, run.store.root, run.root / "out", table=run.root / "table", conf=run.store.broker_conf)
+    return run
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *("v4-plain", "v4-tx-delay-retry", "v5-batchcq"),
+        *("v4-plain", "v5-batchcq"),
         # Queues and index of all stores are made without Spark, too (unit/sinks/test_broker_stores.py).
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("v4-killed-rebuilt", "v4-expired-rebuilt", "v4-lmq")),
+        pytest.param("v4-tx-delay-retry", marks=pytest.mark.slow),  # as in the fixture `complete`
     ],
 )
 def test_files_equal_the_brokers_and_the_table_has_each_message_once(
@@ -125,7 +164,7 @@ def test_a_second_run_adds_only_what_is_new(spark: SparkSession, tmp_path: Path)
     reporter = run_tail(spark, tmp_path / "store", tmp_path / "out", table=tmp_path / "table")
     assert (first, rows(spark, tmp_path / "table")) == (20, 50)
     assert (reporter.messages("logic"), reporter.messages("table")) == (30, 30)
-    run_tail(spark, tmp_path / "store", tmp_path / "fresh")
+    rebuild(load_config(tmp_path / "store", overrides=("tailGuardMs=20",)), tmp_path / "fresh")
     assert differing_bytes(tmp_path / "fresh", tmp_path / "out") == {}
 
 
@@ -143,11 +182,10 @@ def test_a_second_run_adds_only_what_is_new(spark: SparkSession, tmp_path: Path)
         pytest.param("reput/progress/messages.json", marks=pytest.mark.slow),
     ],
 )
-def test_whatever_is_lost_is_made_again(spark: SparkSession, broker_store: Unpack, tmp_path: Path, lost: str) -> None:
+def test_whatever_is_lost_is_made_again(spark: SparkSession, complete: Run, tmp_path: Path, lost: str) -> None:
     """Lost checkpoints, progress records or files: healed to equal bytes, and no row twice."""
-    store = broker_store("v4-tx-delay-retry")
-    out, table = tmp_path / "out", tmp_path / "table"
-    run_tail(spark, store.root, out, table=table, conf=store.broker_conf)
+    complete.copied(tmp_path)
+    store, out, table = complete.store, tmp_path / "out", tmp_path / "table"
     target = out / lost
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     run_tail(spark, store.root, out, table=table, conf=store.broker_conf)
@@ -156,16 +194,15 @@ def test_whatever_is_lost_is_made_again(spark: SparkSession, broker_store: Unpac
 
 
 @pytest.mark.parametrize("query", ["logic", "table"])
-def test_a_replayed_batch_changes_nothing(
-    spark: SparkSession, broker_store: Unpack, tmp_path: Path, query: str
-) -> None:
+def test_a_replayed_batch_changes_nothing(spark: SparkSession, complete: Run, tmp_path: Path, query: str) -> None:
     """Spark forgets that its last batch was done and plans it again: no byte and no row changes."""
-    store = broker_store("v4-tx-delay-retry")
-    out, table = tmp_path / "out", tmp_path / "table"
-    options = ["maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=200k"]
+    store, out, table = complete.store, tmp_path / "out", tmp_path / "table"
+    options = [*SMALL_BATCHES]
     if query == "table":  # one query for both has the other's checkpoint
         options += ["consumeQueueEnable=false", "messageIndexEnable=false"]
-    run_tail(spark, store.root, out, *options, table=table, conf=store.broker_conf)
+        run_tail(spark, store.root, out, *options, table=table, conf=store.broker_conf)
+    else:
+        complete.copied(tmp_path)
     commits = out / "reput" / "spark-checkpoint" / query / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
     for path in (commits / str(last), commits / f".{last}.crc"):
@@ -313,23 +350,25 @@ def test_a_broker_on_the_output_is_refused(
 
 
 def test_another_store_with_the_same_checkpoint_is_refused(
-    spark: SparkSession, broker_store: Unpack, tmp_path: Path
+    spark: SparkSession, broker_store: Unpack, plain: Run, tmp_path: Path
 ) -> None:
     """A checkpoint that was made for one store is not used for another."""
-    plain, killed = broker_store("v4-plain"), broker_store("v4-killed-rebuilt")
-    run_tail(spark, plain.root, tmp_path / "out", conf=plain.broker_conf)
+    killed = broker_store("v4-killed-rebuilt")
+    plain.copied(tmp_path)
     with pytest.raises(ReputError, match="another"):
         run_tail(spark, killed.root, tmp_path / "out", conf=killed.broker_conf)
 
 
-def test_a_table_of_another_store_is_refused(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+def test_a_table_of_another_store_is_refused(
+    spark: SparkSession, broker_store: Unpack, plain: Run, tmp_path: Path
+) -> None:
     """Two stores under one broker name cannot share a table: the second would look like rows already there."""
-    plain, killed = broker_store("v4-plain"), broker_store("v4-killed-rebuilt")
-    run_tail(spark, plain.root, tmp_path / "one", table=tmp_path / "table", conf=plain.broker_conf)
+    killed = broker_store("v4-killed-rebuilt")
+    plain.copied(tmp_path)
     with pytest.raises(CommitLogRewoundError, match="messages has a record"):
         run_tail(spark, killed.root, tmp_path / "two", table=tmp_path / "table", conf=killed.broker_conf)
     run_tail(spark, killed.root, tmp_path / "two", "broker=b", table=tmp_path / "table", conf=killed.broker_conf)
-    assert rows(spark, tmp_path / "table") == plain.facts["totalMessages"] + killed.facts["totalMessages"]
+    assert rows(spark, tmp_path / "table") == plain.store.facts["totalMessages"] + killed.facts["totalMessages"]
 
 
 def test_output_inside_the_commitlog_is_refused(tmp_path: Path) -> None:
@@ -346,13 +385,9 @@ def test_output_inside_the_commitlog_is_refused(tmp_path: Path) -> None:
     assert not inside.exists()
 
 
-def test_the_progress_record_is_keyed_by_physical_offset(
-    spark: SparkSession, broker_store: Unpack, tmp_path: Path
-) -> None:
+def test_the_progress_record_is_keyed_by_physical_offset(plain: Run) -> None:
     """Each sink's record ends where the log ends, and names the last record."""
-    store = broker_store("v4-plain")
-    run_tail(spark, store.root, tmp_path / "out", table=tmp_path / "table", conf=store.broker_conf)
     for name in ("consumequeue", "index", "messages"):
-        record = json.loads((tmp_path / "out" / "reput" / "progress" / f"{name}.json").read_text())
+        record = json.loads((plain.root / "out" / "reput" / "progress" / f"{name}.json").read_text())
         last = record["last_record"]
         assert (record["start_offset"], record["end_offset"]) == (0, last["offset"] + last["size"])

@@ -24,7 +24,7 @@ from reput.sinks.table import exclusive_commit, log_cleanup
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.upkeep import TableUpkeep
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 CHANGING = {"link", "unlink", "replace", "fsync", "write", "pwrite"}
 LONG = 60.0

@@ -16,7 +16,7 @@ from reput.streaming.tasks.tasks import SerialTasks, SparkTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.table import verify_table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 Unpack = Callable[[str], BrokerStore]
 

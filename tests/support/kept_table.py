@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from support.delta_rows import offsets, operations
 from support.rebuild_runner import LocalTasks
 from support.record_writer import Message, StoredRecord
 from support.sink_runner import record_bounds, write_log
@@ -93,12 +94,11 @@ class KeptTable:
 
     def found(self) -> list[int]:
         """The broker's rows, by offset."""
-        frame = self.spark.read.format("delta").load(str(self.path)).where(f"broker = '{self.broker}'")
-        return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
+        return offsets(self.spark, self.path, self.broker)
 
     def expected(self, first: int = 0, last: int | None = None) -> list[int]:
         """What the log says they must be: records `[first, last)` by number."""
         return [record.physical_offset for record in self.records[first:last]]
 
     def history(self) -> list[str]:
-        return [row.operation for row in self.spark.sql(f"DESCRIBE HISTORY {self.sql}").collect()][::-1]
+        return operations(self.path)

@@ -1,0 +1,37 @@
+"""Rows and commits of a Delta table as delta-rs reads them, which knows nothing of Spark and asks for no query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaProtocolError
+from pyspark.sql import SparkSession
+
+
+def offsets(spark: SparkSession, table: Path, broker: str | None = None) -> list[int]:
+    """The physical offset of each row, of one broker or of all, in ascending order.
+
+    Spark reads a table with features that delta-rs does not know, such as deletion vectors.
+    """
+    try:
+        rows = deltalake.DeltaTable(str(table)).to_pyarrow_dataset()
+    except DeltaProtocolError:
+        frame = spark.read.format("delta").load(str(table))
+        frame = frame if broker is None else frame.where(f"broker = '{broker}'")
+        return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
+    which = None if broker is None else pc.field("broker") == broker
+    return sorted(rows.to_table(columns=["physical_offset"], filter=which)["physical_offset"].to_pylist())
+
+
+def rows(table: Path) -> list[dict[str, Any]]:
+    """All rows with all columns, by broker and physical offset."""
+    found = deltalake.DeltaTable(str(table)).to_pyarrow_dataset().to_table().to_pylist()
+    return sorted(found, key=lambda row: (row["broker"], row["physical_offset"]))
+
+
+def operations(table: Path) -> list[str]:
+    """What each commit was, in the order of the table's history."""
+    return [commit["operation"] for commit in deltalake.DeltaTable(str(table)).history()][::-1]
