@@ -29,7 +29,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import ClassVar, Final
 
 from reput.source.printable import printable
@@ -55,7 +54,7 @@ class ReputError(Exception):
     advice
         What to do about it, None where `cause` says it.
     file
-        The file or directory that it is about, None where it is about none or several.
+        The file, directory or place on S3 that it is about, None where it is about none or several.
     physical_offset
         The offset in the log that it is about.
     """
@@ -68,7 +67,7 @@ class ReputError(Exception):
         cause: str,
         *,
         advice: str | None = None,
-        file: str | Path | None = None,
+        file: object = None,
         physical_offset: int | None = None,
     ) -> None:
         super().__init__(cause if advice is None else f"{cause}; {advice}")

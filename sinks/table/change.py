@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructField
 
-from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.refusal import output_errors
+from reput.sinks.table.storage import TableStorage
 from reput.source.errors import SinkError
 
 #: What the table's history says of a commit, by name.
@@ -21,7 +22,7 @@ Note = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file written below the table's root by ``DurableFiles.put_unsynced``; a commit first makes it durable.
+    """A Parquet file put below the table's root and not yet durable; a commit first makes it durable.
 
     Attributes
     ----------
@@ -41,16 +42,10 @@ class DataFile:
     statistics_json: str
 
     @classmethod
-    def put(cls, root: Path, name: str, data: pa.Buffer, statistics_json: str) -> DataFile:
-        """Write the file below `root`; raises OutputError if it cannot be written."""
-        DurableFiles(root).put_unsynced(name, data=data)
-        return cls.of(root, name, statistics_json)
-
-    @classmethod
-    def of(cls, root: Path, name: str, statistics_json: str) -> DataFile:
-        """A file that is there; raises OSError if it is not."""
-        status = (root / name).stat()
-        return cls(name, status.st_size, status.st_mtime_ns // 1_000_000, statistics_json)
+    def put(cls, storage: TableStorage, name: str, data: pa.Buffer, statistics_json: str) -> DataFile:
+        """Write the file; raises OutputError if it cannot be written."""
+        storage.put(name, data, durable=False)
+        return cls(name, data.size, time.time_ns() // 1_000_000, statistics_json)
 
 
 @dataclass(frozen=True)
@@ -135,16 +130,21 @@ class Change:
         }
 
 
-def check_files(root: Path, files: Sequence[DataFile]) -> None:
-    """Raise SinkError for a file that is named twice, is not below `root`, or has another size than it should."""
+def check_files(storage: TableStorage, files: Sequence[DataFile]) -> None:
+    """Raise SinkError for a file that is named twice, is not below the root, or has another size than it should."""
+    root = storage.location
     if len({file.path for file in files}) < len(files):
         raise SinkError(f"{root}: a data file is named twice in one commit", file=root)
     for file in files:
-        path = PurePosixPath(file.path)
-        if str(path) != file.path or path.is_absolute() or ".." in path.parts or ":" in file.path:
+        parts = PurePosixPath(file.path)
+        if str(parts) != file.path or parts.is_absolute() or ".." in parts.parts or ":" in file.path:
             raise SinkError(f"{file.path!r} is no path of a data file below {root}", file=root)
-        with output_errors(f"cannot commit {root / path}", root / path, SinkError):
-            size = (root / path).stat().st_size
-        if size != file.size_bytes:
-            found = f"{root / path}: {size} bytes, not {file.size_bytes}"
-            raise SinkError(found, advice="write it again", file=root / path)
+    with output_errors(f"cannot commit files of {root}", root, SinkError):
+        found = storage.statuses([file.path for file in files])
+    for file, there in zip(files, found, strict=True):
+        if there is None or there.size_bytes != file.size_bytes:
+            path = root / file.path
+            problem = (
+                "No such file or directory" if there is None else f"{there.size_bytes} bytes, not {file.size_bytes}"
+            )
+            raise SinkError(f"cannot commit {path}: {problem}", advice="write it again", file=path)

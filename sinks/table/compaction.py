@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.message_file import TEXT_COLUMNS, FileStatistics, parquet_writer
+from reput.sinks.table.storage import TableStorage
 from reput.source.segments.mapped_file_name import file_name
 
 #: A file with half of these is not merged with others.
@@ -127,11 +127,11 @@ def next_unsorted(files: Sequence[StoredFile]) -> list[StoredFile]:
 
 
 class Merge:
-    """Merges `files` of the table at `root` into files that are sorted; nothing of the table's log is changed."""
+    """Merges `files` of a table into files that are sorted; nothing of the table's log is changed."""
 
-    def __init__(self, root: Path, files: Sequence[StoredFile]) -> None:
-        self._root = root
-        self._filters = KeyFilterWriter(root)
+    def __init__(self, storage: TableStorage, files: Sequence[StoredFile]) -> None:
+        self._storage = storage
+        self._filters = KeyFilterWriter(storage)
         self.files = tuple(files)
 
     def write(self) -> list[DataFile]:
@@ -146,12 +146,13 @@ class Merge:
         """
         return [self._write(group) for group in self._groups()]
 
-    def _groups(self) -> Iterator[list[tuple[Path, list[int]]]]:
+    def _groups(self) -> Iterator[list[tuple[str, list[int]]]]:
         """The files' row groups, in the order of the log, as many at a time as fit into memory."""
-        group: dict[Path, list[int]] = {}
+        group: dict[str, list[int]] = {}
         encoded = 0
-        for path in (self._root / file.path for file in self.files):
-            metadata = pq.read_metadata(path)
+        for path in (file.path for file in self.files):
+            with self._storage.parquet(path) as file:
+                metadata = file.metadata
             for number in range(metadata.num_row_groups):
                 size_bytes = metadata.row_group(number).total_byte_size
                 if group and encoded + size_bytes > _ENCODED_BYTES:
@@ -161,26 +162,27 @@ class Merge:
                 encoded += size_bytes
         yield list(group.items())
 
-    def _write(self, group: Sequence[tuple[Path, list[int]]]) -> DataFile:
-        rows = sorted_by_topic(_read(group))
+    def _write(self, group: Sequence[tuple[str, list[int]]]) -> DataFile:
+        rows = sorted_by_topic(_read(self._storage, group))
         statistics, buffer = FileStatistics(), pa.BufferOutputStream()
         with parquet_writer(buffer, rows.schema, group_rows=_ROWS_A_GROUP) as writer:
             writer.write_table(rows, row_group_size=_ROWS_A_GROUP)
         statistics.add(rows)
         least, greatest = pc.min_max(rows["physical_offset"]).as_py().values()
         name = f"{_MERGED}{file_name(least)}-{file_name(greatest)}-{uuid.uuid4()}.zstd.parquet"
-        file = DataFile.put(self._root, name, buffer.getvalue(), statistics.to_json())
+        file = DataFile.put(self._storage, name, buffer.getvalue(), statistics.to_json())
         self._filters.write(name, rows)
         return file
 
 
-def _read(group: Sequence[tuple[Path, list[int]]]) -> pa.Table:
+def _read(storage: TableStorage, group: Sequence[tuple[str, list[int]]]) -> pa.Table:
     """The row groups' rows, one behind the other; columns that others added to some files are null in the rest."""
     tables = []
     for path, numbers in group:
-        found = pq.read_schema(path).names
-        with pq.ParquetFile(path, read_dictionary=[name for name in TEXT_COLUMNS if name in found]) as file:
-            tables.append(file.read_row_groups(numbers, use_threads=False))
+        with storage.open(path) as opened:
+            found = pq.read_schema(opened).names
+            with pq.ParquetFile(opened, read_dictionary=[name for name in TEXT_COLUMNS if name in found]) as file:
+                tables.append(file.read_row_groups(numbers, use_threads=False))
     rows = pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
     for number, column in enumerate(rows.columns):
         # A row group gets the whole dictionary, whatever its rows have of it.

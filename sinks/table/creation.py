@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.refusal import column, literal, output_errors, table_name
+from reput.sinks.table.storage import LOG, table_storage
 from reput.sinks.table.turns import turn
 from reput.source.errors import OutputError, TransientError
 
@@ -16,10 +19,10 @@ from reput.source.errors import OutputError, TransientError
 _WAIT_S = 120.0
 
 
-def is_table(path: Path) -> bool:
+def is_table(path: TableLocation) -> bool:
     """Whether a Delta table's log is at `path`; raises OutputError if that cannot be seen."""
     with output_errors(f"cannot look into {path}", path):
-        return any((path / "_delta_log").glob("*.json"))
+        return any(file.name.endswith(".json") for file in table_storage(path).list(LOG))
 
 
 @contextmanager
@@ -72,7 +75,26 @@ def is_vacant(path: Path) -> bool:
     )
 
 
-def create_sql(path: Path, schema: StructType, properties: Mapping[str, str], comment: str) -> str:
+def create(spark: SparkSession, path: TableLocation, statement: str) -> None:
+    """Create the table that `create_sql` describes, durably, unless another process was first.
+
+    Raises
+    ------
+    OutputError
+        Something else is at `path`, or Spark refuses.
+    TransientError
+        Another process does not get done with creating a table beside it.
+    """
+    assert isinstance(path, Path)
+    with only_creator(path):
+        if not is_vacant(path):
+            return
+        with output_errors(f"cannot create a Delta table at {path}", path):
+            spark.sql(statement)
+        table_storage(path).sync_new_table()
+
+
+def create_sql(path: TableLocation, schema: StructType, properties: Mapping[str, str], comment: str) -> str:
     """The statement CREATE TABLE for `path`; raises OutputError if Spark would replace text in it.
 
     A column's comment is that of its field.

@@ -6,15 +6,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from reput.sinks.table.file_path import file_path
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.refusal import output_errors
-from reput.source.errors import OutputError
+from reput.sinks.table.storage import TableStorage
 
 
 @dataclass(frozen=True)
@@ -56,14 +55,17 @@ class FileBounds:
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file of the table's log that is missing on disk or has another size; `problem` says which."""
+    """A file of the table's log that is missing or has another size; `problem` says which.
 
-    path: Path
+    `name` is its name as ``TableStorage`` has it.
+    """
+
+    name: str
     problem: str
     bounds: FileBounds
 
 
-def active_files(spark: SparkSession, root: Path) -> DataFrame:
+def active_files(spark: SparkSession, root: TableLocation) -> DataFrame:
     """The present version's files as the log has them: ``path``, ``size``, ``stats``.
 
     Raises
@@ -80,7 +82,7 @@ def active_files(spark: SparkSession, root: Path) -> DataFrame:
         return DataFrame(snapshot.allFiles().toDF(), spark).select("path", "size", "stats")
 
 
-def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
+def bad_files(spark: SparkSession, storage: TableStorage) -> Iterator[BadFile]:
     """Files of the present version that are missing or have another size; their contents are not looked at.
 
     Raises
@@ -88,23 +90,19 @@ def bad_files(spark: SparkSession, root: Path) -> Iterator[BadFile]:
     OutputError
         The log or a file's size cannot be read.
     """
+    root = storage.location
     files = active_files(spark, root).orderBy(sf.col("path"))
     with output_errors(f"{root}: cannot read the Delta log", root):
         table = files.toArrow()
     for batch in table.to_batches():
-        names, sizes, statistics = (batch.column(number) for number in range(3))
-        for row, name in enumerate(names.to_pylist()):
-            path = file_path(root, name)
-            try:
-                size = path.stat().st_size
-                problem = f"has {size} bytes, {sizes[row].as_py()} were committed"
-                if size == sizes[row].as_py():
-                    continue
-            except FileNotFoundError:
-                problem = "is not there"
-            except OSError as error:
-                raise OutputError(f"cannot look at {path}: {error.strerror}", file=path) from error
-            yield BadFile(path, problem, FileBounds.of(statistics[row].as_py()))
+        logged, sizes, statistics = (batch.column(number).to_pylist() for number in range(3))
+        names = [storage.name_of(each) for each in logged]
+        with output_errors(f"cannot look at the files of {root}", root):
+            found = storage.statuses(names)
+        for name, size, there, statistics_json in zip(names, sizes, found, statistics, strict=True):
+            if there is None or there.size_bytes != size:
+                problem = f"has {there.size_bytes} bytes, {size} were committed" if there else "is not there"
+                yield BadFile(name, problem, FileBounds.of(statistics_json))
 
 
 @contextmanager

@@ -7,20 +7,22 @@ delta-spark brings, because that needs no Spark job. Rows never cross into the J
 from __future__ import annotations
 
 import logging
-import os
+import random
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import Change, DataFile, Note, check_files
-from reput.sinks.table.creation import create_sql, is_table, is_vacant, only_creator
+from reput.sinks.table.creation import create, create_sql, is_table
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
+from reput.sinks.table.history import commit_file
 from reput.sinks.table.kernel_transaction import ENGINE_INFO, KernelTransactions
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log_cleanup import checkpoint_file
 from reput.sinks.table.new_columns import NothingToAddError, adding, schema_of
 from reput.sinks.table.refusal import (
     JAVA_ERRORS,
@@ -31,12 +33,10 @@ from reput.sinks.table.refusal import (
     output_errors,
     refusal,
 )
-from reput.sinks.table.turns import turn
+from reput.sinks.table.storage import LOG, table_storage
 from reput.source.errors import SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
-# How often a commit is tried when other writers commit first; each of their commits is checked.
-_ATTEMPTS = 10
 # How long another reput is waited for that commits; then this one commits all the same, as it does beside others.
 _TURN_S = 10.0
 #: Called with the table's version before a commit is made on top of it; raises to stop the commit.
@@ -62,12 +62,13 @@ class DeltaTable:
     """
 
     def __init__(
-        self, spark: SparkSession, path: Path, schema: StructType, *, later: Collection[str] = frozenset()
+        self, spark: SparkSession, path: TableLocation, schema: StructType, *, later: Collection[str] = frozenset()
     ) -> None:
         """`later` names the columns of `schema` that the table may lack; they are not added."""
         self.spark = spark
         self.path = path
-        self.log = path / "_delta_log"
+        self.log = path / LOG
+        self.storage = table_storage(path).for_commits(spark)
         self._schema = schema
         self._later = later
         session: Any = spark
@@ -79,14 +80,14 @@ class DeltaTable:
         self._table = self._kernel.Table.forPath(self._engine, str(path))
         self._transactions = KernelTransactions(self._jvm, self._engine, path)
         self._snapshot: Any = None
-        self._snapshot_commit: tuple[int, ...] = ()
+        self._snapshot_commit: tuple[object, ...] = ()
         self._added_columns: list[str] = []
 
     @classmethod
     def open_or_create(
         cls,
         spark: SparkSession,
-        path: Path,
+        path: TableLocation,
         schema: StructType,
         *,
         properties: Mapping[str, str],
@@ -116,22 +117,12 @@ class DeltaTable:
         """
         path = path.resolve()
         if not is_table(path):
-            with only_creator(path):
-                cls._create(spark, path, create_sql(path, schema, properties, comment))
+            create(spark, path, create_sql(path, schema, properties, comment))
         table = cls(spark, path, schema, later=later)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
             table._load().buildUpdateTableTransaction(ENGINE_INFO, table._kernel.Operation.WRITE)
         table._add_new_columns()
         return table
-
-    @staticmethod
-    def _create(spark: SparkSession, path: Path, statement: str) -> None:
-        """Create the table, durably, unless another process was first."""
-        if not is_vacant(path):
-            return
-        with output_errors(f"cannot create a Delta table at {path}", path):
-            spark.sql(statement)
-        _sync(*(path / "_delta_log").iterdir(), path / "_delta_log", path, path.parent)
 
     def _add_new_columns(self) -> None:
         """Add the columns that the table lacks, in one commit, unless another writer does."""
@@ -203,21 +194,24 @@ class DeltaTable:
         """
         with ExitStack() as stack:
             with suppress(OSError):  # what is wrong with the log is said by what reads it
-                stack.enter_context(turn(self.log, _TURN_S))
+                stack.enter_context(self.storage.commit_turn(_TURN_S))
             return self._commit_behind_others(make, check)
 
     def _commit_behind_others(self, make: Callable[[Any], Change], check: Check | None) -> int:
-        for _ in range(_ATTEMPTS):
+        attempts = self.storage.commit_attempts
+        for number in range(attempts):
+            if number:
+                time.sleep(random.uniform(0, self.storage.commit_pause_s))  # noqa: S311  no secret
             snapshot = self._latest()
             if check is not None:
                 check(int(snapshot.getVersion()))
             change = make(snapshot)
-            check_files(self.path, change.files)
-            DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in change.files)
+            check_files(self.storage, change.files)
+            self.storage.make_durable(file.path for file in change.files)
             result = self._commit(snapshot, change)
             if result is not None:
                 committed = int(result.getVersion())
-                self._sync_log(f"{committed:020d}.json")
+                self.storage.sync_log(f"{committed:020d}.json")
                 if change.new_columns:  # Kernel's own snapshot and checksum have the old columns
                     self._keep(None)
                     return committed
@@ -226,7 +220,7 @@ class DeltaTable:
                 return committed
             self._keep(None)
         raise TransientError(
-            f"{self.path}: other writers committed {_ATTEMPTS} times in the moment of ours",
+            f"{self.path}: other writers committed {attempts} times in the moment of ours",
             advice="start again",
             file=self.path,
         )
@@ -294,14 +288,14 @@ class DeltaTable:
         with output_errors(f"{self.path}: cannot write a checkpoint", self.path):
             snapshot = self._load()
             version = int(snapshot.getVersion())
-            if not (self.log / f"{version:020d}.checkpoint.parquet").exists():
+            if self.storage.status(checkpoint_file(version)) is None:
                 snapshot.writeCheckpoint(self._engine)
-        self._sync_log(f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
+        self.storage.sync_log(f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
         return version
 
     def _commit(self, snapshot: Any, change: Change) -> Any:
         """Commit once; returns Kernel's result, or None if another writer was first."""
-        committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.log)
+        committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.storage)
         try:
             try:
                 result = self._transactions.commit(committer, snapshot, change)
@@ -335,13 +329,13 @@ class DeltaTable:
             except JAVA_ERRORS as error:
                 what = f"{self.path}: version {committed} is committed, but its {kind} failed"
                 _LOGGER.warning("%s: %s", what, first_line(error))
-        self._sync_log(f"{committed:020d}.crc", f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
+        self.storage.sync_log(f"{committed:020d}.crc", f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
 
     def _latest(self) -> Any:
         # Listing the log costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
         # A table that was removed and created again must not go on at the old one's version.
         known, version = self._snapshot_commit, self._snapshot.getVersion() if self._snapshot else -1
-        if known and known == self._identity(version) and not self._identity(version + 1):
+        if known and known == self._identity(version) and self.storage.status(commit_file(version + 1)) is None:
             return self._snapshot
         return self._load()
 
@@ -373,22 +367,5 @@ class DeltaTable:
         self._snapshot = snapshot
         self._snapshot_commit = self._identity(snapshot.getVersion()) if snapshot else ()
 
-    def _identity(self, version: int) -> tuple[int, ...]:
-        with suppress(FileNotFoundError):
-            status = (self.log / f"{version:020d}.json").stat()
-            return status.st_ino, status.st_mtime_ns, status.st_size
-        return ()
-
-    def _sync_log(self, *names: str) -> None:
-        # Neither Kernel nor Hadoop syncs, and a log file torn by a power failure makes the table unreadable.
-        _sync(*(self.log / part for name in names for part in (name, f".{name}.crc")), self.log)
-
-
-def _sync(*paths: Path) -> None:
-    for path in paths:
-        with output_errors(f"cannot sync {path}", path), suppress(FileNotFoundError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    def _identity(self, version: int) -> tuple[object, ...]:
+        return self.storage.identity(commit_file(version))

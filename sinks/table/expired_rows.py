@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from reput.sinks.table.row_retention import NEVER_MS, ExpiryLimits, Mask
+from reput.sinks.table.storage import TableStorage
 from reput.source.arrays import Int64s
 
 _ROWS_A_BATCH = 128 * 1024
@@ -47,7 +46,7 @@ class ExpiredRows:
         codes, topics = _numbered(rows)
         return self._is_ours(rows) & self.limits.mask(codes, topics, _store_times_ms(rows))
 
-    def look_into(self, path: Path) -> FileExpiry:
+    def look_into(self, storage: TableStorage, name: str) -> FileExpiry:
         """Look into a data file, also at rows that a deletion vector takes away.
 
         Raises
@@ -56,7 +55,7 @@ class ExpiredRows:
             The file cannot be read.
         """
         expired, first_ms = 0, NEVER_MS
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        with storage.parquet(name, coerce_int96_timestamp_unit="us") as file:
             for rows in file.iter_batches(_ROWS_A_BATCH, columns=list(_COLUMNS)):
                 codes, topics = _numbered(rows)
                 times = _store_times_ms(rows)

@@ -16,7 +16,6 @@ from reput.sinks.table.change import Change
 from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.expired_rows import Expired, ExpiredRows
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import EXPIRED
 from reput.sinks.table.replace import RestOfFiles
 from reput.sinks.table.row_retention import RowRetention, expiry_ms
@@ -83,7 +82,7 @@ class TableExpiry:
         for path, file in self._files.items():
             if file.due_ms > limits.today_ms:
                 continue
-            file.due_ms = rows.look_into(file_path(self._table.path, path)).first_ms
+            file.due_ms = rows.look_into(self._table.storage, self._table.storage.name_of(path)).first_ms
             if file.due_ms <= limits.today_ms:
                 wanted[path] = file
             if len(wanted) == _FILES_A_COMMIT or (until is not None and time.monotonic() >= until):

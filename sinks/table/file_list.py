@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import deltalake
@@ -13,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from reput.sinks.table.file_path import file_path
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import OutputError
 from reput.source.printable import printable
 
@@ -21,7 +21,7 @@ from reput.source.printable import printable
 class FileList:
     """A table's files as they were when it was made, or by the last `update`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: TableLocation) -> None:
         """Read the log of the table at `root`.
 
         Raises
@@ -30,11 +30,12 @@ class FileList:
             There is no table, or deltalake cannot read it.
         """
         self._root = root
-        # By path, once they were asked for.
-        self._vectors: dict[Path, npt.NDArray[np.bool_]] | None = None
+        self._storage = table_storage(root)
+        # By the files' names, once they were asked for.
+        self._vectors: dict[str, npt.NDArray[np.bool_]] | None = None
         try:
             with log_errors(root):
-                self._table = deltalake.DeltaTable(root.resolve().as_uri())
+                self._table = deltalake.DeltaTable(self._storage.uri, storage_options=self._storage.deltalake_options)
         except OutputError as error:
             if isinstance(error.__cause__, TableNotFoundError):
                 raise OutputError(f"{root} is no Delta table", file=root) from error
@@ -86,23 +87,24 @@ class FileList:
         """Whether columns have other names in the files."""
         return self.configuration.get("delta.columnMapping.mode", "none") != "none"
 
-    def kept_rows(self, path: Path) -> npt.NDArray[np.bool_] | None:
-        """Which rows of a file no deletion vector removes, from its first row on; None for all.
+    def kept_rows(self, name: str) -> npt.NDArray[np.bool_] | None:
+        """Which rows of a file, by its name in ``TableStorage``, no deletion vector removes; None for all.
 
-        Rows behind the last of these are kept.
+        They are counted from its first row on. Rows behind the last of these are kept.
         """
         if self._vectors is None:
             self._vectors = {}
             if "deletionVectors" in self.reader_features:
                 found: Any = self._table.deletion_vectors()
                 for row in pa.table(found).to_pylist():
-                    self._vectors[file_path(self._root, row["filepath"])] = np.array(row["selection_vector"], np.bool_)
-        return self._vectors.get(path.resolve())
+                    name = self._storage.name_of(row["filepath"])
+                    self._vectors[name] = np.array(row["selection_vector"], np.bool_)
+        return self._vectors.get(name)
 
     def files(self) -> pa.Table:
         """A row a file: ``path``, ``size_bytes``, ``num_records``, statistics as ``min.COLUMN`` and ``max.COLUMN``.
 
-        A path is as in the log, see `file_path`. Columns of statistics that no file has are missing.
+        A path is as in the log, see ``TableStorage.name_of``. Columns of statistics that no file has are missing.
         """
         with log_errors(self._root):
             actions: Any = self._table.get_add_actions(flatten=True)
@@ -110,7 +112,7 @@ class FileList:
 
 
 @contextmanager
-def log_errors(path: Path) -> Iterator[None]:
+def log_errors(path: TableLocation) -> Iterator[None]:
     """Raise what reading a table's log or files raises as OutputError; `path` is the table's root."""
     try:
         yield

@@ -7,7 +7,6 @@ the log before it would have told: how many rows each broker had.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -15,11 +14,10 @@ from pyspark.sql import SparkSession
 from reput.sinks.table.change import Change
 from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.forget_request import ForgetRequest, RowsFound
-from reput.sinks.table.forgotten import Forgotten, traces
+from reput.sinks.table.forgotten import Forgotten, find, traces
 from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries, transaction_id
-from reput.sinks.table.log_cleanup import TableLog, cleaning_before, hide_removed
+from reput.sinks.table.log_cleanup import TableLog, cleaning_before, hide_removed, is_below
 from reput.sinks.table.replace import RestOfFiles
 from reput.source.errors import OutputError
 
@@ -35,7 +33,7 @@ class Forgetting:
         self._request = request
         self._rests = RestOfFiles(spark, table, request.mask)
         self._done = Forgotten()
-        self._looked_into: dict[Path, RowsFound] = {}
+        self._looked_into: dict[str, RowsFound] = {}
 
     def run(self) -> Forgotten:
         """Take the rows away, remove what had them, and look for what is left.
@@ -53,18 +51,18 @@ class Forgetting:
             Other writers committed first again and again; nothing was changed.
         """
         self._check_policy()
-        self._done.left = traces(self._table.path, self._request, self._looked_into)
+        self._done.left = traces(self._table.storage, self._request, self._looked_into)
         if self._done.left.rows or self._done.left.log_files or self._is_unfinished():
             self._done.version = self._table.commit(self._change)
             self._clean(self._done.version)
-            self._done.left = traces(self._table.path, self._request)
+            self._done.left = traces(self._table.storage, self._request)
         return self._done
 
     def _is_unfinished(self) -> bool:
         """Whether the log still has what is before a version that took rows away for good."""
-        log = TableLog(self._table.path)
+        log = TableLog(self._table.storage)
         first = log.commits[0] if log.commits else 0
-        entries = log_entries(log.path, self._table.version, 2**31)
+        entries = log_entries(self._table.storage, self._table.version, 2**31)
         return any(entry.what == FORGOTTEN and entry.version > first for entry in entries)
 
     def _check_policy(self) -> None:
@@ -78,10 +76,12 @@ class Forgetting:
     def _change(self, snapshot: Any) -> Change:
         removed, added, rows = [], [], 0
         for file in self._table.files(snapshot):
-            path = file_path(self._table.path, str(file.getPath()))
-            if not (self._looked_into.get(path) or self._request.find(path)).rows:
+            storage = self._table.storage
+            name = storage.name_of(str(file.getPath()))
+            if not (self._looked_into.get(name) or find(storage, name, self._request)).rows:
                 continue
-            if self._table.path not in path.parents:
+            if not is_below(name):
+                path = storage.location / name
                 raise OutputError(
                     f"{path} has such rows and is another table's, of which {self._table.path} is a shallow clone",
                     advice="forget them there first",
@@ -105,7 +105,7 @@ class Forgetting:
         """What the log, which is about to go, tells of each broker; see ``history.RowsBefore``."""
         frame = self._spark.read.format("delta").option("versionAsOf", version).load(str(self._table.path))
         counts = {row["broker"]: int(row["count"]) for row in frame.groupBy("broker").count().collect()}
-        first = next(iter(TableLog(self._table.path).commits), version)
+        first = next(iter(TableLog(self._table.storage).commits), version)
         return {
             broker: {
                 "rows": rows,
@@ -117,15 +117,15 @@ class Forgetting:
 
     def _was_on_purpose(self, first: int, last: int, broker: str) -> bool:
         """Whether rows of the broker were taken away, and always on purpose."""
-        seen = list(commits(self._table.log, first, last, transaction_id(broker), broker))
+        seen = list(commits(self._table.storage, first, last, transaction_id(broker), broker))
         taking = [each for each in seen if isinstance(each, TableCommit) and each.removes and not each.is_repair]
         return bool(taking) and all(each.is_wanted for each in taking)
 
     def _clean(self, first: int) -> None:
         """Remove what is from before version `first`."""
         checkpoint = self._table.write_checkpoint()
-        hide_removed(self._table.path, checkpoint)
-        found = cleaning_before(self._table.path, first, checkpoint, self._table.version)
+        hide_removed(self._table.storage, checkpoint)
+        found = cleaning_before(self._table.storage, first, checkpoint, self._table.version)
         found.carry_out()
         self._done.commits_removed = found.commits
         self._done.files_removed = len(found.data_files) + len(found.orphans)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +87,7 @@ class ForgetRequest:
             found &= of_id | _has_key(rows, self.keys) | _has_property(rows, ID_PROPERTIES, ids)
         return found
 
-    def find(self, path: Path) -> RowsFound:
+    def find(self, file: pq.ParquetFile) -> RowsFound:
         """Look for the rows in a data file, those that a deletion vector takes away among them.
 
         Raises
@@ -97,13 +96,12 @@ class ForgetRequest:
             The file cannot be read.
         """
         found = mentions = 0
-        with pq.ParquetFile(path) as file:
-            columns = [name for name in COLUMNS if name in file.schema_arrow.names]
-            for rows in file.iter_batches(_ROWS_A_BATCH, columns=columns):
-                mask = self.mask(rows)
-                found += int(np.count_nonzero(mask))
-                mentioned = _has_property(rows, None, self.unwanted_texts)
-                mentions += int(np.count_nonzero(mentioned & ~mask))
+        columns = [name for name in COLUMNS if name in file.schema_arrow.names]
+        for rows in file.iter_batches(_ROWS_A_BATCH, columns=columns):
+            mask = self.mask(rows)
+            found += int(np.count_nonzero(mask))
+            mentioned = _has_property(rows, None, self.unwanted_texts)
+            mentions += int(np.count_nonzero(mentioned & ~mask))
         return RowsFound(found, mentions)
 
 

@@ -6,15 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from reput.sinks.table.forget_request import ForgetRequest, RowsFound
+from reput.sinks.table.storage import LOG, TableStorage
 
-_LOG = "_delta_log"
 # Delta cuts longer texts in statistics; reput does not.
 _BOUND_LENGTH = 32
 
@@ -79,8 +77,8 @@ class Forgotten:
     left: Traces = field(default_factory=lambda: Traces(0, {}, {}, [], []))
 
 
-def traces(root: Path, request: ForgetRequest, looked_into: dict[Path, RowsFound] | None = None) -> Traces:
-    """Look for the rows in every file below the table at `root`; `looked_into` gets what was found in each data file.
+def traces(storage: TableStorage, request: ForgetRequest, looked_into: dict[str, RowsFound] | None = None) -> Traces:
+    """Look for the rows in every file below a table's root; `looked_into` gets what was found in each data file.
 
     Raises
     ------
@@ -89,38 +87,43 @@ def traces(root: Path, request: ForgetRequest, looked_into: dict[Path, RowsFound
     """
     found: dict[str, RowsFound] = {}
     log_files, unreadable = [], []
-    for path in sorted(root.rglob("*")):
-        name = str(path.relative_to(root))
+    for name in sorted(file.name for file in storage.list(deep=True)):
         try:
-            if name.startswith(f"{_LOG}/"):
-                if path.is_file() and _has_text(path, request):
+            if name.startswith(f"{LOG}/"):
+                if _has_text(storage, name, request):
                     log_files.append(name)
-            elif path.name.endswith(".parquet"):
-                found[name] = request.find(path)
-            elif path.name.endswith(".parquet.tmp"):  # of a writer that is at work, or died
+            elif name.endswith(".parquet"):
+                found[name] = find(storage, name, request)
+            elif name.endswith(".parquet.tmp"):  # of a writer that is at work, or died
                 unreadable.append(name)
         except FileNotFoundError:  # a writer that is at work removed it
             continue
         except (OSError, pa.ArrowException):
             unreadable.append(name)
     if looked_into is not None:
-        looked_into.update((root / name, rows) for name, rows in found.items())
+        looked_into.update(found)
     return Traces(
         len(found),
         {name: each.rows for name, each in found.items() if each.rows},
         {name: each.mentions for name, each in found.items() if each.mentions},
         log_files,
-        [name for name in unreadable if (root / name).exists()],
+        [name for name in unreadable if storage.status(name) is not None],
     )
 
 
-def _has_text(path: Path, request: ForgetRequest) -> bool:
+def find(storage: TableStorage, name: str, request: ForgetRequest) -> RowsFound:
+    """Look for the rows in a data file; raises what ``ForgetRequest.find`` raises."""
+    with storage.parquet(name) as file:
+        return request.find(file)
+
+
+def _has_text(storage: TableStorage, name: str, request: ForgetRequest) -> bool:
     patterns = [_pattern(text) for text in request.unwanted_texts]
     if not patterns:
         return False
-    if path.name.endswith(".parquet"):
-        return any(pattern.search(text) for text in _texts_of(path) for pattern in patterns)
-    content = path.read_bytes().decode("utf-8", errors="replace")
+    if name.endswith(".parquet"):
+        return any(pattern.search(text) for text in _texts_of(storage, name) for pattern in patterns)
+    content = storage.read(name).decode("utf-8", errors="replace")
     return any(pattern.search(content) for pattern in patterns)
 
 
@@ -136,9 +139,11 @@ def _escaped(text: str) -> tuple[str, str]:
     return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _texts_of(path: Path) -> Iterator[str]:
+def _texts_of(storage: TableStorage, name: str) -> Iterator[str]:
     """All texts of a checkpoint, each in quotes."""
-    for column in pq.read_table(path).flatten().flatten().columns:
+    with storage.parquet(name) as file:
+        actions = file.read()
+    for column in actions.flatten().flatten().columns:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             for text in pc.unique(column.drop_null()).to_pylist():
                 yield f'"{text}"'

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, TypeVar
 
 from reput.sinks.table.row_ledger import RowsTaken
+from reput.sinks.table.storage import LOG, TableStorage
 from reput.source.printable import printable
 
 # The operations by which people change rows on purpose. Rows that anything else takes away are lost.
@@ -100,14 +100,14 @@ class TableCommit:
         return cls(version, _describe(version, info), end, rows, removes, touches, wanted, changes, is_repair, expired)
 
 
-def commits(log: Path, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:
-    """The commits of versions `[first, last]` in the directory `log`; for one that cannot be read, only its version.
+def commits(storage: TableStorage, first: int, last: int, app_id: str, broker: str) -> Iterator[TableCommit | int]:
+    """The commits of versions `[first, last]`; for one that cannot be read, only its version.
 
     Delta removes the files of old commits once a checkpoint holds their effects.
     """
     for version in range(first, last + 1):
         try:
-            text = commit_file(log, version).read_text()
+            text = storage.read(commit_file(version)).decode()
             yield TableCommit.parse(version, text, app_id, broker)
         except (OSError, ValueError, KeyError, TypeError):
             yield version
@@ -198,16 +198,17 @@ class RowsBefore:
     on_purpose: bool
 
 
-def rows_before(log: Path, missing: int, last: int, broker: str) -> RowsBefore | None:
+def rows_before(storage: TableStorage, missing: int, last: int, broker: str) -> RowsBefore | None:
     """What ``reput table forget`` noted when it removed the log, with version `missing`; None if it did not.
 
     `last` is the table's version.
     """
-    first = next((number for number in range(missing, last + 1) if commit_file(log, number).exists()), missing)
+    there = {file.name for file in storage.list(LOG)}
+    first = next((number for number in range(missing, last + 1) if commit_file(number) in there), missing)
     if first == missing:
         return None
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        for line in commit_file(log, first).read_text(encoding="utf-8").splitlines():
+        for line in storage.read(commit_file(first)).decode().splitlines():
             if (info := json.loads(line).get("commitInfo")) is not None and _note(info).get("what") == FORGOTTEN:
                 known = _note(info)["before"].get(broker, {"rows": 0, "end": None, "on_purpose": False})
                 return RowsBefore(first, int(known["rows"]), _as(int, known["end"]), bool(known["on_purpose"]))
@@ -219,7 +220,7 @@ def transaction_id(broker: str) -> str:
     return f"reput/{broker}/messages"
 
 
-def log_entries(log: Path, last: int, limit: int) -> Iterator[LogEntry]:
+def log_entries(storage: TableStorage, last: int, limit: int) -> Iterator[LogEntry]:
     """The newest commits from version `last` down, at most `limit`, up to the first that the log lacks.
 
     Raises
@@ -229,21 +230,21 @@ def log_entries(log: Path, last: int, limit: int) -> Iterator[LogEntry]:
     """
     for version in range(last, max(-1, last - limit), -1):
         try:
-            text = commit_file(log, version).read_text(encoding="utf-8")
+            text = storage.read(commit_file(version)).decode()
         except FileNotFoundError:
             return
         yield LogEntry.parse(version, text)
 
 
-def commit_file(log: Path, version: int) -> Path:
-    """The file of a commit in the directory `log`."""
-    return log / f"{version:020d}.json"
+def commit_file(version: int) -> str:
+    """The name of a commit's file."""
+    return f"{LOG}/{version:020d}.json"
 
 
-def commit_digest(log: Path, version: int) -> str | None:
+def commit_digest(storage: TableStorage, version: int) -> str | None:
     """A digest that distinguishes a commit from others of its version; None if its file cannot be read."""
     try:
-        return hashlib.sha256(commit_file(log, version).read_bytes()).hexdigest()
+        return hashlib.sha256(storage.read(commit_file(version))).hexdigest()
     except OSError:
         return None
 

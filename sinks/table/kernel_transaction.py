@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from reput import __version__
 from reput.sinks.table.change import Change
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import REPAIR
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.new_columns import metadata_action
 from reput.sinks.table.refusal import output_errors
 from reput.source.errors import SinkError
@@ -20,7 +20,7 @@ ENGINE_INFO = f"reput/{__version__}"
 class KernelTransactions:
     """Makes the transactions of the table at `path`."""
 
-    def __init__(self, jvm: Any, engine: Any, path: Path) -> None:
+    def __init__(self, jvm: Any, engine: Any, path: TableLocation) -> None:
         self._jvm = jvm
         self._kernel = jvm.io.delta.kernel
         self._engine = engine

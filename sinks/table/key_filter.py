@@ -7,17 +7,16 @@ reads 32 bytes of it instead of the data file. It may be missing: then the file 
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
-from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.own_files import keys_file
+from reput.sinks.table.storage import TableStorage
 
 #: The columns whose values are in a filter.
 KEY_COLUMNS = ("uniq_key", "keys")
@@ -36,23 +35,22 @@ _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B
 class KeyFilterWriter:
     """Writes the filters of one table."""
 
-    def __init__(self, root: Path) -> None:
-        self._files = DurableFiles(root)
-        self._root = root
+    def __init__(self, storage: TableStorage) -> None:
+        self._storage = storage
 
     def has(self, name: str) -> bool:
         """Whether the data file has a filter."""
-        return self._root.joinpath(*keys_file(name)).exists()
+        return self._storage.status(keys_file(name)) is not None
 
     def write(self, name: str, rows: pa.Table) -> None:
         """Write the filter of a data file with these rows, durably; raises OutputError."""
         keys = _keys_of(rows)
         if len(keys) <= _KEYS_MAX:
-            self._files.replace(*keys_file(name), data=_filter_of(keys))
+            self._storage.put(keys_file(name), _filter_of(keys), durable=True)
 
     def write_from_file(self, name: str) -> None:
         """Write the filter of a data file by reading it; raises OutputError, and OSError if it cannot be read."""
-        with pq.ParquetFile(self._root / name) as file:
+        with self._storage.parquet(name) as file:
             wanted = [column for column in KEY_COLUMNS if column in file.schema_arrow.names]
             if file.metadata.num_rows <= _KEYS_MAX:
                 self.write(name, file.read(wanted, use_threads=False))
@@ -97,23 +95,19 @@ class KeyProbe:
         self._block_hash, low = digest >> 32, digest & 0xFFFFFFFF
         self._mask = sum(1 << (32 * word + ((low * salt & 0xFFFFFFFF) >> 27)) for word, salt in enumerate(_SALTS))
 
-    def may_be_in(self, root: Path, name: str) -> bool | None:
+    def may_be_in(self, storage: TableStorage, name: str) -> bool | None:
         """Whether the data file may have the key; None without a sound filter."""
-        with suppress(OSError):
-            descriptor = os.open(root.joinpath(*keys_file(name)), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return self._ask(descriptor)
-            finally:
-                os.close(descriptor)
+        with suppress(OSError), storage.open(keys_file(name)) as file:
+            return self._ask(file)
         return None
 
-    def _ask(self, descriptor: int) -> bool | None:
-        header = os.pread(descriptor, _HEADER_BYTES_MAX, 0)
+    def _ask(self, file: Any) -> bool | None:
+        header = bytes(file.read_at(_HEADER_BYTES_MAX, 0))
         start, bitset_bytes = _bitset(header)
-        if bitset_bytes < _BLOCK_BYTES or start + bitset_bytes != os.fstat(descriptor).st_size:
+        if bitset_bytes < _BLOCK_BYTES or start + bitset_bytes != file.size():
             return None
         block = self._block_hash * (bitset_bytes // _BLOCK_BYTES) >> 32
-        bits = int.from_bytes(os.pread(descriptor, _BLOCK_BYTES, start + block * _BLOCK_BYTES), "little")
+        bits = int.from_bytes(bytes(file.read_at(_BLOCK_BYTES, start + block * _BLOCK_BYTES)), "little")
         return bits & self._mask == self._mask
 
 

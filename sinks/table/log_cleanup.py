@@ -12,15 +12,15 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.history import commit_file
-from reput.sinks.table.own_files import FileOnDisk, orphans, remove_data_file, stored
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.own_files import orphans, remove_data_files
+from reput.sinks.table.storage import LOG, FileStatus, TableStorage, table_storage
 
 #: Whoever sets this property of a table wants Delta's own way: by time.
 LOG_KEPT = "delta.logRetentionDuration"
@@ -39,8 +39,8 @@ class Cleaning:
 
     Attributes
     ----------
-    root
-        The table's root.
+    storage
+        The table's files.
     commits
         The number of versions that go.
     log_files
@@ -51,11 +51,11 @@ class Cleaning:
         Files that no version has and no writer will commit.
     """
 
-    root: Path
+    storage: TableStorage
     commits: int
     log_files: tuple[str, ...]
-    data_files: tuple[FileOnDisk, ...]
-    orphans: tuple[FileOnDisk, ...]
+    data_files: tuple[FileStatus, ...]
+    orphans: tuple[FileStatus, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -70,24 +70,19 @@ class Cleaning:
         OutputError
             A file cannot be removed.
         """
-        files = DurableFiles(self.root)
-        for file in self.orphans:
-            files.remove(*file.parts)
-        for file in self.data_files:
-            remove_data_file(files, "/".join(file.parts))
-        files.sync()
-        for name in self.log_files:
-            files.remove("_delta_log", name)
+        self.storage.remove((file.name for file in self.orphans), durable=True)
+        remove_data_files(self.storage, (file.name for file in self.data_files), durable=True)
+        self.storage.remove(self.log_files)
 
 
-def clean_log(root: Path, version: int, kept: int) -> int:
+def clean_log(root: TableLocation, version: int, kept: int) -> int:
     """Do what `cleaning` finds, with its errors and OutputError; returns the number of commits removed."""
-    found = cleaning(root, version, kept)
+    found = cleaning(table_storage(root), version, kept)
     found.carry_out()
     return found.commits
 
 
-def cleaning(root: Path, version: int, kept: int, *, with_commits: bool = True) -> Cleaning:
+def cleaning(storage: TableStorage, version: int, kept: int, *, with_commits: bool = True) -> Cleaning:
     """What can be removed from a table at `version`, of which the last `kept` versions stay readable.
 
     The log goes up to the newest checkpoint with `kept` versions behind it, and with it the data files that it removed,
@@ -98,40 +93,40 @@ def cleaning(root: Path, version: int, kept: int, *, with_commits: bool = True) 
     OSError, ValueError, LookupError
         The log cannot be read.
     """
-    log = TableLog(root)
+    log = TableLog(storage)
     old, kept_from = [], 0
     if with_commits:
         kept_from = max((number for number in log.checkpoints if number <= version - kept), default=0)
         old = [number for number in log.commits if number < kept_from]
-    if not old or time.time() - commit_file(log.path, old[-1]).stat().st_mtime < READ_FOR_S:
-        return Cleaning(root, 0, (), (), tuple(log.orphans(version)))
+    if not old or time.time() - log.modified_s(old[-1]) < READ_FOR_S:
+        return Cleaning(storage, 0, (), (), tuple(log.orphans(version)))
     needed = log.files_since(kept_from, version)
     gone = {path for number in old for path in log.paths(number, "remove") if path not in needed and is_below(path)}
     return Cleaning(
-        *(root, len(old), tuple(log.names_before(kept_from))),
-        tuple(file for path in sorted(gone) if (file := stored(root, *path.split("/"))) is not None),
+        *(storage, len(old), tuple(log.names_before(kept_from))),
+        tuple(filter(None, storage.statuses(sorted(gone)))),
         tuple(log.orphans(version)),
     )
 
 
-def cleaning_before(root: Path, first: int, checkpoint: int, version: int) -> Cleaning:
+def cleaning_before(storage: TableStorage, first: int, checkpoint: int, version: int) -> Cleaning:
     """What a table at `version` has from before version `first`, which cannot be read afterwards.
 
     `checkpoint` is the version of a checkpoint, `first` or later. Everything of the log before `first` goes, and each
     data file that no version from `checkpoint` on has and no later commit added. Raises what `cleaning` raises.
     """
-    log = TableLog(root)
+    log = TableLog(storage)
     needed = log.files_since(checkpoint, version)
     needed.update(path for number in range(first + 1, checkpoint + 1) for path in log.paths(number, "add"))
     gone = {path for path in log.named() if path not in needed and is_below(path)}
     return Cleaning(
-        *(root, sum(number < first for number in log.commits), tuple(log.names_before(first, of_others=True))),
-        tuple(file for path in sorted(gone) if (file := stored(root, *path.split("/"))) is not None),
+        *(storage, sum(number < first for number in log.commits), tuple(log.names_before(first, of_others=True))),
+        tuple(filter(None, storage.statuses(sorted(gone)))),
         tuple(log.orphans(version)),
     )
 
 
-def hide_removed(root: Path, checkpoint: int) -> None:
+def hide_removed(storage: TableStorage, checkpoint: int) -> None:
     """Take the statistics of removed files out of a checkpoint: their bounds are texts of rows that went.
 
     Raises
@@ -141,8 +136,9 @@ def hide_removed(root: Path, checkpoint: int) -> None:
     OSError, pa.ArrowException
         It cannot be read.
     """
-    path = TableLog(root).checkpoint(checkpoint)
-    actions = pq.read_table(path)
+    name = checkpoint_file(checkpoint)
+    with storage.parquet(name) as file:
+        actions = file.read()
     removed = actions["remove"].combine_chunks()
     if "stats" not in removed.type.names or removed.field("stats").null_count == len(removed):
         return
@@ -155,37 +151,38 @@ def hide_removed(root: Path, checkpoint: int) -> None:
     actions = actions.set_column(number, actions.schema.field(number), pa.chunked_array([hidden]))
     buffer = pa.BufferOutputStream()
     pq.write_table(actions, buffer, compression="snappy", store_schema=False)
-    files = DurableFiles(root)
-    files.remove("_delta_log", f".{path.name}.crc")  # Hadoop compares a file with the checksums beside it
-    files.replace("_delta_log", path.name, data=buffer.getvalue())
+    checksums = f"{LOG}/.{name.removeprefix(f'{LOG}/')}.crc"
+    storage.remove([checksums])  # Hadoop compares a file with the checksums beside it
+    storage.put(name, buffer.getvalue(), durable=True)
 
 
 class TableLog:
     """The commits and checkpoints of a table as they are in its log; the numbers of both ascend."""
 
-    def __init__(self, root: Path) -> None:
-        """List the log of the table at `root`; raises OSError if that is not possible."""
-        self._root = root
-        self.path = root / "_delta_log"
-        names = [path.name for path in self.path.iterdir()]
+    def __init__(self, storage: TableStorage) -> None:
+        """List the log of a table; raises OSError if that is not possible."""
+        self._storage = storage
+        self._files = {file.name: file for file in storage.list(LOG)}
+        names = [name.removeprefix(f"{LOG}/") for name in self._files]
         self._versions = {match[0]: int(match[1]) for name in names if (match := _OF_VERSION.fullmatch(name))}
         self._others = {match[0]: int(match[1]) for name in names if (match := _OF_OTHERS.fullmatch(name))}
         numbers = sorted(set(self._versions.values()))
-        self.commits = [number for number in numbers if commit_file(self.path, number).name in self._versions]
-        self.checkpoints = [number for number in numbers if self.checkpoint(number).name in self._versions]
+        self.commits = [number for number in numbers if commit_file(number) in self._files]
+        self.checkpoints = [number for number in numbers if checkpoint_file(number) in self._files]
 
-    def checkpoint(self, version: int) -> Path:
-        """The file of a version's checkpoint."""
-        return self.path / f"{version:020d}.checkpoint.parquet"
+    def modified_s(self, version: int) -> float:
+        """When the file of a commit was written, in seconds since 1970."""
+        return self._files[commit_file(version)].modified_s
 
     def names_before(self, version: int, *, of_others: bool = False) -> list[str]:
         """The names of the files of earlier versions, ascending; `of_others` with those that only others write."""
         versions = {**self._others, **self._versions} if of_others else self._versions
-        return sorted((name for name in versions if versions[name] < version), key=lambda name: (versions[name], name))
+        names = sorted((name for name in versions if versions[name] < version), key=lambda name: (versions[name], name))
+        return [f"{LOG}/{name}" for name in names]
 
     def paths(self, version: int, *actions: str) -> Iterator[str]:
         """The data files that a commit names in actions of these kinds, ``add`` or ``remove``, not URL-encoded."""
-        for line in commit_file(self.path, version).read_text(encoding="utf-8").splitlines():
+        for line in self._storage.read(commit_file(version)).decode().splitlines():
             found = json.loads(line)
             for action in actions:
                 if found.get(action) is not None:
@@ -193,7 +190,7 @@ class TableLog:
 
     def files_at(self, checkpoint: int) -> set[str]:
         """The data files that a checkpoint has."""
-        with pq.ParquetFile(self.checkpoint(checkpoint)) as file:
+        with self._storage.parquet(checkpoint_file(checkpoint)) as file:
             added = file.read(columns=["add.path"])["add"].combine_chunks()
         return {unquote(path) for path in added.field("path").to_pylist() if path is not None}
 
@@ -207,11 +204,16 @@ class TableLog:
         first = self.files_at(self.checkpoints[0]) if self.checkpoints else set()
         return first.union(path for number in self.commits for path in self.paths(number, "add", "remove"))
 
-    def orphans(self, version: int) -> list[FileOnDisk]:
+    def orphans(self, version: int) -> list[FileStatus]:
         """The orphans of the table, whose present version is `version`; none if the log does not name all files."""
         first = self.checkpoints[0] + 1 if self.checkpoints else 0
         is_whole = set(range(first, version + 1)) <= set(self.commits)
-        return orphans(self._root, self.named()) if is_whole else []
+        return orphans(self._storage, self.named()) if is_whole else []
+
+
+def checkpoint_file(version: int) -> str:
+    """The name of a version's checkpoint."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def is_below(path: str) -> bool:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ import pyarrow.parquet as pq
 
 from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.key_filter import KeyProbe
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.storage import table_storage
 from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
 from reput.source.record.message_id import MessageId
@@ -213,9 +213,9 @@ class TableLookup:
         There is no message table, it cannot be read without Spark, or one of its files cannot be read.
     """
 
-    def __init__(self, root: Path, *, with_body: bool = False) -> None:
+    def __init__(self, root: TableLocation, *, with_body: bool = False) -> None:
         """`with_body` has rows come with their bodies, if the table has them."""
-        self._root = root
+        self._storage = table_storage(root)
         self._list = FileList(root)
         self._columns = [name for name in self._list.column_names if with_body or name not in BODY_SCHEMA.names]
         if missing := sorted(_COLUMNS - set(self._list.column_names)):
@@ -279,21 +279,21 @@ class TableLookup:
         for file in self._files:
             if not wanted.may_be_between(file.bounds_of):
                 continue
-            may_have = None if probe is None else probe.may_be_in(self._root, file.name)
+            may_have = None if probe is None else probe.may_be_in(self._storage, file.name)
             if probe is not None and may_have is None:
                 answer.unfiltered += 1
             if may_have is not False:
                 yield file
 
     def _rows(self, file: _ListedFile, wanted: Wanted, order: _Order, most: int, answer: TableAnswer) -> list[Row]:
-        path = file_path(self._root, file.name)
+        name = self._storage.name_of(file.name)
         answer.opened += 1
         try:
-            with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
-                rows = _rows_of(parquet, self._columns, wanted, order, most, self._list.kept_rows(path))
+            with self._storage.parquet(name, coerce_int96_timestamp_unit="us") as parquet:
+                rows = _rows_of(parquet, self._columns, wanted, order, most, self._list.kept_rows(name))
                 return [dict.fromkeys(self._columns) | row for row in rows]
         except (OSError, pa.ArrowException) as error:
-            cause = str(error).partition("\n")[0]
+            cause, path = str(error).partition("\n")[0], self._storage.location / name
             raise OutputError(f"{path}, a file of the table, cannot be read: {cause}", file=path) from error
 
 

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from reput.sinks.dispatch.task_result import RESULT_FIELDS, last_record_of
 from reput.sinks.table.body_columns import BodyColumns
 from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.change import DataFile
+from reput.sinks.table.storage import TableStorage
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.log.offset_range import OffsetRange
 from reput.source.rows.message_rows import ENCODED_SCHEMA, MessageRows
@@ -86,7 +86,7 @@ class TableFileWriter:
     Attributes
     ----------
     table
-        The table's root.
+        The table's files.
     broker
         The value of the column `broker`.
     trim_from
@@ -97,7 +97,7 @@ class TableFileWriter:
         The size of the largest body that the table gets, in bytes, decompressed; None for a table without bodies.
     """
 
-    table: str
+    table: TableStorage
     broker: str
     trim_from: int
     decode: DecodeOptions
@@ -124,7 +124,7 @@ class TableFile:
     """
 
     def __init__(self, writer: TableFileWriter, span: OffsetRange) -> None:
-        self._table = Path(writer.table)
+        self._table = writer.table
         self._span = span
         self.start = max(span.start, writer.trim_from)
         self._broker = pa.array([writer.broker], pa.string())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -23,6 +22,7 @@ from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import DISPATCHED, commit_digest, transaction_id
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.message_file import STATISTICS_COLUMNS, TableFileWriter, table_schema
 from reput.sinks.table.refusal import literal
 from reput.sinks.table.row_ledger import RowLedger
@@ -79,7 +79,7 @@ class MessageTable(KeepsProgress):
     def __init__(
         self,
         spark: SparkSession,
-        path: Path,
+        path: TableLocation,
         broker: str,
         output: DurableFiles,
         *,
@@ -118,7 +118,7 @@ class MessageTable(KeepsProgress):
 
     def file_writer(self, trim_from: int, decode: DecodeOptions) -> TableFileWriter:
         """What tasks write the table's files with."""
-        return TableFileWriter(str(self.path), self._broker, trim_from, decode, self._body_bytes_max)
+        return TableFileWriter(self._delta.storage, self._broker, trim_from, decode, self._body_bytes_max)
 
     def recover(self, start_offset: int) -> SinkProgress:
         """Find out from the table's own transactions how far it is; a first start begins at `start_offset`.
@@ -223,7 +223,7 @@ class MessageTable(KeepsProgress):
             "messages": rows,
         }
         version = self._delta.append(files, app_id=self._app_id, version=end, check=self._check, note=note)
-        digest = commit_digest(self._delta.log, version)
+        digest = commit_digest(self._delta.storage, version)
         self._ledger = self._ledger.with_batch(end, rows).seen_at(version, digest)
 
     def _check(self, version: int) -> None:

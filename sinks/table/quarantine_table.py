@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +18,8 @@ from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
 from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import TableCommit, commits
+from reput.sinks.table.location import TableLocation, beside
 from reput.sinks.table.watch import rows_of
 
 _log = logging.getLogger("reput")
@@ -42,15 +41,15 @@ _STATISTICS_COLUMNS = ("broker", "physical_offset", "cause")
 _COMMENT = "Ranges of RocketMQ's commitlogs that reput could not read and passed over, a row each"
 
 
-def quarantine_table_path(table: Path) -> Path:
+def quarantine_table_path(table: TableLocation) -> TableLocation:
     """The path of the quarantine's table: that of the message table `table` with ``-quarantine`` behind it."""
-    return table.with_name(f"{table.name}-quarantine")
+    return beside(table, "-quarantine")
 
 
 class QuarantineTable:
     """One broker's rows of the table; several brokers may share one."""
 
-    def __init__(self, spark: SparkSession, table: Path, broker: str) -> None:
+    def __init__(self, spark: SparkSession, table: TableLocation, broker: str) -> None:
         """Open or create the table beside the message table `table`; errors as in ``DeltaTable.open_or_create``."""
         self._delta = DeltaTable.open_or_create(
             spark,
@@ -71,8 +70,8 @@ class QuarantineTable:
         known = self._delta.last_transaction_version(self._app_id)
         if known is None:
             return
-        path = self._delta.path
-        bad = {file.path: file for file in bad_files(self._spark, path) if file.bounds.may_hold(self._broker)}
+        path, storage = self._delta.path, self._delta.storage
+        bad = {file.name: file for file in bad_files(self._spark, storage) if file.bounds.may_hold(self._broker)}
         with ignoring_missing_files(self._spark):
             rows = rows_of(self._spark, path, self._broker).select("physical_offset").collect()
         there = {row.physical_offset for row in rows}
@@ -80,13 +79,13 @@ class QuarantineTable:
         if not (missing or bad):
             return
         taken: list[TableCommit] = []  # since the last repair
-        for each in commits(self._delta.log, 0, self._delta.version, self._app_id, self._broker):
+        for each in commits(storage, 0, self._delta.version, self._app_id, self._broker):
             if isinstance(each, TableCommit) and each.end_offset is not None:
                 taken = [] if each.is_repair else taken
             elif isinstance(each, TableCommit) and each.removes:
                 taken.append(each)
         why = "; ".join(
-            [*(each.description for each in taken), *(f"{file.path} {file.problem}" for file in bad.values())]
+            [*(each.description for each in taken), *(f"{path / file.name} {file.problem}" for file in bad.values())]
         )
         if taken and not bad and all(each.is_wanted for each in taken):
             _log.info("%s: %d ranges were removed on purpose (%s); they stay away", path, len(missing), why)
@@ -95,7 +94,7 @@ class QuarantineTable:
 
         def change(snapshot: Any) -> Change:
             every = self._delta.files_between(snapshot, -(2**63), 2**63 - 1) if bad else ()
-            removed = [file for file in every if file_path(path, str(file.getPath())) in bad]
+            removed = [file for file in every if storage.name_of(str(file.getPath())) in bad]
             return Change(files, removed, (self._app_id, known), is_next=False)
 
         self._delta.commit(change)
@@ -122,4 +121,4 @@ class QuarantineTable:
             "maxValues": {column: max(values) for column, values in columns.items()},
             "nullCount": dict.fromkeys(columns, 0),
         }
-        return DataFile.put(self._delta.path, name, buffer.getvalue(), json.dumps(statistics))
+        return DataFile.put(self._delta.storage, name, buffer.getvalue(), json.dumps(statistics))

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
+from reput.sinks.table.location import TableLocation
 from reput.source.errors import OutputError, OutputFullError, ReputError
 from reput.source.resource_limits import NO_ROOM
 
@@ -22,7 +22,7 @@ _MAPPING = "delta.columnMapping.mode"
 _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
 
 
-def table_name(path: Path) -> str:
+def table_name(path: TableLocation) -> str:
     """The table's name in SQL."""
     return "delta." + quoted(str(path))
 
@@ -60,7 +60,7 @@ def _named_alike(wanted: StructType, found: StructType) -> list[tuple[StructFiel
 
 
 def refusal(
-    path: Path,
+    path: TableLocation,
     version: int,
     wanted: StructType,
     found: StructType,
@@ -124,7 +124,7 @@ def refusal(
     return None
 
 
-def explain_refusal(path: Path, said: str) -> tuple[str, str | None]:
+def explain_refusal(path: TableLocation, said: str) -> tuple[str, str | None]:
     """What Kernel's refusal `said` means, and what to do about it, if that is known."""
     alter = f"ALTER TABLE {table_name(path)}"
     if "ppend-only" in said or "appendOnly" in said:
@@ -145,7 +145,7 @@ def explain_refusal(path: Path, said: str) -> tuple[str, str | None]:
 
 
 @contextmanager
-def output_errors(what: str, file: Path, kind: type[ReputError] | None = None) -> Iterator[None]:
+def output_errors(what: str, file: TableLocation, kind: type[ReputError] | None = None) -> Iterator[None]:
     """Raise errors of Java and of the system about `file` as `kind` (None: ``kind_of``), with `what` in front."""
     try:
         yield

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from pyspark.sql.types import TimestampType
 from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.delta_files import BadFile, FileBounds
 from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.message_file import FileStatistics
 from reput.sinks.table.refusal import output_errors
 from reput.source.errors import OutputError
@@ -86,7 +84,7 @@ class RowReplacement:
         self._broker = broker
         self._ranges = ranges
         self._files = files
-        self._bad = {file.path for file in bad}
+        self._bad = {file.name for file in bad}
         self._rests = RestOfFiles(spark, table, self._replaced)
 
     def commit(self, app_id: str, end_offset: int) -> int:
@@ -99,7 +97,7 @@ class RowReplacement:
     def _change(self, snapshot: Any, app_id: str, end_offset: int) -> Change:
         removed, added = [], list(self._files)
         for file in self._table.files_between(snapshot, *self._searched):
-            if file_path(self._table.path, str(file.getPath())) in self._bad:
+            if self._table.storage.name_of(str(file.getPath())) in self._bad:
                 removed.append(file)
                 continue
             bounds = FileBounds.of(file.getStatsJson().orElse(None))
@@ -123,12 +121,13 @@ class RowReplacement:
 
     def _rest_of(self, snapshot: Any, file: Any, bounds: FileBounds) -> tuple[bool, DataFile | None]:
         """Whether the file has rows to replace, and a new file with its other rows, None without any."""
-        path = file_path(self._table.path, str(file.getPath()))
-        if path.exists() and path.stat().st_size == int(file.getSize()):
+        name = self._table.storage.name_of(str(file.getPath()))
+        there = self._table.storage.status(name)
+        if there is not None and there.size_bytes == int(file.getSize()):
             rest = self._rests.of(snapshot, file, bounds)
             return rest.taken > 0, rest.file
         text = "%s cannot be read: with it %s rows are gone, of other brokers, too, if it had such"
-        _log.warning(text, path, bounds.rows)
+        _log.warning(text, self._table.path / name, bounds.rows)
         return True, None
 
     def _replaced(self, rows: pa.RecordBatch) -> Mask:
@@ -170,8 +169,8 @@ class RestOfFiles:
         """
         key = str(file.toString())
         if key not in self._known:
-            path = file_path(self._table.path, str(file.getPath()))
-            self._known[key] = self.write(path, self._live(snapshot, file, bounds), always=always)
+            name = self._table.storage.name_of(str(file.getPath()))
+            self._known[key] = self.write(name, self._live(snapshot, file, bounds), always=always)
         return self._known[key]
 
     def _live(self, snapshot: Any, file: Any, bounds: FileBounds) -> npt.NDArray[np.int64] | None:
@@ -187,35 +186,36 @@ class RestOfFiles:
             raise OutputError(
                 f"{self._table.path}: {len(live)} rows of {name} are told, {bounds.rows - deleted} are in it",
                 advice="'REORG TABLE ... APPLY (PURGE)' writes its deletion vectors into the files, then start again",
-                file=file_path(self._table.path, name),
+                file=self._table.path / self._table.storage.name_of(name),
             )
         return np.sort(live)
 
-    def write(self, path: Path, live: npt.NDArray[np.int64] | None, *, always: bool = False) -> Rest:
-        """The rest of a data file of which only the rows with the numbers `live` are there, None: all; see `of`."""
+    def write(self, source: str, live: npt.NDArray[np.int64] | None, *, always: bool = False) -> Rest:
+        """The rest of the file `source`, of which only the rows with the numbers `live` there are, or all; see `of`."""
         name = f"part-rest-{uuid.uuid4()}.zstd.parquet"
-        target, statistics, taken = self._table.path / name, FileStatistics(), 0
+        root, statistics, taken = self._table.path, FileStatistics(), 0
         writer: pq.ParquetWriter | None = None
-        with output_errors(f"cannot write the rows of {path} that stay to {target}", target), ExitStack() as stack:
-            for batch, gone in self._batches(path, live):
+        buffer = pa.BufferOutputStream()
+        what = f"cannot write the rows of {root / source} that stay to {root / name}"
+        with output_errors(what, root / name), ExitStack() as stack:
+            for batch, gone in self._batches(source, live):
                 taken += int(np.count_nonzero(gone))
                 kept = pa.Table.from_batches([batch.filter(pa.array(~gone))])
                 if writer is None:
-                    writer = pq.ParquetWriter(target, kept.schema, compression="zstd", store_schema=False)
+                    writer = pq.ParquetWriter(buffer, kept.schema, compression="zstd", store_schema=False)
                     stack.enter_context(writer)
                 if kept.num_rows:
                     writer.write_table(kept)
                     statistics.add(kept.combine_chunks())
         if not (taken or always) or not statistics.rows:
-            target.unlink(missing_ok=True)
             return Rest(taken, None)
-        return Rest(taken, DataFile.of(self._table.path, name, statistics.to_json()))
+        return Rest(taken, DataFile.put(self._table.storage, name, buffer.getvalue(), statistics.to_json()))
 
-    def _batches(self, path: Path, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Mask]]:
+    def _batches(self, name: str, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Mask]]:
         """The live rows of a file in batches, and which of them are taken."""
         times = [field.name for field in self._table.schema if isinstance(field.dataType, TimestampType)]
         begin = 0
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        with self._table.storage.parquet(name, coerce_int96_timestamp_unit="us") as file:
             for batch in file.iter_batches(_ROWS_A_BATCH):
                 rows = _with_utc(batch, times)
                 end = begin + batch.num_rows

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from reput.sinks.table.compaction import StoredFile
 from reput.sinks.table.file_list import FileList, log_errors
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.history import LogEntry, log_entries, transaction_id
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.own_files import OWN_DATA_FILE, keys_file
+from reput.sinks.table.storage import table_storage
 
 _BOUNDS = ("min.physical_offset", "max.physical_offset", "min.store_time", "max.store_time", "min.broker", "max.broker")
 # How far back the last range of each broker is looked for.
@@ -72,8 +71,9 @@ class TableState:
         The log cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: TableLocation) -> None:
         self.path = path.resolve()
+        self.storage = table_storage(self.path)
         self._list = FileList(self.path)
         self.version = self._list.version
         self.protocol = self._list.protocol
@@ -107,7 +107,8 @@ class TableState:
     @property
     def unfiltered_files(self) -> list[TableFile]:
         """The files without a key filter, which a look-up by key has to open."""
-        return [file for file in self.files if not self.path.joinpath(*keys_file(file.stored.path)).exists()]
+        found = self.storage.statuses([keys_file(file.stored.path) for file in self.files])
+        return [file for file, keys in zip(self.files, found, strict=True) if keys is None]
 
     @property
     def unsorted_files(self) -> list[TableFile]:
@@ -122,7 +123,7 @@ class TableState:
             for file in self.files:
                 rows.update({file.broker: file.stored.rows} if file.broker is not None else self._rows_in(file))
             ranges: dict[str, LogEntry] = {}
-            for entry in log_entries(self.path / "_delta_log", self.version, _COMMITS_SEARCHED):
+            for entry in log_entries(self.storage, self.version, _COMMITS_SEARCHED):
                 if entry.brings_messages and entry.broker is not None:
                     ranges.setdefault(entry.broker, entry)
             names = sorted({name for name in rows if name is not None})
@@ -139,17 +140,19 @@ class TableState:
         for path, size, rows, *offsets_and_times, least, greatest in zip(*columns, strict=True):
             stored = StoredFile(path, size, rows or 0, *offsets_and_times)
             if rows is None:
-                stored = replace(stored, rows=pq.read_metadata(file_path(self.path, path)).num_rows)
-            if (kept := self._list.kept_rows(file_path(self.path, path))) is not None:
+                with self.storage.parquet(self.storage.name_of(path)) as file:
+                    stored = replace(stored, rows=file.metadata.num_rows)
+            if (kept := self._list.kept_rows(self.storage.name_of(path))) is not None:
                 stored = replace(stored, rows=stored.rows - int(np.count_nonzero(~kept)))
             broker = least if least == greatest and least is not None else None
             yield TableFile(stored, broker, OWN_DATA_FILE.fullmatch(path) is not None)
 
     def _rows_in(self, file: TableFile) -> Counter[str | None]:
         """The rows of each broker in a file of several."""
-        path = file_path(self.path, file.stored.path)
-        brokers: list[str | None] = pq.read_table(path, columns=["broker"])["broker"].to_pylist()
-        kept = self._list.kept_rows(path)
+        name = self.storage.name_of(file.stored.path)
+        with self.storage.parquet(name) as parquet:
+            brokers: list[str | None] = parquet.read(columns=["broker"])["broker"].to_pylist()
+        kept = self._list.kept_rows(name)
         gone = set() if kept is None else set(np.flatnonzero(~kept).tolist())
         return Counter(broker for row, broker in enumerate(brokers) if row not in gone)
 

@@ -15,17 +15,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.compaction import Merge, StoredFile, next_merge, next_unsorted
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.expired_rows import Expired
 from reput.sinks.table.expiry import TableExpiry
 from reput.sinks.table.file_list import FileList
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.log_cleanup import LOG_KEPT, clean_log
-from reput.sinks.table.own_files import OWN_DATA_FILE, remove_data_file
+from reput.sinks.table.own_files import OWN_DATA_FILE, remove_data_files
 from reput.sinks.table.refusal import JAVA_ERRORS
 from reput.sinks.table.row_retention import ALL_FOREVER, RowRetention
 from reput.source.errors import OutputError, ReputError, TransientError
@@ -69,7 +67,7 @@ class TableUpkeep:
         self._known: dict[str, StoredFile | None] = {}
         # The files of the present version that may lack their key filter.
         self._unfiltered: list[str] = []
-        self._filters = KeyFilterWriter(table.path)
+        self._filters = KeyFilterWriter(table.storage)
         self._configuration: dict[str, str] = {}
         self._cleaned_at = -1
         self._refused = False
@@ -142,10 +140,13 @@ class TableUpkeep:
 
     def _lost_file_error(self) -> OutputError | None:
         """What to say of the first file of the version seen last that is not on the disk; None if all are."""
-        paths = (file_path(self._table.path, name) for name in self._known)
-        gone = next((path for path in paths if not path.exists()), None)
-        if gone is None:
+        storage = self._table.storage
+        names = [storage.name_of(path) for path in self._known]
+        found = zip(names, storage.statuses(names), strict=True)
+        name = next((name for name, there in found if there is None), None)
+        if name is None:
             return None
+        gone = storage.location / name
         return OutputError(
             f"{gone} is gone, and the rows that it had",
             advice="the next start says which they are, and 'reput rebuild --only table' makes them again",
@@ -188,7 +189,7 @@ class TableUpkeep:
             yield file[0], StoredFile(*file) if is_ours else None
 
     def _filter(self, name: str) -> None:
-        if not self._filters.has(name) and file_path(self._table.path, name) == self._table.path / name:
+        if not self._filters.has(name) and self._table.storage.name_of(name) == name:
             self._filters.write_from_file(name)
 
     def _expire(self, done: UpkeepDone, until: float | None = None) -> None:
@@ -200,7 +201,7 @@ class TableUpkeep:
                 break
 
     def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:
-        merged = Merge(self._table.path, files).write()
+        merged = Merge(self._table.storage, files).write()
         start, end = min(file.least for file in files), max(file.greatest for file in files) + 1
         # After an error nobody knows whether the commit is in the log, so the merged files stay.
         note: Note = {"broker": self._broker, "what": "merged", "start": start, "end": end}
@@ -216,9 +217,7 @@ class TableUpkeep:
         done.files_after += len(merged)
 
     def _remove(self, files: Sequence[DataFile]) -> None:
-        output = DurableFiles(self._table.path)
-        for file in files:
-            remove_data_file(output, file.path)
+        remove_data_files(self._table.storage, (file.path for file in files))
 
     def _clean(self, done: UpkeepDone) -> None:
         version = self._table.version

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -17,6 +16,8 @@ from pyspark.sql import functions as sf
 from reput.sinks.table.delta_files import BadFile, bad_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commit_digest, commit_file, commits, rows_before
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log_cleanup import TableLog
 from reput.sinks.table.row_ledger import RowGap, RowLedger
 from reput.source.errors import OutputError, RowsLostError, TransientError
 
@@ -66,7 +67,7 @@ class TableWatch:
 
     def bad_files(self) -> list[BadFile]:
         """The files of the table's present version that may have the broker's rows and cannot be read."""
-        return [file for file in bad_files(self._spark, self._table.path) if file.bounds.may_hold(self._broker)]
+        return [file for file in bad_files(self._spark, self._table.storage) if file.bounds.may_hold(self._broker)]
 
     def check_before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
         """Check what others committed since `ledger` was seen, up to `version`; raises what `check_at_start` raises.
@@ -92,7 +93,7 @@ class TableWatch:
         version = self._table.version
         counts = self._counts(version, offsets)
         marks = tuple(zip(offsets, counts, strict=True))
-        return RowLedger(version, commit_digest(self._table.log, version), marks)
+        return RowLedger(version, commit_digest(self._table.storage, version), marks)
 
     def report_lost_rows(self, ledger: RowLedger) -> None:
         """Report the rows of `ledger` that are missing for good, after all others were made again."""
@@ -128,7 +129,7 @@ class TableWatch:
         if ledger is not None and ledger.rows:
             text = "%s is another table than the one that had %d rows of broker %r: what the log has is brought again"
             _log.warning(text, path, ledger.rows, self._broker)
-        return RowLedger(version, commit_digest(self._table.log, version), ())
+        return RowLedger(version, commit_digest(self._table.storage, version), ())
 
     def _check_history(self, version: int) -> None:
         """Without a ledger, report rows that others removed, since nobody knows whether they came back."""
@@ -154,8 +155,7 @@ class TableWatch:
 
         `runs` says that this run itself has seen `ledger`, so that the broker's later commits are another reput's.
         """
-        log = self._table.log
-        digest = commit_digest(log, version)
+        digest = commit_digest(self._table.storage, version)
         foreign: list[TableCommit] = []
         unknown = ""
         is_made_again = False
@@ -197,7 +197,7 @@ class TableWatch:
 
         The rows that were there just before must be those of the ledger, perhaps with a batch that it does not have.
         """
-        before = rows_before(self._table.log, ledger.version, version, self._broker)
+        before = rows_before(self._table.storage, ledger.version, version, self._broker)
         if before is None:
             return None
         end, known = before.end or 0, ledger.offsets[-1] if ledger.marks else 0
@@ -214,17 +214,17 @@ class TableWatch:
 
     def _has_seen(self, ledger: RowLedger, version: int) -> bool:
         """Whether the table, now at `version`, has the commit that the ledger was seen at."""
-        return ledger.version <= version and commit_digest(self._table.log, ledger.version) == ledger.commit
+        return ledger.version <= version and commit_digest(self._table.storage, ledger.version) == ledger.commit
 
     def _is_cleaned(self, ledger: RowLedger, version: int) -> bool:
         """Whether the ledger's commit has gone from the table's log with all older ones, as its clean-up removes them.
 
         Others may have made thousands of commits since this broker had a message.
         """
-        log = self._table.log
-        if commit_file(log, ledger.version).exists():
+        storage = self._table.storage
+        if storage.status(commit_file(ledger.version)) is not None:
             return False
-        oldest = min((int(path.stem) for path in log.glob(f"{'[0-9]' * 20}.json")), default=-1)
+        oldest = min(TableLog(storage).commits, default=-1)
         return ledger.version < oldest <= version
 
     def _judge_counts(self, ledger: RowLedger, counts: Sequence[int], foreign: list[TableCommit], unknown: str) -> None:
@@ -259,7 +259,7 @@ class TableWatch:
         first = min((file.bounds.least or 0 for file in bad), default=0)
         last = max((end if file.bounds.greatest is None else file.bounds.greatest for file in bad), default=end)
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        problem = f"{bad[0].path} {bad[0].problem}{more}"
+        problem = f"{self._table.path / bad[0].name} {bad[0].problem}{more}"
         return self._lost_error(f"up to {rows} rows", first, last, problem, "", "")
 
     def _lost_error(self, rows: str, start: int, end: int, by_whom: str, where: str, or_else: str) -> RowsLostError:
@@ -290,7 +290,7 @@ class TableWatch:
         )
 
     def _commits(self, first: int, last: int) -> list[TableCommit | int]:
-        return list(commits(self._table.log, first, last, self._app_id, self._broker))
+        return list(commits(self._table.storage, first, last, self._app_id, self._broker))
 
     def _counts(self, version: int, offsets: Sequence[int]) -> list[int]:
         """The number of the broker's rows before each offset."""
@@ -300,7 +300,7 @@ class TableWatch:
         return [] if row is None else [int(count) for count in row]
 
 
-def rows_of(spark: SparkSession, path: Path, broker: str, version: int | None = None) -> DataFrame:
+def rows_of(spark: SparkSession, path: TableLocation, broker: str, version: int | None = None) -> DataFrame:
     """The broker's rows in the present version of the table, or in `version`."""
     reader = spark.read.format("delta")
     if version is not None:

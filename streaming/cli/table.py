@@ -62,7 +62,8 @@ def history(
     def run() -> None:
         check_table(table)
         with log_errors(table):
-            entries = list(log_entries(table / "_delta_log", TableState(table).version, limit))
+            state = TableState(table)
+            entries = list(log_entries(state.storage, state.version, limit))
         for line in report.history_json(entries) if as_json else report.history_lines(entries):
             typer.echo(line)
 

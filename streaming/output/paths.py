@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.quarantine_table import quarantine_table_path
 from reput.source.errors import OutputError
 
@@ -18,7 +19,7 @@ class OutputPaths:
     """Where a command writes; None for what it does not write, or for Spark's checkpoints below the output."""
 
     output: Path
-    table: Path | None = None
+    table: TableLocation | None = None
     checkpoint: Path | None = None
 
     def checkpoint_of(self, query: str) -> Path:
@@ -45,7 +46,7 @@ def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
     if paths.table is not None:
         written["--table's quarantine"] = quarantine_table_path(paths.table)
     for name, path in written.items():
-        if path is None:
+        if not isinstance(path, Path):
             continue
         for directory in commit_log:
             if path.resolve() == directory.resolve() or directory.resolve() in path.resolve().parents:
@@ -53,5 +54,5 @@ def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
                     f"{name} {path} is inside the commitlog {directory}: nothing is ever written there", file=path
                 )
     for path in (paths.table, paths.checkpoint):
-        if path is not None:
+        if isinstance(path, Path):
             _check_writable(path)

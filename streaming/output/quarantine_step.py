@@ -13,6 +13,7 @@ from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.quarantine import EXPIRED, Quarantine, QuarantinedRange, load_quarantine
 from reput.sinks.queue.admission import RefusedRecord
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.quarantine_table import QuarantineTable
 from reput.source.log.log_reader import LogReader
 from reput.source.segments.damage import HEAD_BYTES, DamagedRange
@@ -22,7 +23,7 @@ _log = logging.getLogger("reput")
 
 
 def open_quarantine_table(
-    spark: SparkSession, table: Path, broker: str, quarantine: Quarantine, output: Path
+    spark: SparkSession, table: TableLocation, broker: str, quarantine: Quarantine, output: Path
 ) -> QuarantineTable:
     """Open the quarantine's table beside the message table `table`, and add the lines that it lacks.
 

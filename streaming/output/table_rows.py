@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.record_digest import COMPARED, StretchSums, table_fields
 from reput.sinks.table.row_retention import ExpiryLimits
 
 
-def compared_rows(spark: SparkSession, path: Path, broker: str, limits: ExpiryLimits) -> DataFrame:
+def compared_rows(spark: SparkSession, path: TableLocation, broker: str, limits: ExpiryLimits) -> DataFrame:
     """The broker's rows that have not expired, with the columns of ``record_digest.COMPARED`` as int64."""
     table = spark.read.format("delta").load(str(path)).where(sf.col("broker") == broker)
     table = table.where(f"not {limits.condition()}")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from reput.sinks.table.expired_rows import Expired, ExpiredRows
 from reput.sinks.table.file_list import log_errors
-from reput.sinks.table.file_path import file_path
 from reput.sinks.table.row_retention import RowRetention
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError
@@ -33,7 +32,7 @@ def plan(path: Path, retention: RowRetention, broker: str | None) -> ExpiryRepor
         for name in _brokers(state, broker):
             rows = ExpiredRows(name, limits)
             files = (file for file in state.files if file.broker in (name, None))
-            expired = [rows.look_into(file_path(state.path, file.stored.path)).rows for file in files]
+            expired = [rows.look_into(state.storage, state.storage.name_of(file.stored.path)).rows for file in files]
             found[name] = Expired(sum(expired), sum(map(bool, expired)))
     return ExpiryReport(str(retention), found)
 

@@ -37,7 +37,7 @@ def plan(path: Path, request: ForgetRequest) -> ForgetPlan:
     check_table(path)
     state = TableState(path)
     with log_errors(state.path):
-        found = traces(state.path, request)
+        found = traces(state.storage, request)
     present = {file.stored.path for file in state.files}
     rows = {name: count for name, count in found.rows.items() if name in present}
     return ForgetPlan(sum(rows.values()), len(rows), len(found.rows) - len(rows), found)

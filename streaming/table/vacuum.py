@@ -38,7 +38,7 @@ def _cleaning(state: TableState, versions_kept: int, *, with_commits: bool) -> C
     for attempt in range(_ATTEMPTS):
         with log_errors(state.path):
             try:
-                return cleaning(state.path, state.version, versions_kept, with_commits=with_commits)
+                return cleaning(state.storage, state.version, versions_kept, with_commits=with_commits)
             except FileNotFoundError:
                 if attempt == _ATTEMPTS - 1:
                     raise

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from reput.sinks.table.message_file import TableFileWriter
+from reput.sinks.table.storage import table_storage
 from reput.source.worker_process import take_memory
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.process.run_directory import run_directory
@@ -42,7 +43,7 @@ def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: b
             "maxBytesPerPartition": len(small_record()),
             "tailGuardMs": 0,
         }
-        writer = TableFileWriter(str(table), broker, 0, decode) if with_table else None
+        writer = TableFileWriter(table_storage(table), broker, 0, decode) if with_table else None
         task = replace(task, decode=decode, file_writer=writer)
         prepare = partial(take_memory, _BLOCKS_WITH_TABLE if with_table else _BLOCKS) if is_far_behind else None
         ranges = ranges_between(spark, options)

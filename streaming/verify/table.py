@@ -16,6 +16,7 @@ from reput.sinks.table.history import log_entries, transaction_id
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, table_fields
+from reput.sinks.table.storage import table_storage
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.table_rows import compare_rows
 from reput.source.arrays import Int64s
@@ -44,9 +45,11 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
     if not (path / "_delta_log").is_dir():
         raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
     section = StoreSection("table")
-    for file in bad_files(spark, path):
+    storage = table_storage(path)
+    for file in bad_files(spark, storage):
         if file.bounds.may_hold(broker):
-            section.findings.differ(Difference("file_missing", f"{file.path} {file.problem}", str(file.path)))
+            where = path / file.name
+            section.findings.differ(Difference("file_missing", f"{where} {file.problem}", str(where)))
     with ignoring_missing_files(spark):
         _compare(spark, path, broker, verification, section)
     return section
@@ -98,7 +101,7 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
 
 def _expired_by(path: Path, broker: str, version: int, verification: StoreVerification) -> str:
     """Advice to give the rules by which rows expired last, if these are others; else nothing."""
-    entries = log_entries(path / "_delta_log", version, _VERSIONS_SEARCHED)
+    entries = log_entries(table_storage(path), version, _VERSIONS_SEARCHED)
     found = next((each.retention for each in entries if each.retention is not None and each.broker == broker), None)
     if found is None or found == str(verification.expired.retention):
         return ""

@@ -90,7 +90,7 @@ class Growth:
         retention = f"interval {3600 // FASTER} seconds"
         spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '{retention}')")
         self.upkeep = TableUpkeep(self.table.delta, BROKER, 1000)
-        self.writer = TableFileWriter(str(self.table.path), BROKER, 0, self.log.decode_options)
+        self.writer = TableFileWriter(self.table.delta.storage, BROKER, 0, self.log.decode_options)
 
     def ranges(self) -> Iterator[OffsetRange]:
         """The log, a commit's messages at a time."""

@@ -427,7 +427,7 @@ MUTANTS = (
     _mutant(
         "files of the table are committed before they are durable",
         "sinks/table/delta_table.py",
-        "            DurableFiles(self.path).make_durable(PurePosixPath(file.path).parts for file in change.files)\n",
+        "            self.storage.make_durable(file.path for file in change.files)\n",
         "",
         "spark/test_delta_table.py::test_files_are_durable_before_they_are_committed",
     ),
@@ -540,7 +540,7 @@ MUTANTS = (
     _mutant(
         "a filter that is cut short is believed",
         "sinks/table/key_filter.py",
-        "or start + bitset_bytes != os.fstat(descriptor).st_size:",
+        "or start + bitset_bytes != file.size():",
         "or start + bitset_bytes < 0:",
         "unit/sinks/table/test_key_filter.py::test_damage_is_no_answer",
     ),

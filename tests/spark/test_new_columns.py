@@ -23,6 +23,7 @@ from reput.sinks.table.forget_request import ForgetRequest
 from reput.sinks.table.history import transaction_id
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_SCHEMA, TableFileWriter
+from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
@@ -51,7 +52,7 @@ class OldTable(KeptTable):
     def fill_old(self, start: int, end: int) -> None:
         """Commit records `[start, end)`, by number, as that version did."""
         log = LogReader(SourceOptions.parse(self.config().source_options()))
-        writer = TableFileWriter(str(self.path), self.broker, 0, log.decode_options)
+        writer = TableFileWriter(table_storage(self.path), self.broker, 0, log.decode_options)
         files = []
         for span in log.split(self.offsets[start], self.offsets[end]):
             (row,) = writer.write(span).to_pylist()

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from reput.sinks.table import log_cleanup
 from reput.sinks.table.history import log_entries
+from reput.sinks.table.storage import table_storage
 from reput.sinks.table.table_state import TableState
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OptionError, OutputError
@@ -99,7 +100,7 @@ def test_history(both: list[KeptTable]) -> None:
     lines = run("history", "--table", str(kept.path), "--limit", "3").splitlines()
     assert [line.split()[0] for line in lines[1:]] == [str(each["version"]) for each in told[:3]]
     assert "\x1b" not in "".join(lines)
-    assert [entry.version for entry in log_entries(kept.path / "_delta_log", 7, 3)] == [7, 6, 5]
+    assert [entry.version for entry in log_entries(table_storage(kept.path), 7, 3)] == [7, 6, 5]
 
 
 def test_optimize(spark: SparkSession, both: list[KeptTable]) -> None:
@@ -182,7 +183,7 @@ def test_vacuum_cuts_the_log(both: list[KeptTable], monkeypatch: pytest.MonkeyPa
     assert done.data_files > 10
     assert (done.commits, done.data_files) == (first, len(before) - len(files(kept)))
     last = TableState(kept.path).version
-    left = [entry.version for entry in log_entries(kept.path / "_delta_log", last, 999)]
+    left = [entry.version for entry in log_entries(table_storage(kept.path), last, 999)]
     assert left == list(range(last, first - 1, -1))
     needed = set()
     for version in left:

@@ -20,7 +20,7 @@ from support.kept_table import KeptTable
 from support.proof_counts import Proof
 
 from reput.sinks.files import durable_file
-from reput.sinks.table import exclusive_commit, log_cleanup
+from reput.sinks.table import log_cleanup, storage
 from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.upkeep import TableUpkeep
 
@@ -72,7 +72,7 @@ def counting(fatal: int, error: Callable[[], BaseException], *, for_ever: bool) 
     counter = Counter(fatal, error, for_ever=for_ever)
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(durable_file, "os", FaultyOs(counter)))
-        stack.enter_context(mock.patch.object(exclusive_commit, "os", FaultyOs(counter, tidies=False)))
+        stack.enter_context(mock.patch.object(storage, "os", FaultyOs(counter, tidies=False)))
         yield counter
 
 

@@ -43,7 +43,7 @@ def test_nothing_is_imported_as_a_top_level_name(path: Path) -> None:
 
 
 def test_only_two_modules_write_files() -> None:
-    """`durable_file` writes, and `exclusive_commit` puts Kernel's commits in place; nothing else writes a file.
+    """`durable_file` writes, and `storage` puts the commits of a table in place; nothing else writes a file.
 
     But for what is no output: the lock, Spark's messages, what `reput prepare` keeps, and logs to warm up with.
     """
@@ -51,7 +51,7 @@ def test_only_two_modules_write_files() -> None:
     allowed = {
         "sinks/files/durable_file.py",
         "sinks/files/store_lock.py",
-        "sinks/table/exclusive_commit.py",
+        "sinks/table/storage.py",
         "streaming/spark/class_archive.py",
         "streaming/spark/session.py",
         "streaming/spark/warm_up.py",

@@ -20,6 +20,7 @@ from reput.sinks.dispatch import piece_kernels
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.scratch import read_arrays
 from reput.sinks.table.message_file import TableFileWriter
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import CorruptRecordError
 from reput.source.log.range_cut import RangeCut
 from reput.source.segments.range_reader import DecodeOptions
@@ -83,7 +84,7 @@ def test_records_that_are_decoded_for_the_table_make_the_same_pieces(
     monkeypatch.setattr(range_task, "TABLE_WINDOW_BYTES", 2000)
     queue, records = write_log(tmp_path / "commitlog", odd_messages(Random(8), 300), 1 << 20)
     cut = RangeCut(queue.files[0], 0, end_of(records), end_of(records), is_start_proven=True, is_end_proven=True)
-    writer = TableFileWriter(str(tmp_path), "broker-a", 0, DecodeOptions())
+    writer = TableFileWriter(table_storage(tmp_path), "broker-a", 0, DecodeOptions())
     results = [
         RangeTask(DecodeOptions(), LogicNeeds(index_tags=True), scratch=tmp_path, file_writer=file_writer)(cut)
         for file_writer in (None, writer)

@@ -14,6 +14,7 @@ from support.record_writer import Message
 
 from reput.sinks.table import message_file
 from reput.sinks.table.message_file import TableFileWriter, table_schema
+from reput.sinks.table.storage import table_storage
 from reput.source.log.offset_range import OffsetRange
 from reput.source.segments.range_reader import DecodeOptions
 
@@ -41,7 +42,7 @@ def written(tmp_path: Path, messages: list[Message], body_bytes_max: int | None 
     """The row that a task returns for a log of these messages, and its file."""
     queue, records = write_log(tmp_path / "log", messages, 1 << 24)
     span = OffsetRange(0, end_of(records), queue.files[0])
-    writer = TableFileWriter(str(tmp_path / "table"), "b", 0, DecodeOptions(), body_bytes_max)
+    writer = TableFileWriter(table_storage(tmp_path / "table"), "b", 0, DecodeOptions(), body_bytes_max)
     (row,) = writer.write(span).to_pylist()
     return row, tmp_path / "table" / row["path"]
 

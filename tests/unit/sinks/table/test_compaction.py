@@ -13,6 +13,7 @@ import pytest
 
 from reput.sinks.table import compaction
 from reput.sinks.table.compaction import TARGET_BYTES, TARGET_ROWS, Merge, StoredFile, next_merge, next_unsorted
+from reput.sinks.table.storage import table_storage
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -110,7 +111,7 @@ def write(directory: Path, name: str, first: int, count: int, **more: list[str])
 def test_a_merged_file_has_every_row_by_topic(tmp_path: Path) -> None:
     """Also the columns that others added to some of the files; its statistics are those of its rows."""
     files = [write(tmp_path, "a", 0, 20), write(tmp_path, "b", 20, 30, note=["x"] * 30)]
-    (made,) = Merge(tmp_path, files).write()
+    (made,) = Merge(table_storage(tmp_path), files).write()
     rows = pq.read_table(tmp_path / made.path)
     found = list(zip(rows["topic"].to_pylist(), rows["physical_offset"].to_pylist(), strict=True))
     assert found == sorted(found)
@@ -131,7 +132,7 @@ def test_a_merged_file_has_every_row_by_topic(tmp_path: Path) -> None:
 def test_row_groups_of_a_merged_file_have_bloom_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the unique key, in each: other readers pass over row groups by them."""
     monkeypatch.setattr(compaction, "_ROWS_A_GROUP", 10)
-    (made,) = Merge(tmp_path, [write(tmp_path, "a", 0, 30)]).write()
+    (made,) = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 30)]).write()
     metadata = pq.read_metadata(tmp_path / made.path)
     assert metadata.num_row_groups == 3
     for group in map(metadata.row_group, range(3)):
@@ -142,7 +143,7 @@ def test_row_groups_of_a_merged_file_have_bloom_filters(tmp_path: Path, monkeypa
 def test_what_does_not_fit_into_memory_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row group by row group; each file's statistics are of its own rows."""
     monkeypatch.setattr(compaction, "_ENCODED_BYTES", 3000)
-    made = Merge(tmp_path, [write(tmp_path, "a", 0, 40), write(tmp_path, "b", 40, 40)]).write()
+    made = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 40), write(tmp_path, "b", 40, 40)]).write()
     assert len(made) > 2
     bounds = [json.loads(file.statistics_json) for file in made]
     ranges = [(each["minValues"]["physical_offset"], each["maxValues"]["physical_offset"]) for each in bounds]
@@ -162,7 +163,7 @@ def test_many_texts_do_not_stand_in_every_row_group(tmp_path: Path, monkeypatch:
     size = {}
     for limit in (1024, 10**9):
         monkeypatch.setattr(compaction, "_TEXTS_MAX", limit)
-        (made,) = Merge(tmp_path, [write(tmp_path, "a", 0, 20_000, tags=tags)]).write()
+        (made,) = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 20_000, tags=tags)]).write()
         size[limit] = made.size_bytes
         assert sorted(pq.read_table(tmp_path / made.path)["tags"].to_pylist()) == tags
     assert size[1024] < size[10**9] / 3

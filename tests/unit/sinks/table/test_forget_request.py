@@ -14,6 +14,7 @@ import pytest
 from reput.sinks.table.forget_request import ForgetRequest
 from reput.sinks.table.forgotten import traces
 from reput.sinks.table.message_file import TABLE_SCHEMA
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError
 from reput.streaming.table.forget import checked
 
@@ -58,7 +59,7 @@ def test_rows(request_: ForgetRequest, wanted: set[int], mentioned: set[int], tm
         number for number in wanted if number >= half
     }
     pq.write_table(rows(2), tmp_path / "x.parquet", row_group_size=3)
-    found = request_.find(tmp_path / "x.parquet")
+    found = request_.find(pq.ParquetFile(tmp_path / "x.parquet"))
     assert (found.rows, found.mentions) == (3 * len(wanted), 3 * len(mentioned))
 
 
@@ -70,8 +71,8 @@ def test_a_file_of_others_may_have_other_columns(tmp_path: Path) -> None:
         "note": pa.array([1, 2]),
     }
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
-    assert ForgetRequest(topics=["orders"]).find(tmp_path / "x.parquet").rows == 1
-    assert ForgetRequest(keys=["1"]).find(tmp_path / "x.parquet").rows == 0
+    assert ForgetRequest(topics=["orders"]).find(pq.ParquetFile(tmp_path / "x.parquet")).rows == 1
+    assert ForgetRequest(keys=["1"]).find(pq.ParquetFile(tmp_path / "x.parquet")).rows == 0
 
 
 TOPICS = ["orders", 'o"r', "ö\\d€r's", "\x1b]0;x\x07", "long-" * 20]
@@ -90,9 +91,9 @@ def test_traces_in_a_log(topic: str, ascii_only: bool, tmp_path: Path) -> None:
     pq.write_table(pa.table({"add": [{"stats": statistics}, None]}), log / "4.checkpoint.parquet")
     schema = pa.schema({"remove": pa.struct({"stats": pa.string()})})
     pq.write_table(pa.table({"remove": [{"stats": None}]}, schema), log / "5.checkpoint.parquet")
-    found = traces(tmp_path, ForgetRequest(topics=[topic])).log_files
+    found = traces(table_storage(tmp_path), ForgetRequest(topics=[topic])).log_files
     assert found == [f"_delta_log/{name}" for name in ("1.json", "3.json", "4.checkpoint.parquet")]
-    assert traces(tmp_path, ForgetRequest(topics=[topic], broker="b")).log_files == []
+    assert traces(table_storage(tmp_path), ForgetRequest(topics=[topic], broker="b")).log_files == []
 
 
 def test_traces_in_files(tmp_path: Path) -> None:
@@ -102,14 +103,14 @@ def test_traces_in_files(tmp_path: Path) -> None:
         pq.write_table(rows(), tmp_path / name)
     pq.write_table(rows().slice(7, 1), tmp_path / "c.parquet")
     request = ForgetRequest(topics=["orders"])
-    found = traces(tmp_path, request)
+    found = traces(table_storage(tmp_path), request)
     assert found.rows == {"a.parquet": 6, "_change_data/b.parquet": 6}
     assert (found.files, found.unreadable, found.is_clean) == (3, [], False)
-    assert traces(tmp_path, ForgetRequest(topics=["else"])).is_clean
+    assert traces(table_storage(tmp_path), ForgetRequest(topics=["else"])).is_clean
     torn = f".part-rest-{uuid.UUID(int=1)}.zstd.parquet.tmp"
     for name in ("torn.parquet", torn):
         (tmp_path / name).write_bytes(b"PAR1 orders")
-    found = traces(tmp_path, ForgetRequest(topics=["else"]))
+    found = traces(table_storage(tmp_path), ForgetRequest(topics=["else"]))
     assert (sorted(found.unreadable), found.is_clean) == ([torn, "torn.parquet"], False)
 
 

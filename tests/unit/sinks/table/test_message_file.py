@@ -15,6 +15,7 @@ from support.record_writer import Message
 
 from reput.sinks.table import message_file
 from reput.sinks.table.message_file import STATISTICS_COLUMNS, TABLE_SCHEMA, TableFileWriter
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import ReputError
 from reput.source.log.offset_range import OffsetRange
 from reput.source.rows.message_batches import message_batch
@@ -31,7 +32,7 @@ def written(log: Path, root: Path, messages: list[Message]) -> tuple[dict[str, A
     """The row that a task returns for a log of these messages, and the table's rows by the batch decoder."""
     queue, records = write_log(log, messages, 1 << 20)
     span = OffsetRange(0, end_of(records), queue.files[0])
-    (row,) = TableFileWriter(str(root), "broker-a", 0, DecodeOptions()).write(span).to_pylist()
+    (row,) = TableFileWriter(table_storage(root), "broker-a", 0, DecodeOptions()).write(span).to_pylist()
     windows = read_windows(span.file, span.start, span.end, DecodeOptions())
     batches = [message_batch(window.columns) for window in windows]
     plain = pa.Table.from_batches(batches, MESSAGE_SCHEMA)
@@ -87,7 +88,7 @@ def test_parts_one_after_the_other_share_memory_and_no_row(tmp_path: Path) -> No
             path.write_bytes(path.read_bytes()[: records[4].physical_offset + 4] + bytes(100))
             span = OffsetRange(0, end_of(records), queue.files[0])
             with pytest.raises(ReputError):
-                TableFileWriter(str(tmp_path / "table"), "broker-a", 0, DecodeOptions()).write(span)
+                TableFileWriter(table_storage(tmp_path / "table"), "broker-a", 0, DecodeOptions()).write(span)
             assert message_file._spare_rows == []
 
 
@@ -128,7 +129,7 @@ def test_no_message_makes_no_file(tmp_path: Path) -> None:
     """A range whose records are all in the table already has no file and no statistics."""
     queue, records = write_log(tmp_path / "log", [Message()])
     end = end_of(records)
-    writer = TableFileWriter(str(tmp_path / "table"), "broker-a", end, DecodeOptions())
+    writer = TableFileWriter(table_storage(tmp_path / "table"), "broker-a", end, DecodeOptions())
     (row,) = writer.write(OffsetRange(0, end, queue.files[0])).to_pylist()
     assert (0, None, None) == (row["messages"], row["path"], row["statistics_json"])
     assert not (tmp_path / "table").exists()

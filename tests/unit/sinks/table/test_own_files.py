@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.table.own_files import keys_file, orphans, remove_data_file
+from reput.sinks.table.own_files import keys_file, orphans, remove_data_files
+from reput.sinks.table.storage import table_storage
 
 HOUR = 3600.0
 
@@ -30,7 +30,7 @@ def put(root: Path, name: str, hours: float) -> str:
 
 
 def names(root: Path, needed: Iterable[str] = ()) -> set[str]:
-    return {"/".join(file.parts) for file in orphans(root, set(needed))}
+    return {file.name for file in orphans(table_storage(root), set(needed))}
 
 
 OWN = [part(), part().replace("part", "merged"), f"part-rest-{uuid.UUID(int=1)}.zstd.parquet"]
@@ -47,7 +47,7 @@ def test_only_names_of_reput_go(tmp_path: Path) -> None:
         put(tmp_path, name, 2)
     assert names(tmp_path) == set(own)
     for file in (OWN[0], "day=1/y.parquet"):
-        assert names(tmp_path, [file]) == set(own) - {file, "/".join(keys_file(file))}
+        assert names(tmp_path, [file]) == set(own) - {file, keys_file(file)}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_a_data_file_goes_with_its_keys(tmp_path: Path) -> None:
         put(tmp_path, name, 0)
         put(tmp_path, f"_keys/{name}.bloom", 0)
     for _ in range(2):
-        remove_data_file(DurableFiles(tmp_path), part())
+        remove_data_files(table_storage(tmp_path), [part()])
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {part(1), f"_keys/{part(1)}.bloom"}

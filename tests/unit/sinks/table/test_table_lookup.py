@@ -16,6 +16,7 @@ from reput.sinks.table.file_path import file_path
 from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.sinks.table.message_file import TABLE_SCHEMA
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, OutputError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -53,7 +54,7 @@ def random_table(root: Path, rng: Random) -> list[Row]:
     cuts = sorted(rng.randrange(len(rows)) for _ in range(rng.randrange(6)))
     files = [rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True) if start < end]
     write(root, files)
-    filters = KeyFilterWriter(root)
+    filters = KeyFilterWriter(table_storage(root))
     for name in FileList(root).files()["path"].to_pylist():
         if rng.random() < 0.6:
             filters.write_from_file(name)
@@ -119,7 +120,7 @@ def test_few_files_are_opened(tmp_path: Path) -> None:
     unfiltered = lookup.by_key("K77", max_num=5)
     assert (opened(unfiltered), unfiltered.unfiltered) == ((20, 20), 20)
     for name in FileList(tmp_path).files()["path"].to_pylist():
-        KeyFilterWriter(tmp_path).write_from_file(name)
+        KeyFilterWriter(table_storage(tmp_path)).write_from_file(name)
     for found in (lookup.by_key("K77", max_num=5), lookup.by_unique_key("U77", max_num=5)):
         assert [row["physical_offset"] for row in found.rows] == [7700]
         assert (opened(found), found.unfiltered) == ((1, 20), 0)

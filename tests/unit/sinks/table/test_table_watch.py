@@ -23,6 +23,7 @@ from reput.sinks.table.history import TableCommit, commit_digest, commits
 from reput.sinks.table.refusal import added_columns, explain_refusal, refusal
 from reput.sinks.table.replace import LogRanges
 from reput.sinks.table.row_ledger import MARKS_MAX, RowGap, RowLedger, RowsTaken
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import OutputError, SinkError
 
 APP = "reput/b/messages"
@@ -87,27 +88,31 @@ def test_a_commit_in_words_is_one_harmless_line() -> None:
 
 
 def test_commits_that_are_gone_or_no_commits_are_numbers(tmp_path: Path) -> None:
-    (tmp_path / f"{1:020d}.json").write_text(json.dumps(info("WRITE")))
-    (tmp_path / f"{2:020d}.json").write_text('{"add": 1')
-    (tmp_path / f"{3:020d}.json").write_text("[1]")
-    (tmp_path / f"{4:020d}.json").write_text(json.dumps({"txn": {}}))
-    found = list(commits(tmp_path, 0, 5, APP, "b"))
+    (log := tmp_path / "_delta_log").mkdir()
+    (log / f"{1:020d}.json").write_text(json.dumps(info("WRITE")))
+    (log / f"{2:020d}.json").write_text('{"add": 1')
+    (log / f"{3:020d}.json").write_text("[1]")
+    (log / f"{4:020d}.json").write_text(json.dumps({"txn": {}}))
+    found = list(commits(table_storage(tmp_path), 0, 5, APP, "b"))
     assert [each if isinstance(each, int) else each.description[:9] for each in found] == [0, "version 1", 2, 3, 4, 5]
-    one = commit_digest(tmp_path, 1)
-    (tmp_path / f"{1:020d}.json").write_text(json.dumps(info("WRITE", isBlindAppend=True)))
-    assert None not in (one, commit_digest(tmp_path, 1))
-    assert one != commit_digest(tmp_path, 1)
-    assert commit_digest(tmp_path, 0) is None
+    one = commit_digest(table_storage(tmp_path), 1)
+    (log / f"{1:020d}.json").write_text(json.dumps(info("WRITE", isBlindAppend=True)))
+    assert None not in (one, commit_digest(table_storage(tmp_path), 1))
+    assert one != commit_digest(table_storage(tmp_path), 1)
+    assert commit_digest(table_storage(tmp_path), 0) is None
 
 
 def test_hundreds_of_commits_are_read_at_once(tmp_path: Path) -> None:
     """What a start costs behind them: their files, once, and nothing of the table's rows."""
+    (log := tmp_path / "_delta_log").mkdir()
     for version in range(500):
         transaction = {"txn": {"appId": "reput/c/messages", "version": version}}
         actions = [info("WRITE"), transaction, *[file("add", "c", "c")] * 4]
-        (tmp_path / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+        (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
     began = time.process_time()
-    assert not any(each.touches for each in commits(tmp_path, 0, 499, APP, "b") if isinstance(each, TableCommit))
+    assert not any(
+        each.touches for each in commits(table_storage(tmp_path), 0, 499, APP, "b") if isinstance(each, TableCommit)
+    )
     assert time.process_time() - began < 2
 
 

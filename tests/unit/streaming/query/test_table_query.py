@@ -17,6 +17,7 @@ from support.sink_runner import record_bounds
 from typer.testing import CliRunner, Result
 
 from reput.sinks.table.message_file import TableFileWriter
+from reput.sinks.table.storage import table_storage
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.cli import main as cli
@@ -34,7 +35,7 @@ def make_table(root: Path, messages: list[Message], broker: str = "b", body_byte
     store, table = root / "store", root / "table"
     records = write_store(store, messages, 1 << 16)
     log = LogReader(SourceOptions.parse(load_config(store).source_options()))
-    writer = TableFileWriter(str(table), broker, 0, log.decode_options, body_bytes_max)
+    writer = TableFileWriter(table_storage(table), broker, 0, log.decode_options, body_bytes_max)
     for span in log.split(0, record_bounds(records)[-1]):
         row = writer.write(span).to_pylist()[0]
         if row["path"] is not None:

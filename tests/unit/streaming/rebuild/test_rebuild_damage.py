@@ -31,6 +31,7 @@ from reput.sinks.dispatch import piece as range_entries
 from reput.sinks.quarantine import load_quarantine
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.sinks.table.message_file import TableFileWriter
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
@@ -421,7 +422,7 @@ def test_the_table_leaves_out_the_same(part: int, tmp_path: Path, proof: Proof) 
         for span in reader.split(begin, end):
             for window in read_windows(span.file, span.start, span.end, reader.decode_options):
                 expected += window.columns.physical_offset.tolist() + ([window.damaged] if window.damaged else [])
-        writer = TableFileWriter(str(root), "b", 0, reader.decode_options)
+        writer = TableFileWriter(table_storage(root), "b", 0, reader.decode_options)
         task = RangeTask(reader.decode_options, None, file_writer=writer)
         found: list[Any] = []
         while begin < end:

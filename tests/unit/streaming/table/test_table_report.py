@@ -11,6 +11,7 @@ import pytest
 
 from reput.sinks.table.forgotten import Forgotten, Traces
 from reput.sinks.table.history import LogEntry, log_entries, rows_before
+from reput.sinks.table.storage import table_storage
 from reput.streaming.table import report
 
 HOSTILE = "x\x1b]0;x\x07\u202e\n"
@@ -23,7 +24,9 @@ def is_harmless(text: str) -> bool:
 
 def commit(path: Path, version: int, engine: str = "E", note: object = None, **info: object) -> None:
     told = {"engineInfo": engine, "userMetadata": json.dumps(note), **info}
-    (path / f"{version:020d}.json").write_text(json.dumps({"commitInfo": told}) + "\n")
+    log = path / "_delta_log"
+    log.mkdir(exist_ok=True)
+    (log / f"{version:020d}.json").write_text(json.dumps({"commitInfo": told}) + "\n")
 
 
 def test_history_of_others(tmp_path: Path) -> None:
@@ -31,7 +34,7 @@ def test_history_of_others(tmp_path: Path) -> None:
     commit(tmp_path, 0, HOSTILE, HOSTILE, operation=HOSTILE, timestamp=10**18)
     commit(tmp_path, 1, "/reput/1", {"what": HOSTILE, "broker": HOSTILE, "start": "5", "end": 7}, operation=["x"])
     commit(tmp_path, 2, "E", {"what": "forgotten", "before": {}}, operation="DELETE", timestamp="now")
-    entries = list(log_entries(tmp_path, 2, 50))
+    entries = list(log_entries(table_storage(tmp_path), 2, 50))
     assert [entry.version for entry in entries] == [2, 1, 0]
     assert [(entry.what, entry.operation) for entry in entries] == [(None, "DELETE"), (HOSTILE, None), (None, HOSTILE)]
     assert (entries[1].start, entries[1].end) == (None, 7)
@@ -42,7 +45,7 @@ def test_history_of_others(tmp_path: Path) -> None:
         assert is_harmless(line)
         assert json.loads(line)["broker"] == entry.broker
         assert json.loads(line)["time"] is None
-    assert list(log_entries(tmp_path, 5, 50)) == []
+    assert list(log_entries(table_storage(tmp_path), 5, 50)) == []
 
 
 def test_what_the_removed_log_told(tmp_path: Path) -> None:
@@ -50,14 +53,14 @@ def test_what_the_removed_log_told(tmp_path: Path) -> None:
     note = {"what": "forgotten", "before": {"b": {"rows": 5, "end": 70, "on_purpose": True}}}
     commit(tmp_path, 4, "Kernel/reput/1", note)
     commit(tmp_path, 5, "Kernel/reput/1", {"what": "dispatched"})
-    found = rows_before(tmp_path, 2, 5, "b")
+    found = rows_before(table_storage(tmp_path), 2, 5, "b")
     assert found is not None
     assert (found.version, found.rows, found.end, found.on_purpose) == (4, 5, 70, True)
-    other = rows_before(tmp_path, 2, 5, "c")
+    other = rows_before(table_storage(tmp_path), 2, 5, "c")
     assert other is not None
     assert (other.rows, other.end, other.on_purpose) == (0, None, False)
-    assert rows_before(tmp_path, 4, 5, "b") is None
-    assert rows_before(tmp_path, 6, 9, "b") is None
+    assert rows_before(table_storage(tmp_path), 4, 5, "b") is None
+    assert rows_before(table_storage(tmp_path), 6, 9, "b") is None
     for broken in (
         {"what": "merged"},
         {"what": "forgotten"},
@@ -65,9 +68,9 @@ def test_what_the_removed_log_told(tmp_path: Path) -> None:
         {"what": "forgotten", "before": {"b": 5}},
     ):
         commit(tmp_path, 4, "Kernel/reput/1", broken)
-        assert rows_before(tmp_path, 2, 5, "b") is None
+        assert rows_before(table_storage(tmp_path), 2, 5, "b") is None
     commit(tmp_path, 4, "Somebody", note)
-    assert rows_before(tmp_path, 2, 5, "b") is None
+    assert rows_before(table_storage(tmp_path), 2, 5, "b") is None
 
 
 @pytest.mark.parametrize(

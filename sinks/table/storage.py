@@ -1,0 +1,295 @@
+"""The files of one Delta table, by their names relative to the table's root: bytes in, bytes out.
+
+A name has ``/`` between its parts. A data file that is elsewhere, as those of a shallow clone are, has its whole
+location as its name, and can only be read.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.file_path import file_path
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.turns import turn
+from reput.source.errors import OutputError, OutputFullError
+from reput.source.resource_limits import NO_ROOM
+
+#: The directory of a table's log.
+LOG = "_delta_log"
+# The next start removes what a dead process left of its commits; a living process finishes its own within this time.
+_LEFT_OVER_SECONDS = 3600
+_MARK = "reput-"
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """A file of a table; `modified_s` is in seconds since 1970."""
+
+    name: str
+    size_bytes: int
+    modified_s: float
+
+
+class TableStorage(ABC):
+    """The files of the table at `location`. It can be pickled, so that tasks get it.
+
+    Attributes
+    ----------
+    location
+        The table's root, for messages, Spark and Kernel.
+    uri, deltalake_options
+        The same for deltalake.
+    commit_attempts
+        How often a commit is tried when other writers commit first.
+    commit_pause_s
+        At most so long, a random time, is waited for between two attempts.
+    """
+
+    location: TableLocation
+    uri: str
+    deltalake_options: dict[str, str]
+    commit_attempts: int
+    commit_pause_s: float
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """A file's content; raises FileNotFoundError, or another OSError."""
+
+    @abstractmethod
+    def open(self, name: str) -> Any:
+        """A file as Arrow's ``NativeFile``, to be closed; raises FileNotFoundError, or another OSError."""
+
+    @contextmanager
+    def parquet(self, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
+        """A Parquet file, open meanwhile; raises OSError, or pa.ArrowException for one that is none."""
+        with self.open(name) as file, pq.ParquetFile(file, **options) as parquet:
+            yield parquet
+
+    @abstractmethod
+    def status(self, name: str) -> FileStatus | None:
+        """What is known of a file without opening it; None if it is missing; raises OSError."""
+
+    def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
+        """`status` of each of the names."""
+        return [self.status(name) for name in names]
+
+    @abstractmethod
+    def identity(self, name: str) -> tuple[object, ...]:
+        """What distinguishes a file from others of its name; () if it is missing; raises OSError."""
+
+    @abstractmethod
+    def list(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
+        """The files in a directory, with `deep` those of all below it, too; none if it is missing; raises OSError."""
+
+    @abstractmethod
+    def put(self, name: str, data: Any, *, durable: bool) -> None:
+        """Put a file in place, whole or not at all; one of that name is replaced.
+
+        `data` has Python's buffer protocol. What is not `durable` must pass `make_durable` before it counts.
+
+        Raises
+        ------
+        OutputError
+            It cannot be written.
+        """
+
+    @abstractmethod
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Put a new file in place, whole and durably; False if one of that name was there, which stays.
+
+        Raises
+        ------
+        OSError
+            It cannot be written, or nobody knows whether it was.
+        """
+
+    @abstractmethod
+    def make_durable(self, names: Iterable[str]) -> None:
+        """Make files durable that any process has put in place; raises OutputError, also for a missing one."""
+
+    @abstractmethod
+    def sync_log(self, *names: str) -> None:
+        """Make files of the log durable that Java wrote, those that are there; raises OutputError."""
+
+    @abstractmethod
+    def sync_new_table(self) -> None:
+        """Make a table durable that Java has made; raises OutputError."""
+
+    @abstractmethod
+    def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
+        """Remove files, in this order; missing ones are passed over; raises OutputError.
+
+        Without `durable` they may be there again after a power failure.
+        """
+
+    @abstractmethod
+    def remove_left_over(self) -> None:
+        """Remove what dead processes left of their commits."""
+
+    @abstractmethod
+    def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:
+        """Wait at most `seconds` until no other reput of this machine commits; raises OSError."""
+
+    @abstractmethod
+    def name_of(self, logged: str) -> str:
+        """The name of a data file by its URL-encoded name in the table's log, or by a URI."""
+
+    def for_commits(self, spark: Any) -> TableStorage:  # noqa: ARG002
+        """The same, with what `put_if_absent` needs of the Spark session."""
+        return self
+
+
+class LocalStorage(TableStorage):
+    """A table below a directory."""
+
+    commit_attempts = 10
+    commit_pause_s = 0.0
+
+    def __init__(self, root: Path) -> None:
+        self.location: Path = root
+        self.uri = root.resolve().as_uri()
+        self.deltalake_options = {}
+
+    def read(self, name: str) -> bytes:
+        """See `TableStorage`."""
+        return (self.location / name).read_bytes()
+
+    def open(self, name: str) -> Any:
+        """See `TableStorage`."""
+        return pa.OSFile(str(self.location / name))
+
+    def status(self, name: str) -> FileStatus | None:
+        """See `TableStorage`."""
+        with suppress(FileNotFoundError):
+            status = (self.location / name).stat()
+            return FileStatus(name, status.st_size, status.st_mtime_ns / 1e9)
+        return None
+
+    def identity(self, name: str) -> tuple[object, ...]:
+        """See `TableStorage`."""
+        with suppress(FileNotFoundError):
+            status = (self.location / name).stat()
+            return status.st_ino, status.st_mtime_ns, status.st_size
+        return ()
+
+    def list(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
+        """See `TableStorage`."""
+        found, directories = [], [below]
+        while directories:
+            directory = directories.pop()
+            with suppress(FileNotFoundError), os.scandir(self.location / directory) as entries:
+                for entry in entries:
+                    name = f"{directory}/{entry.name}".lstrip("/")
+                    if entry.is_dir(follow_symlinks=False):
+                        directories += [name] if deep else []
+                        continue
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append(FileStatus(name, status.st_size, status.st_mtime_ns / 1e9))
+        return found
+
+    def put(self, name: str, data: Any, *, durable: bool) -> None:
+        """See `TableStorage`."""
+        files = DurableFiles(self.location)
+        (files.replace if durable else files.put_unsynced)(*name.split("/"), data=data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See `TableStorage`: the whole file is written under another name, and ``link(2)`` gives it its own."""
+        path = self.location / name
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}", suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o644)
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            # Hadoop compares a file with the checksums beside it, which may be those of a file that was removed.
+            with suppress(FileNotFoundError):
+                os.unlink(path.with_name(f".{path.name}.crc"))
+            _sync(path.parent)
+            return True
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def make_durable(self, names: Iterable[str]) -> None:
+        """See `TableStorage`."""
+        DurableFiles(self.location).make_durable(tuple(name.split("/")) for name in names)
+
+    def sync_log(self, *names: str) -> None:
+        """See `TableStorage`: neither Kernel nor Hadoop syncs, and a torn log makes the table unreadable."""
+        log = self.location / LOG
+        _sync_existing(*(log / part for name in names for part in (name, f".{name}.crc")), log)
+
+    def sync_new_table(self) -> None:
+        """See `TableStorage`."""
+        log = self.location / LOG
+        _sync_existing(*log.iterdir(), log, self.location, self.location.parent)
+
+    def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
+        """See `TableStorage`."""
+        files = DurableFiles(self.location)
+        for name in names:
+            files.remove(*name.split("/"))
+        if durable:
+            files.sync()
+
+    def remove_left_over(self) -> None:
+        """See `TableStorage`."""
+        for path in (self.location / LOG).glob(f".*.json.{_MARK}*.tmp"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
+                    path.unlink()
+
+    def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:
+        """See `TableStorage`: the lock of the log's directory."""
+        return turn(self.location / LOG, seconds)
+
+    def name_of(self, logged: str) -> str:
+        """See `TableStorage`."""
+        path = file_path(self.location, logged)
+        for root in (self.location, self.location.resolve()):
+            if path.is_relative_to(root):
+                return str(path.relative_to(root))
+        return str(path)
+
+
+def table_storage(location: TableLocation) -> TableStorage:
+    """The files of the table at a location; nothing is looked at."""
+    if not isinstance(location, Path):
+        raise OutputError(f"{location}: tables on S3 are not supported")
+    return LocalStorage(location)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_existing(*paths: Path) -> None:
+    for path in paths:
+        try:
+            with suppress(FileNotFoundError):
+                _sync(path)
+        except OSError as error:
+            kind = OutputFullError if error.errno in NO_ROOM else OutputError
+            raise kind(f"cannot sync {path}: {error.strerror}", file=path) from error
