@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import deltalake
 from broker.log_contents import read_records
 from broker.rocketmq import Broker, RocketMQ
 from support.store_compare import differing_bytes, store_files
@@ -182,7 +183,7 @@ def compare(
     """Files byte for byte; the table's rows against what producers had acknowledged, and against the whole log."""
     acknowledged = {json.loads(line)["physical_offset"] for file in acks for line in file.read_text().splitlines()}
     stored = {record.offset for record in read_records(store, {})}
-    found = table_offsets(tail.table)
+    found = deltalake.DeltaTable(str(tail.table)).to_pyarrow_table(columns=["physical_offset"])[0].to_pylist()
     return LiveResult(
         acknowledged=int(sent["acknowledged"]),
         files=len(store_files(store)),
@@ -196,16 +197,6 @@ def compare(
         lag_bytes=lag,
         restart_seconds=restart,
     )
-
-
-def table_offsets(table: Path) -> list[int]:
-    """The physical offset of every row, by the command line."""
-    command = [
-        str(Path(sys.executable).with_name("reput")),
-        *("sql", "--table", str(table), "--format", "csv", "SELECT physical_offset FROM messages"),
-    ]
-    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    return [int(line) for line in lines[1:]]
 
 
 def main() -> None:
