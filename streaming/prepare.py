@@ -7,7 +7,6 @@ import logging
 import os
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -19,7 +18,7 @@ from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.class_archive import SparkClasses
 from reput.streaming.spark.java import check_java
-from reput.streaming.spark.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, start_session
+from reput.streaming.spark.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, resolved_jars, start_session
 from reput.streaming.spark.warm_up import write_small_log
 from reput.streaming.sql import output as sql_output
 from reput.streaming.sql import sql
@@ -55,7 +54,7 @@ def prepare() -> SparkClasses:
         if classes.jars() is None:
             _log.info("looking for Delta's jars")
             spark = _start(log_file)
-            classes.keep_jars(_resolved_jars(spark))
+            classes.keep_jars(resolved_jars(spark))
             _end(spark)
         _log.info("starting Spark with them, and having the JVM keep its classes")
         _make_archive(classes, log_file, Path(name))
@@ -81,11 +80,6 @@ def _start(log_file: Path, java_options: str = "") -> SparkSession:
     options = f"{TAIL_SETTINGS[JAVA_OPTIONS]} {java_options}"
     settings = {**TAIL_SETTINGS, JAVA_OPTIONS: options}
     return start_session("reput prepare", master="local[2]", driver_memory="1g", log_file=log_file, settings=settings)
-
-
-def _resolved_jars(spark: SparkSession) -> list[Path]:
-    names = spark.sparkContext.getConf().get("spark.jars") or ""
-    return [Path(urlsplit(name).path) for name in names.split(",") if name]
 
 
 def _rehearse(spark: SparkSession, directory: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from reput.sinks.table.history import commit_file
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.refusal import column, literal, output_errors, table_name
-from reput.sinks.table.storage import LOG, table_storage
+from reput.sinks.table.storage import LOG, PROBE, TableStorage, table_storage
 from reput.sinks.table.turns import turn
 from reput.source.errors import OutputError, TransientError
 
@@ -22,7 +25,7 @@ _WAIT_S = 120.0
 def is_table(path: TableLocation) -> bool:
     """Whether a Delta table's log is at `path`; raises OutputError if that cannot be seen."""
     with output_errors(f"cannot look into {path}", path):
-        return any(file.name.endswith(".json") for file in table_storage(path).list(LOG))
+        return any(file.name.endswith(".json") for file in table_storage(path).files(LOG))
 
 
 @contextmanager
@@ -53,12 +56,10 @@ def only_creator(path: Path) -> Iterator[None]:
         yield
 
 
-def is_vacant(path: Path) -> bool:
+def is_vacant(path: TableLocation) -> bool:
     """Whether a table can be created at `path`: False where one is; raises OutputError for anything else there."""
     with output_errors(f"cannot look into {path}", path):
-        names = ["a file"] if path.exists() else []
-        if path.is_dir():
-            names = sorted(entry.name for entry in path.iterdir())
+        names = _names_at(path)
     if is_table(path):
         return False
     if not names:
@@ -75,8 +76,17 @@ def is_vacant(path: Path) -> bool:
     )
 
 
-def create(spark: SparkSession, path: TableLocation, statement: str) -> None:
-    """Create the table that `create_sql` describes, durably, unless another process was first.
+def _names_at(path: TableLocation) -> list[str]:
+    if not isinstance(path, Path):
+        return sorted(file.name for file in table_storage(path).files(deep=True) if PROBE not in file.name)
+    names = ["a file"] if path.exists() else []
+    return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else names
+
+
+def create(
+    spark: SparkSession, storage: TableStorage, schema: StructType, properties: Mapping[str, str], comment: str
+) -> None:
+    """Create a table, durably, unless another process was first.
 
     Raises
     ------
@@ -85,13 +95,33 @@ def create(spark: SparkSession, path: TableLocation, statement: str) -> None:
     TransientError
         Another process does not get done with creating a table beside it.
     """
-    assert isinstance(path, Path)
+    path = storage.location
+    statement = create_sql(path, schema, properties, comment)
+    if not isinstance(path, Path):
+        if is_vacant(path):
+            _put_first_version(spark, storage, schema, properties, comment)
+        return
     with only_creator(path):
         if not is_vacant(path):
             return
         with output_errors(f"cannot create a Delta table at {path}", path):
             spark.sql(statement)
         table_storage(path).sync_new_table()
+
+
+def _put_first_version(
+    spark: Any, storage: TableStorage, schema: StructType, properties: Mapping[str, str], comment: str
+) -> None:
+    """Have Spark make the table in a directory of this run, and put its first commit where none is.
+
+    Delta's own creation would look for a log and then write.
+    """
+    scratch = spark._jvm.java.lang.System.getProperty("java.io.tmpdir")  # noqa: SLF001  py4j's gateway has no public name
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        made = Path(name) / "table"
+        with output_errors(f"cannot create a Delta table at {storage.location}", storage.location):
+            spark.sql(create_sql(made, schema, properties, comment))
+            storage.put_if_absent(commit_file(0), (made / commit_file(0)).read_bytes())
 
 
 def create_sql(path: TableLocation, schema: StructType, properties: Mapping[str, str], comment: str) -> str:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from reput.sinks.table.change import Change, DataFile, Note, check_files
-from reput.sinks.table.creation import create, create_sql, is_table
+from reput.sinks.table.creation import create, is_table
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import commit_file
 from reput.sinks.table.kernel_transaction import ENGINE_INFO, KernelTransactions
@@ -54,7 +54,7 @@ class _FilesGoneError(Exception):
 
 
 class DeltaTable:
-    """One Delta table on a local file system; made by `open_or_create`.
+    """One Delta table, made by `open_or_create`.
 
     Only one thread may use it at a time. Other writers may commit meanwhile: a commit never replaces theirs, but is
     made again on top of them, after `check` was called. Delta's own writers look whether a version exists and then
@@ -99,7 +99,7 @@ class DeltaTable:
         Parameters
         ----------
         spark, path
-            A session with Delta's jars, extension and catalog; the table's root on a local file system.
+            A session with Delta's jars, extension and catalog; the table's root.
         schema
             The wanted columns. An existing table must have these, in any order; others must be nullable.
         later
@@ -116,8 +116,10 @@ class DeltaTable:
             Another process does not get done with creating a table beside `path`.
         """
         path = path.resolve()
+        storage = table_storage(path).for_commits(spark)
+        storage.check_commits()
         if not is_table(path):
-            create(spark, path, create_sql(path, schema, properties, comment))
+            create(spark, storage, schema, properties, comment)
         table = cls(spark, path, schema, later=later)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
             table._load().buildUpdateTableTransaction(ENGINE_INFO, table._kernel.Operation.WRITE)

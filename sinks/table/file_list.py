@@ -97,8 +97,8 @@ class FileList:
             if "deletionVectors" in self.reader_features:
                 found: Any = self._table.deletion_vectors()
                 for row in pa.table(found).to_pylist():
-                    name = self._storage.name_of(row["filepath"])
-                    self._vectors[name] = np.array(row["selection_vector"], np.bool_)
+                    vector = np.array(row["selection_vector"], np.bool_)
+                    self._vectors[self._storage.name_of(row["filepath"])] = vector
         return self._vectors.get(name)
 
     def files(self) -> pa.Table:

@@ -44,13 +44,14 @@ class Forgetting:
         ------
         OutputError
             The table or its log cannot be read or written; or its checkpoints are not those that reput writes, or such
-            rows are in a file of another table, and nothing was changed.
+            rows are in a file of another table, or the bucket keeps versions, and nothing was changed.
         OSError, ValueError, LookupError, pa.ArrowException
             The log or a file cannot be read.
         TransientError
             Other writers committed first again and again; nothing was changed.
         """
         self._check_policy()
+        self._table.storage.check_removal()
         self._done.left = traces(self._table.storage, self._request, self._looked_into)
         if self._done.left.rows or self._done.left.log_files or self._is_unfinished():
             self._done.version = self._table.commit(self._change)

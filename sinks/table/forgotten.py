@@ -87,7 +87,7 @@ def traces(storage: TableStorage, request: ForgetRequest, looked_into: dict[str,
     """
     found: dict[str, RowsFound] = {}
     log_files, unreadable = [], []
-    for name in sorted(file.name for file in storage.list(deep=True)):
+    for name in sorted(file.name for file in storage.files(deep=True)):
         try:
             if name.startswith(f"{LOG}/"):
                 if _has_text(storage, name, request):

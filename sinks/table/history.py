@@ -203,7 +203,7 @@ def rows_before(storage: TableStorage, missing: int, last: int, broker: str) -> 
 
     `last` is the table's version.
     """
-    there = {file.name for file in storage.list(LOG)}
+    there = {file.name for file in storage.files(LOG)}
     first = next((number for number in range(missing, last + 1) if commit_file(number) in there), missing)
     if first == missing:
         return None

@@ -55,9 +55,14 @@ def parse_location(text: str) -> TableLocation:
     """
     if not is_s3(text):
         return Path(text)
+    if "@" in text:  # what stands before it may be a secret, which no message shows
+        raise OptionError(
+            "a table on S3 has no credentials in its name",
+            advice="leave them to AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or to ~/.aws/credentials",
+        )
     bucket, _, key = text.partition("://")[2].partition("/")
     parts = key.strip("/").split("/")
-    if not bucket or not all(parts) or {".", ".."} & set(parts) or any(mark in text for mark in "?#%@\\ "):
+    if not bucket or not all(parts) or {".", ".."} & set(parts) or any(mark in text for mark in "?#%\\ "):
         raise OptionError(
             f"{text}: no place for a table on S3", advice="give it as s3a://BUCKET/PATH, of letters, digits and -_./"
         )

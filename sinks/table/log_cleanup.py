@@ -162,7 +162,7 @@ class TableLog:
     def __init__(self, storage: TableStorage) -> None:
         """List the log of a table; raises OSError if that is not possible."""
         self._storage = storage
-        self._files = {file.name: file for file in storage.list(LOG)}
+        self._files = {file.name: file for file in storage.files(LOG)}
         names = [name.removeprefix(f"{LOG}/") for name in self._files]
         self._versions = {match[0]: int(match[1]) for name in names if (match := _OF_VERSION.fullmatch(name))}
         self._others = {match[0]: int(match[1]) for name in names if (match := _OF_OTHERS.fullmatch(name))}

@@ -53,11 +53,11 @@ def orphans(storage: TableStorage, needed: Collection[str]) -> list[FileStatus]:
 
 
 def _unneeded(storage: TableStorage, needed: Collection[str]) -> Iterator[FileStatus]:
-    for file in storage.list():
+    for file in storage.files():
         match = OWN_DATA_FILE.fullmatch(file.name)
         if (match and file.name not in needed) or _TEMPORARY.fullmatch(file.name):
             yield file
-    for file in storage.list(_KEYS_DIRECTORY, deep=True):
+    for file in storage.files(_KEYS_DIRECTORY, deep=True):
         data_file, ending, rest = file.name.partition("/")[2].rpartition(_KEYS_SUFFIX)
         is_temporary = rest == ".tmp" and file.name.rpartition("/")[2].startswith(".")
         if ending and (is_temporary or (not rest and data_file not in needed)):

@@ -28,9 +28,13 @@ from reput.source.resource_limits import NO_ROOM
 
 #: The directory of a table's log.
 LOG = "_delta_log"
+#: Begins the name of an object by which a server is tried.
+PROBE = ".reput-probe-"
 # The next start removes what a dead process left of its commits; a living process finishes its own within this time.
 _LEFT_OVER_SECONDS = 3600
 _MARK = "reput-"
+# What the system says of a file that is not there, or not below a directory.
+_MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class TableStorage(ABC):
         """What distinguishes a file from others of its name; () if it is missing; raises OSError."""
 
     @abstractmethod
-    def list(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
+    def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
         """The files in a directory, with `deep` those of all below it, too; none if it is missing; raises OSError."""
 
     @abstractmethod
@@ -139,6 +143,14 @@ class TableStorage(ABC):
         """Remove what dead processes left of their commits."""
 
     @abstractmethod
+    def check_commits(self) -> None:
+        """Try whether `put_if_absent` keeps its promise there; raises OutputError if it cannot."""
+
+    @abstractmethod
+    def check_removal(self) -> None:
+        """Check that nobody can read what is removed; raises OutputError if somebody may."""
+
+    @abstractmethod
     def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:
         """Wait at most `seconds` until no other reput of this machine commits; raises OSError."""
 
@@ -172,30 +184,30 @@ class LocalStorage(TableStorage):
 
     def status(self, name: str) -> FileStatus | None:
         """See `TableStorage`."""
-        with suppress(FileNotFoundError):
+        with suppress(*_MISSING):
             status = (self.location / name).stat()
             return FileStatus(name, status.st_size, status.st_mtime_ns / 1e9)
         return None
 
     def identity(self, name: str) -> tuple[object, ...]:
         """See `TableStorage`."""
-        with suppress(FileNotFoundError):
+        with suppress(*_MISSING):
             status = (self.location / name).stat()
             return status.st_ino, status.st_mtime_ns, status.st_size
         return ()
 
-    def list(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
+    def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
         """See `TableStorage`."""
         found, directories = [], [below]
         while directories:
             directory = directories.pop()
-            with suppress(FileNotFoundError), os.scandir(self.location / directory) as entries:
+            with suppress(*_MISSING), os.scandir(self.location / directory) as entries:
                 for entry in entries:
                     name = f"{directory}/{entry.name}".lstrip("/")
                     if entry.is_dir(follow_symlinks=False):
                         directories += [name] if deep else []
                         continue
-                    with suppress(FileNotFoundError):
+                    with suppress(*_MISSING):
                         status = entry.stat(follow_symlinks=False)
                         found.append(FileStatus(name, status.st_size, status.st_mtime_ns / 1e9))
         return found
@@ -257,6 +269,12 @@ class LocalStorage(TableStorage):
                 if time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
                     path.unlink()
 
+    def check_commits(self) -> None:
+        """See `TableStorage`: a file system does."""
+
+    def check_removal(self) -> None:
+        """See `TableStorage`: a removed file is gone."""
+
     def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:
         """See `TableStorage`: the lock of the log's directory."""
         return turn(self.location / LOG, seconds)
@@ -272,9 +290,11 @@ class LocalStorage(TableStorage):
 
 def table_storage(location: TableLocation) -> TableStorage:
     """The files of the table at a location; nothing is looked at."""
-    if not isinstance(location, Path):
-        raise OutputError(f"{location}: tables on S3 are not supported")
-    return LocalStorage(location)
+    if isinstance(location, Path):
+        return LocalStorage(location)
+    from reput.sinks.table.s3_storage import S3Storage  # noqa: PLC0415  it is made of this module's
+
+    return S3Storage(location)
 
 
 def _sync(path: Path) -> None:

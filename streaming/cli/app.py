@@ -17,6 +17,8 @@ import typer
 from typer.core import TyperCommand
 
 import reput
+from reput.sinks.table.location import TableLocation, parse_location
+from reput.source.errors import OptionError
 from reput.source.printable import printable
 from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
@@ -74,6 +76,19 @@ _STANDARD_OUTPUT = 1
 _JSON_FORMAT = "json"
 # Whether the command was asked for JSON: then its error is JSON, too.
 _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
+
+
+def table_option(words: str) -> Any:
+    """The option of a table's location: a path, or a place on S3; `words` are its help."""
+    return typer.Option(parser=_table_location, metavar="<path>", help=words)
+
+
+def _table_location(text: str) -> TableLocation:
+    try:
+        return parse_location(text)
+    except OptionError as error:
+        raise typer.BadParameter(str(error)) from error
+
 
 STORE_HELP = "The broker's store root, which holds commitlog/; only read."
 Store = Annotated[Path, typer.Option(help=STORE_HELP)]

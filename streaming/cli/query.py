@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.app import STORE_HELP, app, run_or_fail
+from reput.streaming.cli.app import STORE_HELP, app, run_or_fail, table_option
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
@@ -20,7 +20,8 @@ from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overri
 def query(
     store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
     table: Annotated[
-        Path | None, typer.Option(help="The message table, instead of a store; it has what expired from the log, too.")
+        Any,
+        table_option("The message table, instead of a store; it has what expired from the log, too."),
     ] = None,
     broker: Annotated[str | None, typer.Option(help="Of a table: only this broker's messages.")] = None,
     topic: Annotated[

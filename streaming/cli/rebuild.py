@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from reput.streaming.cli.app import Json, Store, Verbose, Yes, app, run_or_fail, set_up_logging
+from reput.streaming.cli.app import Json, Store, Verbose, Yes, app, run_or_fail, set_up_logging, table_option
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 # If reput's own processes read the log, Spark only commits what they wrote to the table.
@@ -24,10 +24,10 @@ def rebuild(
     broker_conf: BrokerConf = None,
     dledger: DLedger = False,
     table: Annotated[
-        Path | None,
-        typer.Option(
-            help="The Delta table; gets what it has not yet. With --only table, rows that it lost or has wrongly are "
-            "replaced, too, in one commit: those of --from and --to, or all that differ."
+        Any,
+        table_option(
+            "The Delta table; gets what it has not yet. With --only table, rows that it lost or has wrongly are "
+            "replaced, too, in one commit: those of --from and --to, or all that differ.",
         ),
     ] = None,
     topic: Annotated[
@@ -84,7 +84,12 @@ def rebuild(
             spark_log = None if verbose else job.spark_log
             committer = _COMMITTER if request.makes_table else None
             with task_session(
-                settings, "reput rebuild", table_master=committer, spark_log=spark_log, with_rows=job.makes_rows
+                settings,
+                "reput rebuild",
+                table_master=committer,
+                spark_log=spark_log,
+                with_rows=job.makes_rows,
+                table=table,
             ) as session:
                 report = job.run(session.tasks, session.spark)
         typer.echo(report.to_json() if as_json else report.text())

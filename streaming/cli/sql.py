@@ -8,14 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.cli.app import Verbose, app, run_or_fail
+from reput.streaming.cli.app import Verbose, app, run_or_fail, table_option
 from reput.streaming.cli.settings import ConfigFile, Overrides
 
 
@@ -27,7 +26,7 @@ def sql(
     statement: Annotated[
         str, typer.Argument(help="A query; the table is called messages. What runs: docs/commands/sql.md.")
     ],
-    table: Annotated[Path, typer.Option(help="The Delta table that 'reput tail --table' keeps; only read.")],
+    table: Annotated[Any, table_option("The Delta table that 'reput tail --table' keeps; only read.")],
     output_format: Annotated[str, typer.Option("--format", help="table, csv or json (a line a row).")] = "table",
     csv_safe: Annotated[
         bool,
@@ -61,6 +60,7 @@ def sql(
             driver_memory=options.driver_memory,
             log_file=log_file,
             settings=queries.SETTINGS,
+            table=table,
         )
         try:
             with _output_failures_as_errors(), spark_failures_as_errors(table):

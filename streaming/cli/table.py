@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from reput.source.resource_limits import SPARK, check_limits
-from reput.streaming.cli.app import Application, DryRun, Json, Verbose, app, run_or_fail, set_up_logging
+from reput.streaming.cli.app import Application, DryRun, Json, Verbose, app, run_or_fail, set_up_logging, table_option
 from reput.streaming.cli.settings import ConfigFile, Overrides
 
 table = Application(
@@ -21,7 +20,7 @@ app.add_typer(table, name="table")
 _STARTS_SPARK = ("optimize", "expire", "forget")
 _LEFT = 1
 
-Table = Annotated[Path, typer.Option(help="The Delta table that 'reput tail --table' keeps.")]
+Table = Annotated[Any, table_option("The Delta table that 'reput tail --table' keeps.")]
 
 
 @table.callback()
@@ -90,7 +89,7 @@ def optimize(
     def run() -> None:
         options = load_spark_options(config, option or ())
         check_table(table)
-        with merging.table_session("reput table optimize", options, verbose=verbose) as spark:
+        with merging.table_session("reput table optimize", options, table, verbose=verbose) as spark:
             done = merging.optimize(spark, table, broker)
         typer.echo(report.as_json(done) if as_json else report.optimize_text(done))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from reput.streaming.cli.app import Json, Store, Verbose, app, run_or_fail, set_up_logging
+from reput.streaming.cli.app import Json, Store, Verbose, app, run_or_fail, set_up_logging, table_option
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
@@ -18,7 +18,7 @@ from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overri
 def tail(
     store: Store,
     output: Annotated[Path, typer.Option(help="Gets consumequeue/ index/ checkpoint and reput's own folder reput/.")],
-    table: Annotated[Path | None, typer.Option(help="The Delta table of message metadata; created if missing.")] = None,
+    table: Annotated[Any, table_option("The Delta table of message metadata; created if missing.")] = None,
     broker_conf: BrokerConf = None,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Stop at the end of the log as it is now.")
@@ -55,6 +55,7 @@ def tail(
                 driver_memory=settings.spark.driver_memory,
                 log_file=None if verbose else job.spark_log,
                 settings=TAIL_SETTINGS,
+                table=table,
             )
             try:
                 with deferred(job.stop):

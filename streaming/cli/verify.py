@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from reput.streaming.cli.app import Json, Store, app, run_or_fail, set_up_logging
+from reput.streaming.cli.app import Json, Store, app, run_or_fail, set_up_logging, table_option
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 _DIFFERS = 1
@@ -22,7 +22,7 @@ def verify(
     ] = None,
     broker_conf: BrokerConf = None,
     dledger: DLedger = False,
-    table: Annotated[Path | None, typer.Option(help="The Delta table to compare with the log, too.")] = None,
+    table: Annotated[Any, table_option("The Delta table to compare with the log, too.")] = None,
     against: Annotated[
         Path | None, typer.Option(help="Another store or output with the same settings, to compare with file by file.")
     ] = None,

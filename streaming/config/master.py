@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError
 from reput.source.options import INT_MAX
 
@@ -48,9 +49,9 @@ def processes_of(master: str) -> int | None:
     return int(found[1] or 1)
 
 
-def check_paths_on(master: str, **paths: Path | None) -> None:
+def check_paths_on(master: str, **paths: TableLocation | None) -> None:
     """Raise OptionError for a relative path if `master` is elsewhere: its tasks work in other directories."""
     for name, path in paths.items():
-        if path is not None and not path.is_absolute() and processes_of(master) is None:
+        if isinstance(path, Path) and not path.is_absolute() and processes_of(master) is None:
             msg = f"--{name} {path}: the tasks of {master} work in other directories, an absolute path is wanted"
             raise OptionError(msg)

@@ -12,6 +12,7 @@ from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.quarantine_table import quarantine_table_path
 from reput.source.errors import OutputError
+from reput.streaming.output.table_path import check_table_place
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ def _check_writable(path: Path) -> None:
 
 
 def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
-    """Raise OutputError if a path is inside a commitlog directory, or if Spark cannot write to it."""
+    """Raise OutputError if a path is inside a commitlog directory, or if Spark cannot write to it.
+
+    Of a table on S3 it is only checked that it can be looked for.
+    """
     written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
     if paths.table is not None:
         written["--table's quarantine"] = quarantine_table_path(paths.table)
@@ -53,6 +57,7 @@ def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
                 raise OutputError(
                     f"{name} {path} is inside the commitlog {directory}: nothing is ever written there", file=path
                 )
+    check_table_place(paths.table)
     for path in (paths.table, paths.checkpoint):
         if isinstance(path, Path):
             _check_writable(path)

@@ -12,7 +12,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from reput.source.errors import TransientError
 
 _CONNECTED_WITHIN_S = 300.0
 _LOOKED_FOR_S = 0.02
+# Spark's launcher puts it behind Spark's own jars, so that the archive of classes still fits.
+_CLASS_PATH = "SPARK_DIST_CLASSPATH"
 # Signals that a shell ignores stay ignored in the program that replaces it, also in a JVM.
 _LAUNCHER = "trap '' HUP INT TERM; exec \"$@\""
 
@@ -32,8 +34,13 @@ _LAUNCHER = "trap '' HUP INT TERM; exec \"$@\""
 class Jvm:
     """A JVM that waits for Spark's first call; `settings` are those of ``spark-submit --conf``."""
 
-    def __init__(self, settings: Mapping[str, str], directory: Path, log_file: Path | None) -> None:
-        """Start it in `directory`; its output goes to `log_file` (None: to this process's terminal)."""
+    def __init__(
+        self, settings: Mapping[str, str], directory: Path, log_file: Path | None, class_path: Sequence[Path] = ()
+    ) -> None:
+        """Start it in `directory`; its output goes to `log_file` (None: to this process's terminal).
+
+        `class_path` are jars behind Spark's own.
+        """
         home = spark_home()
         command = ["/bin/sh", "-c", _LAUNCHER, "sh", str(home / "bin" / "spark-submit")]
         for name, value in settings.items():
@@ -51,6 +58,9 @@ class Jvm:
             "TMPDIR": str(directory),
             "SPARK_LAUNCHER_OPTS": f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} -XX:-UsePerfData".strip(),
         }
+        if class_path:
+            own = os.environ.get(_CLASS_PATH)
+            environment[_CLASS_PATH] = os.pathsep.join(filter(None, [own, *map(str, class_path)]))
         output = None if log_file is None else log_file.open("ab")
         try:
             self._process = subprocess.Popen(  # noqa: S603  Spark's own script

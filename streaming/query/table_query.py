@@ -8,10 +8,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any, TextIO
 
 from reput.sinks.table.body_schema import BODY_SCHEMA
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError
 from reput.streaming.output.table_path import check_table
@@ -24,7 +24,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def run_table_query(
     options: QueryOptions,
-    table: Path,
+    table: TableLocation,
     *,
     output_format: str = "table",
     with_body: bool = False,

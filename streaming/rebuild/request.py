@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reput.sinks.dispatch.piece import QueueFilter
 from reput.sinks.files.store_path import consume_queue_directory
+from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError
 from reput.streaming.config.pipeline import PipelineConfig
 
@@ -22,7 +23,7 @@ class RebuildRequest:
     """
 
     output: Path
-    table: Path | None = None
+    table: TableLocation | None = None
     topic: str | None = None
     queue_id: int | None = None
     exclude: tuple[str, ...] = ()

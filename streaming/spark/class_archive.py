@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,7 @@ from zipfile import ZipFile
 
 import pyspark
 
-_JARS = "jars.json"
+_JARS, _S3_JARS = "jars.json", "s3-jars.json"
 _ARCHIVE = "classes.jsa"
 # Characters that a path must not contain to pass unchanged through Spark's launcher and a class path.
 _UNSAFE = re.compile(r"[\"'\\:;,$\s]")
@@ -56,8 +57,16 @@ class SparkClasses:
 
     def jars(self) -> list[Path] | None:
         """The jars that Delta needs besides Spark's own; None if they are unknown, or have changed."""
+        return self._listed(_JARS)
+
+    def s3_jars(self) -> list[Path] | None:
+        """The jars that a table on S3 needs besides these; None if they are unknown, or have changed."""
+        jars = self._listed(_S3_JARS)
+        return None if jars is None or any(_UNSAFE.search(str(path)) for path in jars) else jars
+
+    def _listed(self, name: str) -> list[Path] | None:
         try:
-            jars = [(Path(path), size) for path, size in json.loads((self.directory / _JARS).read_text())]
+            jars = [(Path(path), size) for path, size in json.loads((self.directory / name).read_text())]
             return [path for path, _ in jars] if all(path.stat().st_size == size for path, size in jars) else None
         except (OSError, ValueError):
             return None
@@ -67,11 +76,20 @@ class SparkClasses:
 
         Spark's own class takes precedence, as it does over packages.
         """
+        self._keep(_JARS, resolved)
+
+    def keep_s3_jars(self, resolved: Iterable[Path]) -> None:
+        """Store the list of jars that Ivy found for S3, and perhaps for Delta; if that fails, Ivy is asked again."""
+        with suppress(OSError):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._keep(_S3_JARS, [path for path in resolved if not path.name.startswith("io.delta_")])
+
+    def _keep(self, name: str, resolved: Iterable[Path]) -> None:
         own = {name for path in (_spark_home() / "jars").glob("*.jar") for name in _class_files(path)}
-        jars = [(str(path), path.stat().st_size) for path in resolved if own.isdisjoint(_class_files(path))]
-        scratch = self.directory / f"{_JARS}.{os.getpid()}"
-        scratch.write_text(json.dumps(jars))
-        scratch.replace(self.directory / _JARS)
+        listed = [(str(path), path.stat().st_size) for path in resolved if own.isdisjoint(_class_files(path))]
+        scratch = self.directory / f"{name}.{os.getpid()}"
+        scratch.write_text(json.dumps(listed))
+        scratch.replace(self.directory / name)
 
     def refusal(self) -> str | None:
         """Why Spark is not given them, whether they exist or not; None if it is."""

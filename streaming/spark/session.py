@@ -9,15 +9,17 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from reput.sinks.table.location import TableLocation
 from reput.source.errors import EnvironmentSetupError, TransientError
 from reput.streaming.process.failures import first_line, is_passing
 from reput.streaming.process.interruption import before_interruption
@@ -25,6 +27,8 @@ from reput.streaming.process.jvm import Jvm, kill_jvm, last_jvm
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.class_archive import SparkClasses, user_cache
 from reput.streaming.spark.java import check_java
+from reput.streaming.spark.s3_jars import PACKAGES, place_of
+from reput.streaming.spark.s3_jars import settings as s3_settings
 
 _log = logging.getLogger("reput")
 _Result = TypeVar("_Result")
@@ -77,8 +81,11 @@ def start_session(
     log_file: Path | None,
     settings: Mapping[str, str] | None = None,
     with_delta: bool = True,
+    table: TableLocation | None = None,
 ) -> SparkSession:
     """Start Spark, by default with Delta; its own messages go to `log_file` (None: the terminal).
+
+    `table` is the table that is read or written; only one on S3 makes a difference: its jars are got once.
 
     On this machine it starts with what ``class_archive`` has, if that exists. A start that fails for a reason that
     may pass is tried again, at most twice. ``end_session`` ends what is started here.
@@ -97,20 +104,29 @@ def start_session(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name need not resolve
     # The executors of a cluster get Delta's jars only as Spark's packages.
-    prepared = SparkClasses.of(java).settings() if master.startswith("local") else {}
+    classes, is_local = SparkClasses.of(java), master.startswith("local")
+    prepared = classes.settings() if is_local else {}
+    place = place_of(table)
+    s3_jars = classes.s3_jars() if is_local else None
+    packages = PACKAGES if place is not None and s3_jars is None else ()
+    s3 = {} if place is None else s3_settings(place, run_directory(), with_packages=bool(packages))
     given = {**_SETTINGS, **(_DELTA_SETTINGS if with_delta else {})}
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", driver_memory)
-    for key, value in _merged(prepared, given, _scratch_settings(master), settings or {}).items():
+    for key, value in _merged(prepared, given, _scratch_settings(master), s3, settings or {}).items():
         builder = builder.config(key, value)
     if with_delta and not prepared:
         from delta import configure_spark_with_delta_pip  # noqa: PLC0415  the import begins to read jars
 
-        builder = configure_spark_with_delta_pip(builder)
+        builder = configure_spark_with_delta_pip(builder, extra_packages=list(packages))
+    elif packages:
+        builder = builder.config("spark.jars.packages", ",".join(packages))
     before_interruption(kill_jvm)
     # py4j would print a traceback of its own for each call that a dead JVM does not answer.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addHandler(logging.NullHandler())  # it also uses the root logger, which would print
-    session = _started(builder, log_file)
+    session = _started(builder, log_file, class_path=s3_jars if place is not None else None)
+    if packages and is_local:
+        classes.keep_s3_jars(resolved_jars(session))
     session.sparkContext.setLogLevel("ERROR")
     # A thread of pyspark would print a traceback when the JVM at its other end dies.
     accumulators: Any = session.sparkContext._accumulatorServer  # noqa: SLF001
@@ -140,10 +156,12 @@ def _scratch_settings(master: str) -> dict[str, str]:
     return settings
 
 
-def _started(builder: SparkSession.Builder, log_file: Path | None) -> SparkSession:
+def _started(
+    builder: SparkSession.Builder, log_file: Path | None, *, class_path: Sequence[Path] | None
+) -> SparkSession:
     for pause in (*_PAUSES_S, None):
         try:
-            return _start_once(builder, log_file)
+            return _start_once(builder, log_file, class_path or ())
         except Exception as error:
             words = first_line(error)
             if pause is None or not is_passing(error):
@@ -156,14 +174,14 @@ def _started(builder: SparkSession.Builder, log_file: Path | None) -> SparkSessi
     raise AssertionError
 
 
-def _start_once(builder: SparkSession.Builder, log_file: Path | None) -> SparkSession:
+def _start_once(builder: SparkSession.Builder, log_file: Path | None, class_path: Sequence[Path]) -> SparkSession:
     """Start a JVM unless this process has one, and a session in it."""
     options: dict[str, str] = builder._options  # noqa: SLF001  what the builder would pass to a JVM of its own
     jvm = None
     if SparkContext._gateway is None:  # noqa: SLF001
         if log_file is not None:
             log_file.parent.mkdir(parents=True, exist_ok=True)
-        jvm = Jvm(options, run_directory(), log_file)
+        jvm = Jvm(options, run_directory(), log_file, class_path)
     try:
         return _beside_the_main_thread(lambda: _connected(builder, jvm))
     except BaseException:
@@ -222,6 +240,12 @@ def _forget_gateway() -> None:
     """Make the next session of this process begin with a JVM of its own."""
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001
+
+
+def resolved_jars(session: SparkSession) -> list[Path]:
+    """The jars that Ivy found for Spark's packages."""
+    names = session.sparkContext.getConf().get("spark.jars") or ""
+    return [Path(urlsplit(name).path) for name in names.split(",") if name]
 
 
 def _kept(log_file: Path | None) -> Path | None:

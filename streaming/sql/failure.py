@@ -10,12 +10,12 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError, OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
@@ -36,7 +36,7 @@ _OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
 
 
 @contextmanager
-def spark_failures_as_errors(table: Path) -> Iterator[None]:
+def spark_failures_as_errors(table: TableLocation) -> Iterator[None]:
     """Convert Spark's exceptions into errors of reput; `table` is being read.
 
     Raises
@@ -68,7 +68,7 @@ def spark_failures_as_errors(table: Path) -> Iterator[None]:
         raise OptionError(_TOO_DEEP) from error
 
 
-def _java_as_error(table: Path, thrown: Any) -> ReputError:
+def _java_as_error(table: TableLocation, thrown: Any) -> ReputError:
     """The error for a chain of causes: for the first that has a condition of Spark, or else for the root cause."""
     messages: list[str] = []
     while thrown is not None and len(messages) < 50:
@@ -83,7 +83,7 @@ def _java_as_error(table: Path, thrown: Any) -> ReputError:
     return _as_error(table, named[0] if named else messages[-1], " ".join(messages))
 
 
-def _as_error(table: Path, message: str, whole: str) -> ReputError:
+def _as_error(table: TableLocation, message: str, whole: str) -> ReputError:
     condition = _CONDITION.match(message.strip())
     name = condition.group(1) if condition else ""
     if (_FILE.search(whole) and not name) or name.startswith(_TABLE_CONDITIONS):

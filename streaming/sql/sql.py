@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
+from reput.sinks.table.location import TableLocation
 from reput.streaming.output.table_path import check_table
 from reput.streaming.sql.check import VIEW, parse_query
 from reput.streaming.sql.failure import spark_failures_as_errors
@@ -16,7 +16,7 @@ from reput.streaming.sql.failure import spark_failures_as_errors
 SETTINGS = {"spark.sql.runSQLOnFiles": "false"}
 
 
-def query(spark: SparkSession, table: Path, statement: str) -> DataFrame:
+def query(spark: SparkSession, table: TableLocation, statement: str) -> DataFrame:
     """The result of `statement`, in which the table is called `messages`; only the table is read.
 
     Raises

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from reput.sinks.table.expired_rows import Expired, ExpiredRows
 from reput.sinks.table.file_list import log_errors
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.row_retention import RowRetention
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError
@@ -15,7 +15,7 @@ from reput.streaming.output.table_path import check_table
 from reput.streaming.table.report import ExpiryReport
 
 
-def plan(path: Path, retention: RowRetention, broker: str | None) -> ExpiryReport:
+def plan(path: TableLocation, retention: RowRetention, broker: str | None) -> ExpiryReport:
     """What `expire` would remove; nothing is changed. Rows that a deletion vector takes away count.
 
     Raises
@@ -38,7 +38,7 @@ def plan(path: Path, retention: RowRetention, broker: str | None) -> ExpiryRepor
 
 
 def expire(
-    path: Path, retention: RowRetention, broker: str | None, options: SparkOptions, *, verbose: bool
+    path: TableLocation, retention: RowRetention, broker: str | None, options: SparkOptions, *, verbose: bool
 ) -> ExpiryReport:
     """Remove the expired rows of `broker`, or of each.
 
@@ -59,14 +59,14 @@ def expire(
 
     state = _state(path, retention)
     names = _brokers(state, broker)
-    with table_session("reput table expire", options, verbose=verbose) as spark:
+    with table_session("reput table expire", options, path, verbose=verbose) as spark:
         table = existing_table(spark, path)
         with log_errors(table.path), output_errors(f"{table.path} cannot be tidied", table.path):
             done = {name: TableUpkeep(table, name, 0, retention).expire_to_the_end() for name in names}
     return ExpiryReport(str(retention), done)
 
 
-def _state(path: Path, retention: RowRetention) -> TableState:
+def _state(path: TableLocation, retention: RowRetention) -> TableState:
     if retention.days_min is None:
         raise OptionError(
             f"tableRetention={retention}: no row ever expires",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from reput.sinks.table.file_list import log_errors
 from reput.sinks.table.forget_request import ForgetRequest
 from reput.sinks.table.forgotten import Forgotten, traces
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError
 from reput.streaming.config.settings import SparkOptions
@@ -26,7 +25,7 @@ def checked(request: ForgetRequest) -> ForgetRequest:
     return request
 
 
-def plan(path: Path, request: ForgetRequest) -> ForgetPlan:
+def plan(path: TableLocation, request: ForgetRequest) -> ForgetPlan:
     """What `forget` would do; nothing is changed.
 
     Raises
@@ -43,7 +42,7 @@ def plan(path: Path, request: ForgetRequest) -> ForgetPlan:
     return ForgetPlan(sum(rows.values()), len(rows), len(found.rows) - len(rows), found)
 
 
-def forget(path: Path, request: ForgetRequest, options: SparkOptions, *, verbose: bool) -> Forgotten:
+def forget(path: TableLocation, request: ForgetRequest, options: SparkOptions, *, verbose: bool) -> Forgotten:
     """Take the rows away for good; see ``Forgetting.run``.
 
     Raises
@@ -57,7 +56,7 @@ def forget(path: Path, request: ForgetRequest, options: SparkOptions, *, verbose
     from reput.streaming.table.optimize import existing_table, table_session  # noqa: PLC0415
 
     check_table(path)
-    with table_session("reput table forget", options, verbose=verbose) as spark:
+    with table_session("reput table forget", options, path, verbose=verbose) as spark:
         table = existing_table(spark, path)
         with log_errors(table.path):
             return Forgetting(spark, table, request).run()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.file_list import log_errors
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.table_state import TableState
@@ -26,11 +26,18 @@ _MASTER = "local[1]"
 
 
 @contextmanager
-def table_session(command: str, options: SparkOptions, *, verbose: bool) -> Iterator[SparkSession]:
-    """A session for commits to a table; `verbose` leaves Spark's messages on the terminal. Errors: `start_session`."""
+def table_session(
+    command: str, options: SparkOptions, table: TableLocation, *, verbose: bool
+) -> Iterator[SparkSession]:
+    """A session for commits to `table`; `verbose` leaves Spark's messages on the terminal. Errors: `start_session`."""
     spark_log = None if verbose else temporary_log_file()
     spark = start_session(
-        command, master=_MASTER, driver_memory=options.driver_memory, log_file=spark_log, settings=TAIL_SETTINGS
+        command,
+        master=_MASTER,
+        driver_memory=options.driver_memory,
+        log_file=spark_log,
+        settings=TAIL_SETTINGS,
+        table=table,
     )
     try:
         yield spark
@@ -38,7 +45,7 @@ def table_session(command: str, options: SparkOptions, *, verbose: bool) -> Iter
         end_session(spark)
 
 
-def existing_table(spark: SparkSession, path: Path) -> DeltaTable:
+def existing_table(spark: SparkSession, path: TableLocation) -> DeltaTable:
     """The message table at `path`, which must be there and stays as it is; errors as ``check_table``."""
     check_table(path)
     return DeltaTable(spark, path.resolve(), spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
@@ -54,7 +61,7 @@ def brokers_of(state: TableState, broker: str | None) -> tuple[str, ...]:
     return (broker,)
 
 
-def optimize(spark: SparkSession, path: Path, broker: str | None) -> OptimizeReport:
+def optimize(spark: SparkSession, path: TableLocation, broker: str | None) -> OptimizeReport:
     """Merge and sort the files of `broker`, or of each, until nothing is due.
 
     Killed at any moment, the merges that were committed stay, and the same command does the rest.

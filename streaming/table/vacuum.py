@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from reput.sinks.table.file_list import log_errors
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.log_cleanup import LOG_KEPT, Cleaning, cleaning
 from reput.sinks.table.table_state import TableState
 from reput.streaming.output.table_path import check_table
@@ -14,7 +13,7 @@ from reput.streaming.table.report import VacuumReport
 _ATTEMPTS = 3
 
 
-def vacuum(path: Path, versions_kept: int, *, dry_run: bool) -> VacuumReport:
+def vacuum(path: TableLocation, versions_kept: int, *, dry_run: bool) -> VacuumReport:
     """Remove what the last `versions_kept` versions do not need, and orphans; with `dry_run` only look for it.
 
     Killed at any moment, every version that is kept can still be read, and the same command does the rest. A `tail` may

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from reput.sinks.table.location import TableLocation
 from reput.source.resource_limits import SPARK, check_limits
 from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
@@ -35,6 +36,7 @@ def task_session(
     spark_log: Path | None,
     alone: bool = False,
     with_rows: bool = True,
+    table: TableLocation | None = None,
 ) -> Iterator[TaskSession]:
     """Start what ``sparkMaster`` asks for: processes of this machine for ``local[N]``, else tasks of that cluster.
 
@@ -48,6 +50,8 @@ def task_session(
         Start no further processes on this machine; a cluster is used nevertheless.
     with_rows
         Whether tasks make Arrow rows; see ``compile_kernels``.
+    table
+        The table that is read or written.
 
     Raises
     ------
@@ -73,6 +77,7 @@ def task_session(
                 log_file=spark_log,
                 settings=TAIL_SETTINGS,
                 with_delta=table_master is not None,
+                table=table if table_master is not None else None,
             )
             cleanup.callback(end_session, spark)
         if tasks is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,11 @@ from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import log_entries, transaction_id
+from reput.sinks.table.location import TableLocation
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, table_fields
-from reput.sinks.table.storage import table_storage
+from reput.sinks.table.storage import LOG, table_storage
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.table_rows import compare_rows
 from reput.source.arrays import Int64s
@@ -34,7 +34,9 @@ _STRETCHES_MAX = 16
 _VERSIONS_SEARCHED = 2000
 
 
-def verify_table(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> StoreSection:
+def verify_table(
+    spark: SparkSession, path: TableLocation, broker: str, verification: StoreVerification
+) -> StoreSection:
     """Compare the rows of `broker` with the records that `verification` read; it must have their sums.
 
     Raises
@@ -42,10 +44,10 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
     OutputError
         There is no Delta table at `path`, or it has other columns.
     """
-    if not (path / "_delta_log").is_dir():
+    storage = table_storage(path)
+    if not storage.files(LOG):
         raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
     section = StoreSection("table")
-    storage = table_storage(path)
     for file in bad_files(spark, storage):
         if file.bounds.may_hold(broker):
             where = path / file.name
@@ -56,7 +58,7 @@ def verify_table(spark: SparkSession, path: Path, broker: str, verification: Sto
 
 
 def _compare(
-    spark: SparkSession, path: Path, broker: str, verification: StoreVerification, section: StoreSection
+    spark: SparkSession, path: TableLocation, broker: str, verification: StoreVerification, section: StoreSection
 ) -> None:
     findings = section.findings
     least, limit, version = _limits(spark, path, broker, verification)
@@ -99,7 +101,7 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
     return f"'{command}' with the same --store, --output and --table makes the rows as the log has them, in one commit"
 
 
-def _expired_by(path: Path, broker: str, version: int, verification: StoreVerification) -> str:
+def _expired_by(path: TableLocation, broker: str, version: int, verification: StoreVerification) -> str:
     """Advice to give the rules by which rows expired last, if these are others; else nothing."""
     entries = log_entries(table_storage(path), version, _VERSIONS_SEARCHED)
     found = next((each.retention for each in entries if each.retention is not None and each.broker == broker), None)
@@ -108,7 +110,9 @@ def _expired_by(path: Path, broker: str, version: int, verification: StoreVerifi
     return f"; rows have expired by {printable(f'tableRetention={found}')}: with that option they are not missed"
 
 
-def _limits(spark: SparkSession, path: Path, broker: str, verification: StoreVerification) -> tuple[int, int, int]:
+def _limits(
+    spark: SparkSession, path: TableLocation, broker: str, verification: StoreVerification
+) -> tuple[int, int, int]:
     """The `[least, limit)` of the log that the table must have, and the table's version.
 
     The table's transactions and the sink's progress record tell the range.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.location import TableLocation
 from reput.sinks.verify.manifest import (
     StoreFile,
     compare_manifest,
@@ -20,6 +21,7 @@ from reput.source.errors import OptionError
 from reput.source.segments.store_layout import COMMIT_LOG, with_dledger
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
+from reput.streaming.output.table_path import check_table_place
 from reput.streaming.spark.session import temporary_log_file
 from reput.streaming.tasks.task_session import TaskSession, task_session
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification, VerifyReport
@@ -34,7 +36,7 @@ class VerifyRequest:
     """What to compare; see ``cli.verify``. With `digests`, the report has the SHA-256 of every file."""
 
     output: Path
-    table: Path | None = None
+    table: TableLocation | None = None
     against: Path | None = None
     manifest: Path | None = None
     write_manifest: Path | None = None
@@ -59,6 +61,7 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
         raise OptionError(msg)
     known = load_manifest(request.manifest) if request.manifest is not None else None
     _check_manifest_path(config, request.write_manifest)
+    check_table_place(request.table)
     verification = StoreVerification(config, request.output, sums=request.table is not None)
     log_bytes = verification.log_end - verification.log_start
     with _session(config, request, log_bytes) as session:
@@ -139,6 +142,7 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
             spark_log=log_file,
             alone=log_bytes < _PROCESSES_FROM_BYTES,
             with_rows=False,
+            table=request.table,
         ) as session:
             yield session
     finally:

@@ -425,6 +425,20 @@ MUTANTS = (
     ),
     # --- rows of the table (G1, G6, G10)
     _mutant(
+        "a server that ignores the condition of a put is believed",
+        "sinks/table/s3_storage.py",
+        'is_heeded = self._put(name, b"1") and not self._put(name, b"2")',
+        'is_heeded = self._put(name, b"1")',
+        "unit/sinks/table/test_table_storage.py::test_bad_servers[ignores]",
+    ),
+    _mutant(
+        "a put whose answer was lost is taken for another writer's",
+        "sinks/table/s3_storage.py",
+        "return self.read(name) == data",
+        "return False",
+        "unit/sinks/table/test_table_storage.py::test_bad_servers[lossy]",
+    ),
+    _mutant(
         "files of the table are committed before they are durable",
         "sinks/table/delta_table.py",
         "            self.storage.make_durable(file.path for file in change.files)\n",

@@ -1,0 +1,286 @@
+"""The files of a table on S3: Arrow reads, writes, lists and removes, and Hadoop puts what must be absent.
+
+An object is there whole, durably and at once, or not at all. Only a put with the header ``If-None-Match: *`` can leave
+what another writer has put in peace. Arrow has no such put, so Hadoop's is used, in Spark's JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from reput.sinks.table.location import S3Location
+from reput.sinks.table.s3_place import S3Place
+from reput.sinks.table.storage import LOG, PROBE, FileStatus, TableStorage
+from reput.source.errors import OutputError
+from reput.source.printable import printable
+
+# Hadoop's word for the header.
+_IF_ABSENT = "fs.option.create.conditional.overwrite"
+_THREADS = 16
+# With more files than this a listing is cheaper than a request for each.
+_STATUSES_MAX = 64
+# After an error it is not known whether a put took effect: so long it is looked for before the put is made again.
+_PAUSES_S = (0.1, 0.5, 2.0)
+_TEXT_LENGTH_MAX = 300
+# What Arrow's errors have in them, and what that means.
+_MEANINGS = (
+    (("NETWORK_CONNECTION", "curlCode", "Couldn't connect"), "{place} does not answer"),
+    (("NO_SUCH_BUCKET", "NoSuchBucket"), "there is no bucket {bucket}"),
+    (
+        (
+            "ACCESS_DENIED",
+            "INVALID_ACCESS_KEY_ID",
+            "SIGNATURE_DOES_NOT_MATCH",
+            "HTTP status 403",
+            "INVALID_CLIENT_TOKEN",
+        ),
+        "{place} refuses the credentials, or they do not allow this",
+    ),
+)
+# The servers and buckets that were tried, see `check_commits`.
+_tried: set[tuple[S3Place, str]] = set()
+
+
+class S3Storage(TableStorage):
+    """A table below a prefix of a bucket."""
+
+    commit_attempts = 40
+    commit_pause_s = 0.5
+
+    def __init__(self, location: S3Location, place: S3Place | None = None) -> None:
+        """`place` is where S3 is; None: as environment and files say. Nothing is asked of the server."""
+        self.location: S3Location = location
+        try:
+            self._place = place or S3Place.of(location.bucket)
+        except OSError as error:
+            raise OutputError(f"cannot read {location}: {_cut(error)}", file=location) from error
+        self._root = f"{location.bucket}/{location.key}"
+        self.uri = f"s3://{self._root}"
+        self.deltalake_options = self._place.deltalake_options()
+        self._made: tuple[int, Any] | None = None
+        self._put_new: Callable[[str, bytes], None] | None = None
+        self._hadoop: _Hadoop | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return S3Storage, (self.location, self._place)
+
+    def for_commits(self, spark: Any) -> S3Storage:
+        """See `TableStorage`."""
+        storage = S3Storage(self.location, self._place)
+        storage._hadoop = _Hadoop(spark)
+        storage._put_new = storage._hadoop.put_new
+        return storage
+
+    def check_commits(self) -> None:
+        """See `TableStorage`: of two puts of one name, the second must be refused."""
+        if (self._place, self.location.bucket) in _tried:
+            return
+        name = f"{LOG}/{PROBE}{uuid.uuid4()}"
+        try:
+            is_heeded = self._put(name, b"1") and not self._put(name, b"2")
+        except OSError as error:
+            raise OutputError(f"cannot write to {self.location}: {error}", file=self.location) from error
+        finally:
+            with suppress(OutputError):  # the credentials may not allow it
+                self.remove([name])
+        if not is_heeded:
+            raise OutputError(
+                f"{self.location}: {self._place} ignores If-None-Match, so writers could overwrite "
+                "each other's commits",
+                advice="give a server that heeds it, as AWS does",
+                file=self.location,
+            )
+        _tried.add((self._place, self.location.bucket))
+
+    def check_removal(self) -> None:
+        """See `TableStorage`: a bucket with versions keeps what is removed."""
+        assert self._hadoop is not None, "for_commits"
+        bucket = self.location.bucket
+        try:
+            if not self._hadoop.keeps_versions(self.location):
+                return
+            what, advice = "keeps versions of objects", "move the table to a bucket that never had versions"
+        except Exception as error:  # noqa: BLE001  Java's
+            what, advice = f"does not tell whether it keeps versions: {_cut(error)}", "allow s3:GetBucketVersioning"
+        raise OutputError(
+            f"{self.location}: the bucket {bucket} {what}, so what is removed could be read again",
+            advice=advice,
+            file=self.location,
+        )
+
+    def read(self, name: str) -> bytes:
+        """See `TableStorage`."""
+        with self._errors(), self._files.open_input_stream(self._at(name)) as file:
+            return bytes(file.readall())
+
+    def open(self, name: str) -> Any:
+        """See `TableStorage`."""
+        with self._errors():
+            return self._files.open_input_file(self._at(name))
+
+    def status(self, name: str) -> FileStatus | None:
+        """See `TableStorage`."""
+        with self._errors():
+            info = self._files.get_file_info([self._at(name)])[0]
+        return FileStatus(name, info.size, info.mtime_ns / 1e9) if info.is_file else None
+
+    def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
+        """See `TableStorage`."""
+        if len(names) <= _STATUSES_MAX:
+            return self._at_once(self.status, names)
+        listed = {file.name: file for file in self.files(deep=True)}
+        elsewhere = [name for name in names if urlsplit(name).scheme]
+        listed |= {file.name: file for file in self._at_once(self.status, elsewhere) if file is not None}
+        return [listed.get(name) for name in names]
+
+    def identity(self, name: str) -> tuple[object, ...]:
+        """See `TableStorage`."""
+        with suppress(FileNotFoundError), self.open(name) as file:
+            known = dict(file.metadata() or {})
+            return known.get("ETag"), known.get("Last-Modified"), file.size()
+        return ()
+
+    def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
+        """See `TableStorage`; also raises OSError if the bucket is missing."""
+        from pyarrow.fs import FileSelector, FileType  # noqa: PLC0415  as in S3Place
+
+        selector = FileSelector(self._at(below).rstrip("/"), recursive=deep, allow_not_found=True)
+        with self._errors():
+            found = self._files.get_file_info(selector)
+            if not found and self._files.get_file_info([self.location.bucket])[0].type == FileType.NotFound:
+                raise OSError(f"there is no bucket {self.location.bucket}")
+        front = len(self._root) + 1
+        return [FileStatus(each.path[front:], each.size, each.mtime_ns / 1e9) for each in found if each.is_file]
+
+    def put(self, name: str, data: Any, *, durable: bool) -> None:  # noqa: ARG002  it always is
+        """See `TableStorage`."""
+        try:
+            # All of it is there before the stream is opened: Arrow completes an object even when its writer fails.
+            with self._errors(), self._files.open_output_stream(self._at(name)) as file:
+                file.write(data)
+        except OSError as error:
+            raise OutputError(f"cannot write {self.location / name}: {error}", file=self.location / name) from error
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See `TableStorage`; True also if the same bytes are there: a client repeats a put whose answer is lost."""
+        self.check_commits()
+        return self._put(name, data)
+
+    def _put(self, name: str, data: bytes) -> bool:
+        assert self._put_new is not None, "for_commits"
+        for pause in (*_PAUSES_S, None):
+            try:
+                self._put_new(str(self.location / name), data)
+            except Exception as error:  # whatever it is, what is there decides
+                with suppress(FileNotFoundError):
+                    return self.read(name) == data
+                if pause is None:
+                    raise OSError(_cut(error)) from error
+                time.sleep(pause)
+            else:
+                return True
+        raise AssertionError
+
+    def make_durable(self, names: Iterable[str]) -> None:
+        """See `TableStorage`: an object is durable."""
+
+    def sync_log(self, *names: str) -> None:
+        """See `TableStorage`: an object is durable."""
+
+    def sync_new_table(self) -> None:
+        """See `TableStorage`: an object is durable."""
+
+    def remove_left_over(self) -> None:
+        """See `TableStorage`: an object is there only whole."""
+
+    def remove(self, names: Iterable[str], *, durable: bool = False) -> None:  # noqa: ARG002  it always is
+        """See `TableStorage`; some at a time."""
+        left = iter(names)
+        while some := list(islice(left, _THREADS)):
+            self._at_once(self._remove, some)
+
+    def _remove(self, name: str) -> None:
+        try:
+            with suppress(FileNotFoundError), self._errors():
+                self._files.delete_file(self._at(name))
+        except OSError as error:
+            raise OutputError(f"cannot remove {self.location / name}: {error}", file=self.location / name) from error
+
+    def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:  # noqa: ARG002
+        """See `TableStorage`: nobody waits."""
+        return nullcontext(True)
+
+    def name_of(self, logged: str) -> str:
+        """See `TableStorage`."""
+        for front in (f"s3a://{self._root}/", f"s3://{self._root}/"):
+            if logged.startswith(front):
+                return unquote(logged[len(front) :])
+        return unquote(logged)
+
+    @property
+    def _files(self) -> Any:
+        """Arrow's file system of this process: one that a fork takes over has lost its threads."""
+        if self._made is None or self._made[0] != os.getpid():
+            self._made = os.getpid(), self._place.filesystem()
+        return self._made[1]
+
+    def _at(self, name: str) -> str:
+        return name.partition("://")[2] if urlsplit(name).scheme else f"{self._root}/{name}"
+
+    @staticmethod
+    def _at_once(action: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
+        if len(names) < 2:
+            return [action(name) for name in names]
+        with ThreadPoolExecutor(min(_THREADS, len(names))) as pool:
+            return list(pool.map(action, names))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise Arrow's errors as an OSError in words that say what is wrong; FileNotFoundError as it is."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            said = str(error)
+            for marks, meaning in _MEANINGS:
+                if any(mark in said for mark in marks):
+                    raise OSError(meaning.format(place=self._place, bucket=self.location.bucket)) from error
+            raise OSError(_cut(error)) from error
+
+
+class _Hadoop:
+    """Hadoop's file system in Spark's JVM; raises Java's errors."""
+
+    def __init__(self, spark: Any) -> None:
+        self._jvm = spark._jvm  # noqa: SLF001  py4j's gateway has no public name
+        self._configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001
+
+    def put_new(self, uri: str, data: bytes) -> None:
+        """Put an object only if there is none."""
+        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        builder = path.getFileSystem(self._configuration).createFile(path).create().overwrite(False)
+        stream = builder.must(_IF_ABSENT, "true").build()
+        stream.write(data)
+        stream.close()
+
+    def keeps_versions(self, location: S3Location) -> bool:
+        """Whether the bucket keeps what is replaced or removed, or once did."""
+        path = self._jvm.org.apache.hadoop.fs.Path(str(location))
+        client = path.getFileSystem(self._configuration).getS3AInternals().getAmazonS3Client("reput")
+        request = self._jvm.software.amazon.awssdk.services.s3.model.GetBucketVersioningRequest.builder()
+        return client.getBucketVersioning(request.bucket(location.bucket).build()).statusAsString() is not None
+
+
+def _cut(error: BaseException) -> str:
+    """An error's first words: what a server answers may repeat parts of the request."""
+    said = str(getattr(error, "java_exception", None) or error).strip().partition("\n")[0].partition("<")[0]
+    return printable(said)[:_TEXT_LENGTH_MAX]

@@ -1,0 +1,219 @@
+"""A message table on S3, in a Spark session that can: run by test_s3_table.py in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import boto3
+import deltalake
+import pytest
+from faults.fault_files import Stopped
+from pyspark.sql import SparkSession
+from support.kept_table import KeptTable
+from support.s3_server import BUCKET, S3Server, s3_server
+
+from reput.sinks.table import log_cleanup
+from reput.sinks.table import upkeep as upkeep_module
+from reput.sinks.table.forget import Forgetting
+from reput.sinks.table.forget_request import ForgetRequest
+from reput.sinks.table.location import S3Location
+from reput.sinks.table.log_cleanup import cleaning
+from reput.sinks.table.lookup import TableLookup
+from reput.sinks.table.row_retention import RowRetention
+from reput.sinks.table.s3_storage import S3Storage
+from reput.sinks.table.storage import table_storage
+from reput.sinks.table.upkeep import TableUpkeep
+from reput.source.errors import OutputError
+from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session
+
+LONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as server:
+        os.environ.update(server.environment)  # the process is this module's
+        yield server
+
+
+@pytest.fixture(scope="module")
+def spark(server: S3Server) -> Iterator[SparkSession]:
+    where = S3Location(BUCKET, "t")
+    session = start_session(
+        "tests", master="local[2]", driver_memory="1g", log_file=None, settings=TAIL_SETTINGS, table=where
+    )
+    yield session
+    end_session(session)
+
+
+@pytest.fixture
+def kept(spark: SparkSession, tmp_path: Path) -> KeptTable:
+    return on_s3(KeptTable(spark, tmp_path / "kept"), tmp_path.name)
+
+
+def on_s3(kept: KeptTable, name: str, bucket: str = BUCKET) -> KeptTable:
+    anywhere: Any = kept
+    anywhere.path = S3Location(bucket, f"tables/{name}")
+    return kept
+
+
+def offsets_by_key(kept: KeptTable, key: str) -> list[int]:
+    return sorted(row["physical_offset"] for row in TableLookup(location(kept)).by_key(key, 100).rows)
+
+
+def location(kept: KeptTable) -> S3Location:
+    assert isinstance(kept.path, S3Location)
+    return kept.path
+
+
+def test_rows_are_there_once(kept: KeptTable, tmp_path: Path) -> None:
+    """In several commits, over restarts, of two brokers; as others change it beside."""
+    table = kept.open()
+    kept.fill(table, range(1, 20))
+    again = kept.open()
+    assert again.end_offset == kept.offsets[19]
+    kept.fill(again, [25])
+    other = on_s3(KeptTable(kept.spark, tmp_path / "other", count=10, broker="c"), tmp_path.name)
+    other.fill(other.open(), [4, 10])
+    assert kept.found() == kept.expected(0, 25)
+    assert other.found() == other.expected(0, 10)
+    upkeep = TableUpkeep(again.delta, "b", 10**6)
+    assert upkeep.step(LONG).merges > 0
+    storage = again.delta.storage
+    foreign = deltalake.DeltaTable(storage.uri, storage_options=storage.deltalake_options)
+    foreign.optimize.compact()
+    kept.fill(again, [30])
+    kept.fill(kept.open(), [60])
+    assert kept.found() == kept.expected(0, 60)
+    assert other.found() == other.expected(0, 10)
+    for number in (0, 7, 29, 59):
+        here = [kept.expected()[number], *([other.expected()[number]] if number < 10 else [])]
+        assert offsets_by_key(kept, f"k{number}") == sorted(here)
+
+
+def test_writers_race(kept: KeptTable, tmp_path: Path) -> None:
+    """Each commit has a version of its own, and none is lost."""
+    kept.open()
+    brokers = [on_s3(KeptTable(kept.spark, tmp_path / name, count=8, broker=name), tmp_path.name) for name in "xyz"]
+    tables = [each.open() for each in brokers]
+    failures: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            brokers[number].fill(tables[number], range(1, 9))
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [each.found() for each in brokers] == [each.expected() for each in brokers]
+    assert len(kept.history()) == 1 + 3 * 8
+
+
+def dying(fatal: int, calls: list[str]) -> Callable[[Any], Any]:
+    """Let the process die before change number `fatal` of the table's objects."""
+
+    def wrap(real: Any) -> Any:
+        def change(storage: S3Storage, name: str, *arguments: Any, **named: Any) -> Any:
+            calls.append(name)
+            if len(calls) == fatal:
+                raise Stopped
+            return real(storage, name, *arguments, **named)
+
+        return change
+
+    return wrap
+
+
+def test_upkeep_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a put or a removal of a merge, a key filter or the clean-up; the next run has all rows and goes on."""
+    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 1)
+    table = kept.open()
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
+    filled, fatal, done = 0, 1, False
+    while not done:
+        kept.fill(table, range(filled + 1, filled + 10))
+        filled += 9
+        calls: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("put", "_put", "_remove"):
+                patch.setattr(S3Storage, name, dying(fatal, calls)(getattr(S3Storage, name)))
+            with suppress(Stopped):
+                TableUpkeep(table.delta, "b", 5).step(LONG)
+            done = len(calls) < fatal or filled + 9 > 54
+        fatal += 2
+        table = kept.open()
+        assert kept.found() == kept.expected(0, filled)
+    TableUpkeep(table.delta, "b", 5).step(LONG)
+    assert kept.found() == kept.expected(0, filled)
+    storage = table_storage(location(kept))
+    there = {file.name for file in storage.files()}
+    assert set(deltalake.DeltaTable(storage.uri, storage_options=storage.deltalake_options).file_uris()) <= {
+        f"{storage.uri}/{name}" for name in there
+    }
+
+
+def test_rows_expire_and_the_log_is_cut(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
+    table = kept.open()
+    kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
+    kept.fill(table, range(1, 13))
+    taken = TableUpkeep(table.delta, "b", 0, RowRetention.parse("A=1d")).expire_to_the_end()
+    assert taken.rows == 6
+    assert kept.found() == kept.expected(0, 12)[1::2]
+    found = cleaning(table.delta.storage, table.delta.version, 2)
+    assert found.commits > 0
+    found.carry_out()
+    assert kept.open().end_offset == kept.offsets[12]
+    assert kept.found() == kept.expected(0, 12)[1::2]
+
+
+def test_rows_are_made_again(kept: KeptTable) -> None:
+    kept.fill(kept.open(), [10, 20, 60])
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset < {kept.offsets[15]}")
+    kept.repair()
+    assert kept.found() == kept.expected()
+
+
+def test_rows_are_forgotten(kept: KeptTable) -> None:
+    """Not in a bucket that keeps versions: nothing is changed there."""
+    table = kept.open()
+    kept.fill(table, [10, 20])
+    done = Forgetting(kept.spark, table.delta, ForgetRequest(keys=["k7"])).run()
+    assert (done.rows, done.left.is_clean) == (1, True)
+    assert kept.found() == [*kept.expected(0, 7), *kept.expected(8, 20)]
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    client.create_bucket(Bucket="versions")
+    client.put_bucket_versioning(Bucket="versions", VersioningConfiguration={"Status": "Enabled"})
+    versioned = on_s3(KeptTable(kept.spark, kept.root.with_name("v"), count=5), "v", "versions")
+    table = versioned.open()
+    versioned.fill(table, [5])
+    with pytest.raises(OutputError, match="the bucket versions keeps versions of objects"):
+        Forgetting(kept.spark, table.delta, ForgetRequest(keys=["k3"])).run()
+    assert versioned.found() == versioned.expected()
+
+
+def test_the_second_creator_takes_the_first_ones_table(kept: KeptTable) -> None:
+    """Both saw that there was none."""
+    with mock.patch("reput.sinks.table.creation.is_vacant", return_value=True):
+        kept.fill(kept.open(), [5])
+        with mock.patch("reput.sinks.table.delta_table.is_table", return_value=False):
+            kept.fill(kept.open(), [9])
+    assert kept.found() == kept.expected(0, 9)
+
+
+def test_something_else_is_there(kept: KeptTable) -> None:
+    table_storage(location(kept)).put("mine.txt", b"mine", durable=True)
+    with pytest.raises(OutputError, match=r"is no Delta table, it holds mine\.txt"):
+        kept.open()

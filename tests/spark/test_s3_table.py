@@ -1,0 +1,117 @@
+"""`--table s3a://...`: the commands, on a server of this machine, and what they say where it cannot work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.kept_table import messages
+from support.paths import ROOT
+from support.s3_server import BUCKET, WRONG_KEY, S3Server, s3_server
+from support.sink_runner import write_log
+
+pytestmark = pytest.mark.spark
+
+COUNT = 40
+
+
+def reput(environment: dict[str, str], *words: object, code: int = 0) -> str:
+    """What the command says: on standard output, or on standard error if it is to fail."""
+    command = [sys.executable, "-m", "reput.streaming.cli.main", *map(str, words)]
+    variables = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def tail(server: S3Server, root: Path, table: str, *options: str, code: int = 0) -> str:
+    where = ("--store", root / "store", "--output", root / "out", "--table", table)
+    words = ("tail", *where, "--available-now", "--option", "tailGuardMs=0", *options)
+    return reput(server.environment, *words, code=code)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_log(tmp_path / "store" / "commitlog", messages(COUNT))
+    return tmp_path
+
+
+def test_in_a_session_with_hadoops_jars() -> None:
+    """The cases of s3_cases.py: a process has one Spark session, and that of other tests knows no S3."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/spark/s3_cases.py")]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    variables = {name: value for name, value in variables.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stdout[-20_000:]
+
+
+@pytest.mark.parametrize("all_commands", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_commands(all_commands: bool, store: Path) -> None:
+    """A tail makes it, and the next has nothing to do; it is read with Spark and without."""
+    table = f"s3a://{BUCKET}/{store.name}/messages"
+    with s3_server() as server:
+        environment, sources = server.environment, ("--store", store / "store")
+        tail(server, store, table, "--option", "brokerName=b")
+        said = reput(environment, "query", "--table", table, "--key", "k7", "--format", "json")
+        assert [json.loads(line)["keys"] for line in said.splitlines()] == [["k7"]]
+        told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))
+        assert (told["rows"], [each["broker"] for each in told["brokers"]]) == (COUNT, ["b"])
+        assert len(reput(environment, "table", "history", "--table", table, "--json").splitlines()) == 2
+        reput(environment, "table", "vacuum", "--table", table)
+        if not all_commands:
+            return
+        assert "nothing new" in tail(server, store, table, "--option", "brokerName=b")
+        sql = reput(environment, "sql", "--table", table, "--format", "json", "SELECT count(*) AS n FROM messages")
+        assert json.loads(sql) == {"n": COUNT}
+        verify = ("verify", *sources, "--output", store / "out", "--option", "brokerName=b", "--table", table)
+        assert "nothing differs" in reput(environment, *verify)
+        reput(environment, "table", "optimize", "--table", table)
+        reput(environment, "table", "expire", "--table", table, "--option", "tableRetention=A=1d")
+        told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))
+        assert told["rows"] == COUNT // 2
+        only = ("rebuild", *sources, "--output", store / "out", "--option", "brokerName=b", "--table", table)
+        reput(environment, *only, "--only", "table")
+        told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))
+        assert told["rows"] == COUNT
+        reput(environment, "table", "forget", "--table", table, "--key", "k7", "--yes")
+        assert reput(environment, "query", "--table", table, "--key", "k7", "--format", "json") == ""
+        reput(environment, "rebuild", *sources, "--output", store / "other", "--table", f"{table}-2")
+        told = json.loads(reput(environment, "table", "describe", "--table", f"{table}-2", "--json"))
+        assert told["rows"] == COUNT
+
+
+def test_a_server_that_ignores_the_condition_is_refused(store: Path) -> None:
+    """In one line, before anything is written to the table."""
+    with s3_server("ignores") as server:
+        said = tail(server, store, f"s3a://{BUCKET}/{store.name}", code=1)
+        assert "ignores If-None-Match, so writers could overwrite each other's commits; give a server" in said
+        assert len(said.splitlines()) == 1
+        assert not [each for each in server.requests if each.endswith(".json") and each.startswith("PUT")]
+
+
+def test_where_it_cannot_be(store: Path) -> None:
+    """One line before Spark is started, without the credentials."""
+    with s3_server() as server:
+        for table, changed, line in (
+            ("s3a://nowhere/t", {}, "cannot read s3a://nowhere/t: there is no bucket nowhere"),
+            (
+                f"s3a://{BUCKET}/t",
+                {"AWS_ACCESS_KEY_ID": WRONG_KEY, "AWS_SECRET_ACCESS_KEY": "very-secret"},
+                f"cannot read s3a://{BUCKET}/t: {server.url} refuses the credentials, or they do not allow this",
+            ),
+            (
+                f"s3a://{BUCKET}/t",
+                {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+                f"cannot read s3a://{BUCKET}/t: http://127.0.0.1:9 does not answer",
+            ),
+        ):
+            environment = {**server.environment, **changed}
+            where = ("--store", store / "store", "--output", store / "out", "--table", table)
+            for words in (("tail", *where), ("query", "--table", table, "--key", "k")):
+                assert reput(environment, *words, code=1) == f"reput: {line}\n"
+        said = reput(server.environment, "query", "--table", f"s3a://{BUCKET}/none", "--key", "k", code=1)
+        assert said.startswith(f"reput: s3a://{BUCKET}/none does not exist: ")
