@@ -97,6 +97,7 @@ def test_rows_are_there_once(kept: KeptTable, tmp_path: Path) -> None:
         assert offsets_by_key(kept, f"k{number}") == sorted(here)
 
 
+@pytest.mark.slow
 def test_writers_race(kept: KeptTable, tmp_path: Path) -> None:
     """Each commit has a version of its own, and none is lost."""
     kept.open()
@@ -135,13 +136,14 @@ def dying(fatal: int, calls: list[str]) -> Callable[[Any], Any]:
     return wrap
 
 
+@pytest.mark.slow
 def test_upkeep_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a put or a removal of a merge, a key filter or the clean-up; the next run has all rows and goes on."""
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 1)
     table = kept.open()
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
-    filled, fatal, done = 0, 1, False
+    filled, fatal, deaths, done = 0, 1, 0, False
     while not done:
         kept.fill(table, range(filled + 1, filled + 10))
         filled += 9
@@ -152,9 +154,11 @@ def test_upkeep_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) 
             with suppress(Stopped):
                 TableUpkeep(table.delta, "b", 5).step(LONG)
             done = len(calls) < fatal or filled + 9 > 54
+        deaths += len(calls) >= fatal
         fatal += 2
         table = kept.open()
         assert kept.found() == kept.expected(0, filled)
+    assert deaths >= 4
     TableUpkeep(table.delta, "b", 5).step(LONG)
     assert kept.found() == kept.expected(0, filled)
     storage = table_storage(location(kept))
@@ -164,6 +168,7 @@ def test_upkeep_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) 
     }
 
 
+@pytest.mark.slow
 def test_rows_expire_and_the_log_is_cut(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
     table = kept.open()
@@ -179,6 +184,7 @@ def test_rows_expire_and_the_log_is_cut(kept: KeptTable, monkeypatch: pytest.Mon
     assert kept.found() == kept.expected(0, 12)[1::2]
 
 
+@pytest.mark.slow
 def test_rows_are_made_again(kept: KeptTable) -> None:
     kept.fill(kept.open(), [10, 20, 60])
     kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset < {kept.offsets[15]}")

@@ -40,9 +40,11 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_in_a_session_with_hadoops_jars() -> None:
+@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_in_a_session_with_hadoops_jars(which: str) -> None:
     """The cases of s3_cases.py: a process has one Spark session, and that of other tests knows no S3."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/spark/s3_cases.py")]
+    cases = str(ROOT / "tests/spark/s3_cases.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, cases]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     variables = {name: value for name, value in variables.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
@@ -55,7 +57,7 @@ def test_commands(all_commands: bool, store: Path) -> None:
     table = f"s3a://{BUCKET}/{store.name}/messages"
     with s3_server() as server:
         environment, sources = server.environment, ("--store", store / "store")
-        tail(server, store, table, "--option", "brokerName=b")
+        tail(server, store, table, "--option", "broker=b")
         said = reput(environment, "query", "--table", table, "--key", "k7", "--format", "json")
         assert [json.loads(line)["keys"] for line in said.splitlines()] == [["k7"]]
         told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))
@@ -64,16 +66,16 @@ def test_commands(all_commands: bool, store: Path) -> None:
         reput(environment, "table", "vacuum", "--table", table)
         if not all_commands:
             return
-        assert "nothing new" in tail(server, store, table, "--option", "brokerName=b")
+        assert "nothing new" in tail(server, store, table, "--option", "broker=b")
         sql = reput(environment, "sql", "--table", table, "--format", "json", "SELECT count(*) AS n FROM messages")
         assert json.loads(sql) == {"n": COUNT}
-        verify = ("verify", *sources, "--output", store / "out", "--option", "brokerName=b", "--table", table)
+        verify = ("verify", *sources, "--output", store / "out", "--option", "broker=b", "--table", table)
         assert "nothing differs" in reput(environment, *verify)
         reput(environment, "table", "optimize", "--table", table)
         reput(environment, "table", "expire", "--table", table, "--option", "tableRetention=A=1d")
         told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))
         assert told["rows"] == COUNT // 2
-        only = ("rebuild", *sources, "--output", store / "out", "--option", "brokerName=b", "--table", table)
+        only = ("rebuild", *sources, "--output", store / "out", "--option", "broker=b", "--table", table)
         reput(environment, *only, "--only", "table")
         told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))
         assert told["rows"] == COUNT
