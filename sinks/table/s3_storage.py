@@ -73,14 +73,14 @@ class S3Storage(TableStorage):
         return S3Storage, (self.location, self._place)
 
     def for_commits(self, spark: Any) -> S3Storage:
-        """See `TableStorage`."""
+        """The same with Hadoop's file system of the Spark session, which `put_if_absent` uses."""
         storage = S3Storage(self.location, self._place)
         storage._hadoop = _Hadoop(spark)
         storage._put_new = storage._hadoop.put_new
         return storage
 
     def check_commits(self) -> None:
-        """See `TableStorage`: of two puts of one name, the second must be refused."""
+        """Put a name twice: raises OutputError unless the second put is refused."""
         if (self._place, self.location.bucket) in _tried:
             return
         name = f"{LOG}/{PROBE}{uuid.uuid4()}"
@@ -101,7 +101,7 @@ class S3Storage(TableStorage):
         _tried.add((self._place, self.location.bucket))
 
     def check_removal(self) -> None:
-        """See `TableStorage`: a bucket with versions keeps what is removed."""
+        """Raise OutputError if the bucket keeps versions of what is removed, or does not tell."""
         assert self._hadoop is not None, "for_commits"
         bucket = self.location.bucket
         try:
@@ -117,23 +117,23 @@ class S3Storage(TableStorage):
         )
 
     def read(self, name: str) -> bytes:
-        """See `TableStorage`."""
+        """Get an object; raises FileNotFoundError, or another OSError."""
         with self._errors(), self._files.open_input_stream(self._at(name)) as file:
             return bytes(file.readall())
 
     def open(self, name: str) -> Any:
-        """See `TableStorage`."""
+        """Open an object, of which each read gets a part; raises FileNotFoundError, or another OSError."""
         with self._errors():
             return self._files.open_input_file(self._at(name))
 
     def status(self, name: str) -> FileStatus | None:
-        """See `TableStorage`."""
+        """Ask for size and time of an object; None if it is missing; raises OSError."""
         with self._errors():
             info = self._files.get_file_info([self._at(name)])[0]
         return FileStatus(name, info.size, info.mtime_ns / 1e9) if info.is_file else None
 
     def statuses(self, names: Sequence[str]) -> list[FileStatus | None]:
-        """See `TableStorage`."""
+        """Ask for some objects at once, or list the table for many; None for a missing one; raises OSError."""
         if len(names) <= _STATUSES_MAX:
             return self._at_once(self.status, names)
         listed = {file.name: file for file in self.files(deep=True)}
@@ -142,14 +142,14 @@ class S3Storage(TableStorage):
         return [listed.get(name) for name in names]
 
     def identity(self, name: str) -> tuple[object, ...]:
-        """See `TableStorage`."""
+        """ETag, time and size of an object; () if it is missing; raises OSError."""
         with suppress(FileNotFoundError), self.open(name) as file:
             known = dict(file.metadata() or {})
             return known.get("ETag"), known.get("Last-Modified"), file.size()
         return ()
 
     def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
-        """See `TableStorage`; also raises OSError if the bucket is missing."""
+        """List the objects below a prefix; raises OSError, also if the bucket is missing."""
         from pyarrow.fs import FileSelector, FileType  # noqa: PLC0415  as in S3Place
 
         selector = FileSelector(self._at(below).rstrip("/"), recursive=deep, allow_not_found=True)
@@ -161,7 +161,7 @@ class S3Storage(TableStorage):
         return [FileStatus(each.path[front:], each.size, each.mtime_ns / 1e9) for each in found if each.is_file]
 
     def put(self, name: str, data: Any, *, durable: bool) -> None:  # noqa: ARG002  it always is
-        """See `TableStorage`."""
+        """Put an object, which is durable then; raises OutputError."""
         try:
             # All of it is there before the stream is opened: Arrow completes an object even when its writer fails.
             with self._errors(), self._files.open_output_stream(self._at(name)) as file:
@@ -170,7 +170,10 @@ class S3Storage(TableStorage):
             raise OutputError(f"cannot write {self.location / name}: {error}", file=self.location / name) from error
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See `TableStorage`; True also if the same bytes are there: a client repeats a put whose answer is lost."""
+        """Put an object unless there is one; raises OSError.
+
+        True also if the same bytes are there: a client repeats a put whose answer is lost.
+        """
         self.check_commits()
         return self._put(name, data)
 
@@ -190,19 +193,19 @@ class S3Storage(TableStorage):
         raise AssertionError
 
     def make_durable(self, names: Iterable[str]) -> None:
-        """See `TableStorage`: an object is durable."""
+        """Do nothing: an object is durable."""
 
     def sync_log(self, *names: str) -> None:
-        """See `TableStorage`: an object is durable."""
+        """Do nothing: an object is durable."""
 
     def sync_new_table(self) -> None:
-        """See `TableStorage`: an object is durable."""
+        """Do nothing: an object is durable."""
 
     def remove_left_over(self) -> None:
-        """See `TableStorage`: an object is there only whole."""
+        """Do nothing: an object is there only whole."""
 
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:  # noqa: ARG002  it always is
-        """See `TableStorage`; some at a time."""
+        """Remove objects in this order, some at a time; raises OutputError."""
         left = iter(names)
         while some := list(islice(left, _THREADS)):
             self._at_once(self._remove, some)
@@ -215,11 +218,11 @@ class S3Storage(TableStorage):
             raise OutputError(f"cannot remove {self.location / name}: {error}", file=self.location / name) from error
 
     def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:  # noqa: ARG002
-        """See `TableStorage`: nobody waits."""
+        """Nobody waits: a put that must be absent decides who is first."""
         return nullcontext(True)
 
     def name_of(self, logged: str) -> str:
-        """See `TableStorage`."""
+        """The key below the table's, or the whole location of an object elsewhere."""
         for front in (f"s3a://{self._root}/", f"s3://{self._root}/"):
             if logged.startswith(front):
                 return unquote(logged[len(front) :])

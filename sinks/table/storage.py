@@ -175,29 +175,29 @@ class LocalStorage(TableStorage):
         self.deltalake_options = {}
 
     def read(self, name: str) -> bytes:
-        """See `TableStorage`."""
+        """Read a file; raises FileNotFoundError, or another OSError."""
         return (self.location / name).read_bytes()
 
     def open(self, name: str) -> Any:
-        """See `TableStorage`."""
+        """Open a file as Arrow's ``OSFile``; raises FileNotFoundError, or another OSError."""
         return pa.OSFile(str(self.location / name))
 
     def status(self, name: str) -> FileStatus | None:
-        """See `TableStorage`."""
+        """Look at a file, or at what a link leads to; None if it is missing; raises OSError."""
         with suppress(*_MISSING):
             status = (self.location / name).stat()
             return FileStatus(name, status.st_size, status.st_mtime_ns / 1e9)
         return None
 
     def identity(self, name: str) -> tuple[object, ...]:
-        """See `TableStorage`."""
+        """Inode, time and size of a file; () if it is missing; raises OSError."""
         with suppress(*_MISSING):
             status = (self.location / name).stat()
             return status.st_ino, status.st_mtime_ns, status.st_size
         return ()
 
     def files(self, below: str = "", *, deep: bool = False) -> list[FileStatus]:
-        """See `TableStorage`."""
+        """List a directory, with `deep` all below it; links are not followed; raises OSError."""
         found, directories = [], [below]
         while directories:
             directory = directories.pop()
@@ -213,12 +213,12 @@ class LocalStorage(TableStorage):
         return found
 
     def put(self, name: str, data: Any, *, durable: bool) -> None:
-        """See `TableStorage`."""
+        """Write a file under another name, then rename it; raises OutputError."""
         files = DurableFiles(self.location)
         (files.replace if durable else files.put_unsynced)(*name.split("/"), data=data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See `TableStorage`: the whole file is written under another name, and ``link(2)`` gives it its own."""
+        """Write a file under another name, then give it its own by ``link(2)``; raises OSError."""
         path = self.location / name
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}", suffix=".tmp")
         try:
@@ -241,21 +241,21 @@ class LocalStorage(TableStorage):
                 os.unlink(temporary)
 
     def make_durable(self, names: Iterable[str]) -> None:
-        """See `TableStorage`."""
+        """Sync files and their directories; raises OutputError."""
         DurableFiles(self.location).make_durable(tuple(name.split("/")) for name in names)
 
     def sync_log(self, *names: str) -> None:
-        """See `TableStorage`: neither Kernel nor Hadoop syncs, and a torn log makes the table unreadable."""
+        """Sync files of the log: neither Kernel nor Hadoop does, and a torn log makes the table unreadable."""
         log = self.location / LOG
         _sync_existing(*(log / part for name in names for part in (name, f".{name}.crc")), log)
 
     def sync_new_table(self) -> None:
-        """See `TableStorage`."""
+        """Sync the log of a new table, and the directories above it; raises OutputError."""
         log = self.location / LOG
         _sync_existing(*log.iterdir(), log, self.location, self.location.parent)
 
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
-        """See `TableStorage`."""
+        """Remove files in this order, and with `durable` sync their directories; raises OutputError."""
         files = DurableFiles(self.location)
         for name in names:
             files.remove(*name.split("/"))
@@ -263,24 +263,24 @@ class LocalStorage(TableStorage):
             files.sync()
 
     def remove_left_over(self) -> None:
-        """See `TableStorage`."""
+        """Remove temporary files of commits that are older than an hour."""
         for path in (self.location / LOG).glob(f".*.json.{_MARK}*.tmp"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
                     path.unlink()
 
     def check_commits(self) -> None:
-        """See `TableStorage`: a file system does."""
+        """Do nothing: each file system refuses a name that is taken."""
 
     def check_removal(self) -> None:
-        """See `TableStorage`: a removed file is gone."""
+        """Do nothing: a removed file is gone."""
 
     def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:
-        """See `TableStorage`: the lock of the log's directory."""
+        """Wait for the lock of the log's directory, at most `seconds`; raises OSError."""
         return turn(self.location / LOG, seconds)
 
     def name_of(self, logged: str) -> str:
-        """See `TableStorage`."""
+        """The path below the root, or the whole path of a file elsewhere."""
         path = file_path(self.location, logged)
         for root in (self.location, self.location.resolve()):
             if path.is_relative_to(root):
