@@ -274,3 +274,10 @@ def test_locations() -> None:
     ):
         with pytest.raises(OptionError):
             parse_location(text)
+
+
+def test_credentials_in_a_name_are_refused_unseen() -> None:
+    with pytest.raises(OptionError, match="no credentials in its name; leave them to AWS_ACCESS_KEY_ID") as error:
+        parse_location("s3a://AKIAKEY:very-secret@bucket/t")
+    assert "AKIAKEY" not in str(error.value)
+    assert "very-secret" not in str(error.value)
