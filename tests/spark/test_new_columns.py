@@ -212,7 +212,9 @@ def test_a_clustered_table(spark: SparkSession, tmp_path: Path) -> None:
     assert features.items() <= detail.properties.items()
 
 
-@pytest.mark.parametrize(("name", "kind"), [("kind", "int"), ("Origin_Topic", "string")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [pytest.param("kind", "int", marks=pytest.mark.slow), ("Origin_Topic", "string")]
+)
 def test_a_column_of_others_with_that_name(old: OldTable, name: str, kind: str) -> None:
     """Nothing is written; the statements that the error names give theirs another name, and then all goes on."""
     old.spark.sql(f"ALTER TABLE {old.sql} ADD COLUMNS ({name} {kind})")

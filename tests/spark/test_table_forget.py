@@ -100,7 +100,10 @@ REQUESTS: list[tuple[dict[str, Any], set[int], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "gone", "text"), REQUESTS, ids=["topic", "key"])
+@pytest.mark.parametrize(
+    ("wanted", "gone", "text"),
+    [pytest.param(*REQUESTS[0], marks=pytest.mark.slow, id="topic"), pytest.param(*REQUESTS[1], id="key")],
+)
 def test_nothing_is_left(wanted: dict[str, Any], gone: set[int], text: str, kept: KeptTable) -> None:
     """In no file below the table; other rows are as they were, in one commit that tells no text; a tail goes on."""
     running = kept.open()

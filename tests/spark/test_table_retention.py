@@ -131,6 +131,7 @@ def test_expired_rows_go_and_nobody_misses_them(kept: KeptTable, caplog: pytest.
     assert (told["what"], told["broker"], told["retention"]) == ("expired", "b", RETENTION)
 
 
+@pytest.mark.slow
 def test_a_change_of_the_rule_is_followed(kept: KeptTable) -> None:
     """What a longer rule keeps comes back by a rebuild while the log has it; a shorter one takes more."""
     table = kept.open()
@@ -178,6 +179,7 @@ def test_rows_of_others_and_removed_ones_stay_as_they_are(spark: SparkSession, t
         each.open()
 
 
+@pytest.mark.slow
 def test_files_without_statistics(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     """Rows of a file whose bounds nobody knows expire, too; how many went is counted then."""
     table = kept.open()
@@ -194,7 +196,7 @@ def test_files_without_statistics(kept: KeptTable, caplog: pytest.LogCaptureFixt
     assert ledger(kept).rows == len(wanted)
 
 
-@pytest.mark.parametrize("other", ["OPTIMIZE", "DELETE"])
+@pytest.mark.parametrize("other", [pytest.param("OPTIMIZE", marks=pytest.mark.slow), "DELETE"])
 def test_another_writer_in_the_moment_of_it(other: str, kept: KeptTable) -> None:
     """What the other did stays done, and the rows go at this step or the next one."""
     table = kept.open()

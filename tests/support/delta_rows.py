@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,22 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaProtocolError
 from pyspark.sql import SparkSession
 
+from reput.sinks.table.location import TableLocation
 
-def offsets(spark: SparkSession, table: Path, broker: str | None = None) -> list[int]:
+
+def offsets(spark: SparkSession, table: TableLocation, broker: str | None = None) -> list[int]:
     """The physical offset of each row, of one broker or of all, in ascending order.
 
-    Spark reads a table with features that delta-rs does not know, such as deletion vectors.
+    Spark reads a table with features that delta-rs does not know, such as deletion vectors, and one on S3.
     """
-    try:
-        rows = deltalake.DeltaTable(str(table)).to_pyarrow_dataset()
-    except DeltaProtocolError:
-        frame = spark.read.format("delta").load(str(table))
-        frame = frame if broker is None else frame.where(f"broker = '{broker}'")
-        return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
-    which = None if broker is None else pc.field("broker") == broker
-    return sorted(rows.to_table(columns=["physical_offset"], filter=which)["physical_offset"].to_pylist())
+    with suppress(DeltaProtocolError):
+        if isinstance(table, Path):
+            rows = deltalake.DeltaTable(str(table)).to_pyarrow_dataset()
+            which = None if broker is None else pc.field("broker") == broker
+            return sorted(rows.to_table(columns=["physical_offset"], filter=which)["physical_offset"].to_pylist())
+    frame = spark.read.format("delta").load(str(table))
+    frame = frame if broker is None else frame.where(f"broker = '{broker}'")
+    return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
 
 
 def rows(table: Path) -> list[dict[str, Any]]:

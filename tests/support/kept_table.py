@@ -101,4 +101,6 @@ class KeptTable:
         return [record.physical_offset for record in self.records[first:last]]
 
     def history(self) -> list[str]:
-        return operations(self.path)
+        if isinstance(self.path, Path):
+            return operations(self.path)
+        return [row.operation for row in self.spark.sql(f"DESCRIBE HISTORY {self.sql}").collect()][::-1]
