@@ -45,7 +45,12 @@ class DataFile:
     def put(cls, storage: TableStorage, name: str, data: pa.Buffer, statistics_json: str) -> DataFile:
         """Write the file; raises OutputError if it cannot be written."""
         storage.put(name, data, durable=False)
-        return cls(name, data.size, time.time_ns() // 1_000_000, statistics_json)
+        return cls.new(name, data.size, statistics_json)
+
+    @classmethod
+    def new(cls, name: str, size_bytes: int, statistics_json: str) -> DataFile:
+        """A file that was written just now."""
+        return cls(name, size_bytes, time.time_ns() // 1_000_000, statistics_json)
 
 
 @dataclass(frozen=True)

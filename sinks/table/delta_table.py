@@ -33,7 +33,7 @@ from reput.sinks.table.refusal import (
     output_errors,
     refusal,
 )
-from reput.sinks.table.storage import LOG, table_storage
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
@@ -67,7 +67,6 @@ class DeltaTable:
         """`later` names the columns of `schema` that the table may lack; they are not added."""
         self.spark = spark
         self.path = path
-        self.log = path / LOG
         self.storage = table_storage(path).for_commits(spark)
         self._schema = schema
         self._later = later

@@ -8,14 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.sinks.table.row_retention import NEVER_MS, ExpiryLimits, Mask
+from reput.sinks.table.row_retention import NEVER_MS, NO_TIME, ExpiryLimits
 from reput.sinks.table.storage import TableStorage
-from reput.source.arrays import Int64s
+from reput.source.arrays import Bools, Int64s
 
 _ROWS_A_BATCH = 128 * 1024
 _COLUMNS = ("broker", "topic", "store_time")
-# A store time that is null in the table.
-_NO_TIME_MS = -(2**63)
 
 
 @dataclass
@@ -41,7 +39,7 @@ class ExpiredRows:
     broker: str
     limits: ExpiryLimits
 
-    def mask(self, rows: pa.RecordBatch) -> Mask:
+    def mask(self, rows: pa.RecordBatch) -> Bools:
         """Which of the rows have expired."""
         codes, topics = _numbered(rows)
         return self._is_ours(rows) & self.limits.mask(codes, topics, _store_times_ms(rows))
@@ -59,7 +57,7 @@ class ExpiredRows:
             for rows in file.iter_batches(_ROWS_A_BATCH, columns=list(_COLUMNS)):
                 codes, topics = _numbered(rows)
                 times = _store_times_ms(rows)
-                counted = self._is_ours(rows) & (times != _NO_TIME_MS)
+                counted = self._is_ours(rows) & (times != NO_TIME)
                 expired += int(np.count_nonzero(counted & self.limits.mask(codes, topics, times)))
                 least = np.full(len(topics) + 1, NEVER_MS, np.int64)  # the last is that of rows without a topic
                 np.minimum.at(least, codes[counted], times[counted])
@@ -68,9 +66,9 @@ class ExpiredRows:
                 first_ms = min(first_ms, self.limits.first_expiry_ms(there))
         return FileExpiry(expired, first_ms)
 
-    def _is_ours(self, rows: pa.RecordBatch) -> Mask:
+    def _is_ours(self, rows: pa.RecordBatch) -> Bools:
         ours = pc.fill_null(pc.equal(rows["broker"], self.broker), fill_value=False)
-        found: Mask = ours.to_numpy(zero_copy_only=False)
+        found: Bools = ours.to_numpy(zero_copy_only=False)
         return found
 
 
@@ -85,5 +83,5 @@ def _numbered(rows: pa.RecordBatch) -> tuple[Int64s, list[str]]:
 
 def _store_times_ms(rows: pa.RecordBatch) -> Int64s:
     micros = rows["store_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    times: Int64s = pc.fill_null(micros, _NO_TIME_MS).to_numpy(zero_copy_only=False)
-    return np.where(times == _NO_TIME_MS, times, times // 1000)
+    times: Int64s = pc.fill_null(micros, NO_TIME).to_numpy(zero_copy_only=False)
+    return np.where(times == NO_TIME, times, times // 1000)

@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reput.source.arrays import Bools
 from reput.source.record.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_UNIQ_KEY
-
-Mask = npt.NDArray[np.bool_]
 
 #: The columns that are looked at.
 COLUMNS = ("broker", "topic", "real_topic", "origin_topic", "keys", "uniq_key", "msg_id", "properties")
@@ -71,7 +69,7 @@ class ForgetRequest:
             return (*self.keys, *self.uniq_keys, *self.msg_ids)
         return tuple(self.topics) if self.broker is None else ()
 
-    def mask(self, rows: pa.RecordBatch) -> Mask:
+    def mask(self, rows: pa.RecordBatch) -> Bools:
         """Which of the rows are to be forgotten; columns that a file lacks have no value."""
         found = np.ones(rows.num_rows, np.bool_)
         if self.broker is not None:
@@ -116,17 +114,17 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _among(texts: pa.Array, wanted: Sequence[str]) -> Mask:
-    found: Mask = pc.is_in(texts.cast(pa.string()), pa.array(wanted, pa.string())).to_numpy(zero_copy_only=False)
+def _among(texts: pa.Array, wanted: Sequence[str]) -> Bools:
+    found: Bools = pc.is_in(texts.cast(pa.string()), pa.array(wanted, pa.string())).to_numpy(zero_copy_only=False)
     return found
 
 
-def _is_in(rows: pa.RecordBatch, name: str, wanted: Sequence[str]) -> Mask:
+def _is_in(rows: pa.RecordBatch, name: str, wanted: Sequence[str]) -> Bools:
     column = _column(rows, name, _is_text) if wanted else None
     return np.zeros(rows.num_rows, np.bool_) if column is None else _among(column, wanted)
 
 
-def _has_key(rows: pa.RecordBatch, wanted: Sequence[str]) -> Mask:
+def _has_key(rows: pa.RecordBatch, wanted: Sequence[str]) -> Bools:
     found = np.zeros(rows.num_rows, np.bool_)
     column = _column(rows, "keys", pa.types.is_list) if wanted else None
     if column is not None:
@@ -135,7 +133,7 @@ def _has_key(rows: pa.RecordBatch, wanted: Sequence[str]) -> Mask:
     return found
 
 
-def _has_property(rows: pa.RecordBatch, names: Sequence[str] | None, wanted: Sequence[str]) -> Mask:
+def _has_property(rows: pa.RecordBatch, names: Sequence[str] | None, wanted: Sequence[str]) -> Bools:
     """Which rows have one of the texts as the value of a property of these names; None: of any."""
     found = np.zeros(rows.num_rows, np.bool_)
     column = _column(rows, "properties", pa.types.is_map) if wanted else None

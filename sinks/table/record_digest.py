@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from reput.sinks.table.row_retention import ExpiryLimits, Mask
-from reput.source.arrays import Int64s
+from reput.sinks.table.row_retention import NO_TIME, ExpiryLimits
+from reput.source.arrays import Bools, Int64s
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.rows.column_builders import RepeatedTexts
@@ -25,8 +25,6 @@ STRETCH_BYTES = 1 << 20
 SUM_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("stretch", "rows", "digest")])
 SUM_DDL = "stretch bigint, rows bigint, digest bigint"
 COMPARED = ("physical_offset", "msg_size", "store_time", "queue_offset", "body_crc")
-# A store time outside the years 1 to 9999 is null in the table.
-NO_TIME = -(2**63)
 _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 
 _MIX = [np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)]
@@ -58,7 +56,7 @@ def compared_fields(columns: RecordColumns, limits: ExpiryLimits | None = None) 
     return [values[kept] for values in fields]
 
 
-def _expired(columns: RecordColumns, store_times_ms: Int64s, limits: ExpiryLimits) -> Mask:
+def _expired(columns: RecordColumns, store_times_ms: Int64s, limits: ExpiryLimits) -> Bools:
     topics = RepeatedTexts()
     spans = (np.ascontiguousarray(columns.parts[:, part]) for part in (rk.TOPIC, rk.TOPIC_SIZE))
     topics.add(columns.data, *spans)

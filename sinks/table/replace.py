@@ -10,7 +10,7 @@ import logging
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +28,11 @@ from reput.sinks.table.delta_files import BadFile, FileBounds
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.message_file import FileStatistics
 from reput.sinks.table.refusal import output_errors
+from reput.source.arrays import Bools
 from reput.source.errors import OutputError
 
 _log = logging.getLogger("reput")
 _ROWS_A_BATCH = 128 * 1024
-
-Mask = npt.NDArray[np.bool_]
 
 
 class LogRanges:
@@ -59,7 +58,7 @@ class LogRanges:
             return True
         return any(start <= greatest and least < end for start, end in self.ranges)
 
-    def mask(self, physical_offsets: npt.NDArray[np.int64]) -> Mask:
+    def mask(self, physical_offsets: npt.NDArray[np.int64]) -> Bools:
         """Which of the physical offsets are in a range."""
         starts = np.array(self._starts, np.int64)
         ends = np.array([end for _, end in self.ranges], np.int64)
@@ -130,10 +129,10 @@ class RowReplacement:
         _log.warning(text, self._table.path / name, bounds.rows)
         return True, None
 
-    def _replaced(self, rows: pa.RecordBatch) -> Mask:
+    def _replaced(self, rows: pa.RecordBatch) -> Bools:
         ours = pc.fill_null(pc.equal(rows["broker"], self._broker), fill_value=False)
         physical_offsets = pc.fill_null(rows["physical_offset"], -1).to_numpy(zero_copy_only=False)
-        mask: Mask = ours.to_numpy(zero_copy_only=False) & self._ranges.mask(physical_offsets)
+        mask: Bools = ours.to_numpy(zero_copy_only=False) & self._ranges.mask(physical_offsets)
         return mask
 
 
@@ -145,13 +144,17 @@ class Rest:
     file: DataFile | None
 
 
+class _NothingToKeepError(Exception):
+    """A new file is not wanted: no row was taken, or none stays."""
+
+
 class RestOfFiles:
     """Writes the rows that stay of data files from which others are taken; nothing of the table's log is changed.
 
     Columns that others added stay, and rows that a deletion vector takes away are not written.
     """
 
-    def __init__(self, spark: SparkSession, table: DeltaTable, taken: Callable[[pa.RecordBatch], Mask]) -> None:
+    def __init__(self, spark: SparkSession, table: DeltaTable, taken: Callable[[pa.RecordBatch], Bools]) -> None:
         """`taken` says which of some rows are taken."""
         self._spark = spark
         self._table = table
@@ -195,23 +198,24 @@ class RestOfFiles:
         name = f"part-rest-{uuid.uuid4()}.zstd.parquet"
         root, statistics, taken = self._table.path, FileStatistics(), 0
         writer: pq.ParquetWriter | None = None
-        buffer = pa.BufferOutputStream()
         what = f"cannot write the rows of {root / source} that stay to {root / name}"
-        with output_errors(what, root / name), ExitStack() as stack:
-            for batch, gone in self._batches(source, live):
-                taken += int(np.count_nonzero(gone))
-                kept = pa.Table.from_batches([batch.filter(pa.array(~gone))])
-                if writer is None:
-                    writer = pq.ParquetWriter(buffer, kept.schema, compression="zstd", store_schema=False)
-                    stack.enter_context(writer)
-                if kept.num_rows:
-                    writer.write_table(kept)
-                    statistics.add(kept.combine_chunks())
-        if not (taken or always) or not statistics.rows:
-            return Rest(taken, None)
-        return Rest(taken, DataFile.put(self._table.storage, name, buffer.getvalue(), statistics.to_json()))
+        with suppress(_NothingToKeepError), output_errors(what, root / name), self._table.storage.new(name) as file:
+            with ExitStack() as stack:
+                for batch, gone in self._batches(source, live):
+                    taken += int(np.count_nonzero(gone))
+                    kept = pa.Table.from_batches([batch.filter(pa.array(~gone))])
+                    if writer is None:
+                        writer = pq.ParquetWriter(file, kept.schema, compression="zstd", store_schema=False)
+                        stack.enter_context(writer)
+                    if kept.num_rows:
+                        writer.write_table(kept)
+                        statistics.add(kept.combine_chunks())
+            if not (taken or always) or not statistics.rows:
+                raise _NothingToKeepError
+            return Rest(taken, DataFile.new(name, file.tell(), statistics.to_json()))
+        return Rest(taken, None)
 
-    def _batches(self, name: str, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Mask]]:
+    def _batches(self, name: str, live: npt.NDArray[np.int64] | None) -> Iterator[tuple[pa.RecordBatch, Bools]]:
         """The live rows of a file in batches, and which of them are taken."""
         times = [field.name for field in self._table.schema if isinstance(field.dataType, TimestampType)]
         begin = 0

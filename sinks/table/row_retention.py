@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reput.source.arrays import Int64s
+from reput.source.arrays import Bools, Int64s
 
 FOREVER = "forever"
 DAYS_MAX = 100_000
@@ -22,8 +22,8 @@ DAY_MS = 86_400_000
 _RULE = re.compile(rf"([^\s,=]+)\s*=\s*(?:([0-9]{{1,6}})d|{FOREVER})")
 #: Later than any store time.
 NEVER_MS = 2**63 - 1
-
-Mask = npt.NDArray[np.bool_]
+#: Stands for a store time that is null in the table: one outside the years 1 to 9999.
+NO_TIME = -(2**63)
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class ExpiryLimits:
             self._known[topic] = None if days is None else self.today_ms - days * DAY_MS
         return self._known[topic]
 
-    def mask(self, codes: npt.NDArray[Any], topics: Sequence[str], store_times_ms: Int64s) -> Mask:
+    def mask(self, codes: npt.NDArray[Any], topics: Sequence[str], store_times_ms: Int64s) -> Bools:
         """Which rows have expired; `codes` are numbers of `topics`, where -1 stands for a row without a topic.
 
-        A store time before the year 1 stands for none, and such a row never expires.
+        A row whose store time is `NO_TIME` never expires.
         """
         limits = [self.limit_ms(topic) for topic in topics]
         least = np.array([-(2**63) if limit is None else limit for limit in limits] + [-(2**63)], np.int64)
-        mask: Mask = (store_times_ms < least[codes]) & (store_times_ms >= _YEAR_1_MS)
+        mask: Bools = (store_times_ms < least[codes]) & (store_times_ms != NO_TIME)
         return mask
 
     def first_expiry_ms(self, oldest_ms: Mapping[str, int]) -> int:
@@ -135,10 +135,6 @@ class ExpiryLimits:
             then = "false" if limit_ms is None else f"store_time < timestamp_millis({limit_ms})"
             cases.append(f"WHEN topic LIKE '{like}' ESCAPE '!' THEN {then}")
         return f"coalesce(CASE {' '.join(cases)} ELSE false END, false)" if cases else "false"
-
-
-# A store time outside the years that the table can have is null there.
-_YEAR_1_MS = -62_135_596_800_000
 
 
 def expiry_ms(store_time_ms: int, days: int) -> int:

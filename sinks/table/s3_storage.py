@@ -16,6 +16,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+
 from reput.sinks.table.location import S3Location
 from reput.sinks.table.s3_place import S3Place
 from reput.sinks.table.storage import LOG, PROBE, FileStatus, TableStorage
@@ -168,6 +170,13 @@ class S3Storage(TableStorage):
                 file.write(data)
         except OSError as error:
             raise OutputError(f"cannot write {self.location / name}: {error}", file=self.location / name) from error
+
+    @contextmanager
+    def new(self, name: str) -> Iterator[Any]:
+        """Collect an object in memory, then put it."""
+        buffer = pa.BufferOutputStream()
+        yield buffer
+        self.put(name, buffer.getvalue(), durable=True)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Put an object unless there is one; raises OSError.

@@ -7,8 +7,8 @@ location as its name, and can only be read.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -106,6 +106,16 @@ class TableStorage(ABC):
         Raises
         ------
         OutputError
+            It cannot be written.
+        """
+
+    @abstractmethod
+    def new(self, name: str) -> AbstractContextManager[Any]:
+        """A new file, to be written meanwhile; it is in place, not yet durable, unless the context ends with an error.
+
+        Raises
+        ------
+        OSError, OutputError
             It cannot be written.
         """
 
@@ -217,13 +227,25 @@ class LocalStorage(TableStorage):
         files = DurableFiles(self.location)
         (files.replace if durable else files.put_unsynced)(*name.split("/"), data=data)
 
+    @contextmanager
+    def new(self, name: str) -> Iterator[Any]:
+        """Write a file under its own name; what an error leaves of it is removed."""
+        path = self.location / name
+        try:
+            with pa.OSFile(str(path), "wb") as file:
+                yield file
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write a file under another name, then give it its own by ``link(2)``; raises OSError."""
         path = self.location / name
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}", suffix=".tmp")
+        temporary = path.with_name(f".{path.name}.{_MARK}{uuid.uuid4()}.tmp")
         try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o644)
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)

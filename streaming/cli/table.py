@@ -20,6 +20,7 @@ app.add_typer(table, name="table")
 _STARTS_SPARK = ("optimize", "expire", "forget")
 _LEFT = 1
 
+Broker = Annotated[str | None, typer.Option(help="Only this broker's rows. [default: every broker's]")]
 Table = Annotated[Any, table_option("The Delta table that 'reput tail --table' keeps.")]
 
 
@@ -72,7 +73,7 @@ def history(
 @table.command(epilog="Example: reput table optimize --table /data/messages")
 def optimize(
     table: Table,
-    broker: Annotated[str | None, typer.Option(help="Only this broker's files. [default: every broker's]")] = None,
+    broker: Broker = None,
     config: ConfigFile = None,
     option: Overrides = None,
     as_json: Json = False,
@@ -122,7 +123,7 @@ def vacuum(
 @table.command(epilog="Example: reput table expire --table /data/messages --config reput.toml --dry-run")
 def expire(
     table: Table,
-    broker: Annotated[str | None, typer.Option(help="Only this broker's rows. [default: every broker's]")] = None,
+    broker: Broker = None,
     dry_run: DryRun = False,
     config: ConfigFile = None,
     option: Overrides = None,
@@ -154,7 +155,7 @@ def forget(
     key: Annotated[list[str] | None, typer.Option(help="A key of messages.")] = None,
     uniq_key: Annotated[list[str] | None, typer.Option(help="An id that a client gave (UNIQ_KEY).")] = None,
     msg_id: Annotated[list[str] | None, typer.Option(help="An offset message id.")] = None,
-    broker: Annotated[str | None, typer.Option(help="Only this broker's messages. [default: every broker's]")] = None,
+    broker: Broker = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise it is only told what would be done.")] = False,
     config: ConfigFile = None,
     option: Overrides = None,

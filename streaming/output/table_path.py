@@ -42,11 +42,14 @@ def check_table(table: TableLocation) -> None:
 
 
 def _check_on_s3(table: S3Location, advice: str) -> None:
-    storage = table_storage(table)
+    if not any(name.endswith((".json", ".parquet")) for name in _names_on_s3(table, LOG)):
+        what = "is no Delta table" if _names_on_s3(table) else "does not exist"
+        raise OutputError(f"{table} {what}: {advice}", file=table)
+
+
+def _names_on_s3(table: S3Location, below: str = "") -> list[str]:
     try:
-        if not any(file.name.endswith((".json", ".parquet")) for file in storage.files(LOG)):
-            what = "is no Delta table" if storage.files() else "does not exist"
-            raise OutputError(f"{table} {what}: {advice}", file=table)
+        return [file.name for file in table_storage(table).files(below)]
     except OSError as error:
         raise OutputError(f"cannot read {table}: {error}", file=table) from error
 
@@ -60,7 +63,4 @@ def check_table_place(table: TableLocation | None) -> None:
         Its server does not answer or refuses the credentials, or its bucket is missing.
     """
     if isinstance(table, S3Location):
-        try:
-            table_storage(table).files(LOG)
-        except OSError as error:
-            raise OutputError(f"cannot read {table}: {error}", file=table) from error
+        _names_on_s3(table, LOG)

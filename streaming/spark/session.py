@@ -61,8 +61,9 @@ _DELTA_SETTINGS = {
 }
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# JVMs only plan and pass data on; their optimising compiler would take cores from the decoders.
-NO_OPTIMIZER = "-XX:TieredStopAtLevel=1"
+# JVMs only plan and pass data on; their optimising compiler would take cores from the decoders. Without it the JVM
+# reserves 48 MB for compiled code, which Spark fills, and a full one ends in VirtualMachineErrors: so the usual 240.
+NO_OPTIMIZER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 TAIL_SETTINGS = {
     JAVA_OPTIONS: NO_OPTIMIZER,
     "spark.executor.defaultJavaOptions": NO_OPTIMIZER,  # Spark puts a user's extraJavaOptions behind them

@@ -103,8 +103,11 @@ def _advice(stretches: list[int], verification: StoreVerification, least: int, l
 
 def _expired_by(path: TableLocation, broker: str, version: int, verification: StoreVerification) -> str:
     """Advice to give the rules by which rows expired last, if these are others; else nothing."""
-    entries = log_entries(table_storage(path), version, _VERSIONS_SEARCHED)
-    found = next((each.retention for each in entries if each.retention is not None and each.broker == broker), None)
+    from reput.sinks.table.file_list import log_errors  # noqa: PLC0415  deltalake starts threads: no fork behind it
+
+    with log_errors(path):
+        entries = log_entries(table_storage(path), version, _VERSIONS_SEARCHED)
+        found = next((each.retention for each in entries if each.retention is not None and each.broker == broker), None)
     if found is None or found == str(verification.expired.retention):
         return ""
     return f"; rows have expired by {printable(f'tableRetention={found}')}: with that option they are not missed"

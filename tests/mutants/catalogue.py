@@ -220,8 +220,8 @@ MUTANTS = (
     _mutant(
         "a row expires on its last day",
         "sinks/table/row_retention.py",
-        "mask: Mask = (store_times_ms < least[codes])",
-        "mask: Mask = (store_times_ms <= least[codes])",
+        "mask: Bools = (store_times_ms < least[codes])",
+        "mask: Bools = (store_times_ms <= least[codes])",
         "unit/sinks/table/test_row_retention.py::test_a_row_stays_for_whole_days",
     ),
     _mutant(

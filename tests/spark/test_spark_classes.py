@@ -1,4 +1,4 @@
-"""The session of the tests starts with what `reput prepare` made."""
+"""The JVM of the session of the tests, which is that of `reput tail`."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def test_the_jvm_takes_the_archive(spark: SparkSession) -> None:
     assert jvm is not None
     is_mapped = str(classes.archive) in Path(f"/proc/{jvm._process.pid}/maps").read_text()
     assert is_mapped == (classes.refusal() is None), "was 'reput prepare' run? make test does"
+
+
+def test_the_jvm_has_room_for_compiled_code(spark: SparkSession) -> None:
+    """Spark fills the 48 MB that a JVM without its optimising compiler reserves, and dies of VirtualMachineErrors."""
+    jvm = spark._jvm
+    assert jvm is not None
+    pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    assert sum(pool.getUsage().getMax() for pool in pools if "Code" in pool.getName()) >= 200 << 20

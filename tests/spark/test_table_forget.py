@@ -129,7 +129,10 @@ def test_nothing_is_left(wanted: dict[str, Any], gone: set[int], text: str, kept
     (last,) = kept.spark.sql(f"DESCRIBE HISTORY {kept.sql}").collect()
     assert (last.operation, last.operationMetrics["numDeletedRows"]) == ("DELETE", str(done.rows))
     assert json.loads(last.userMetadata)["by"] == next(iter(wanted)).removesuffix("s")
-    log = [json.loads(line) for line in (running.delta.log / f"{done.version:020d}.json").read_text().splitlines()]
+    log = [
+        json.loads(line)
+        for line in (running.path / "_delta_log" / f"{done.version:020d}.json").read_text().splitlines()
+    ]
     assert all(action[kind]["dataChange"] for action in log for kind in ("add", "remove") if kind in action)
     assert forget(kept, **wanted).version is None
     # the run that was at work meanwhile, and the next one

@@ -58,7 +58,10 @@ def test_small_files_become_one(kept: KeptTable) -> None:
     assert last is not None
     assert last.operation == "OPTIMIZE"
     assert (last.operationMetrics["numAddedFiles"], last.operationMetrics["numRemovedFiles"]) == ("1", "40")
-    log = [json.loads(line) for line in (table.delta.log / f"{table.delta.version:020d}.json").read_text().splitlines()]
+    log = [
+        json.loads(line)
+        for line in (table.path / "_delta_log" / f"{table.delta.version:020d}.json").read_text().splitlines()
+    ]
     assert not any(action[kind]["dataChange"] for action in log for kind in ("add", "remove") if kind in action)
     statistics = json.loads(next(action["add"]["stats"] for action in log if "add" in action))
     assert statistics["numRecords"] == 40
@@ -158,7 +161,7 @@ def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -
         rows[table.delta.version] = number
         removed += upkeep.step(LONG).commits_removed
         rows[table.delta.version] = number
-    versions = sorted(int(path.stem) for path in table.delta.log.glob("*.json"))
+    versions = sorted(int(path.stem) for path in (table.path / "_delta_log").glob("*.json"))
     assert removed == versions[0] > 12
     assert 12 <= table.delta.version - versions[0] < 40
     assert versions == list(range(versions[0], table.delta.version + 1))

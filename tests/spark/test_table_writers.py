@@ -59,7 +59,7 @@ def test_a_broker_that_was_silent_while_others_filled_the_log(
     for number in range(1, 21):
         busy.fill(others, [number])
         upkeep.step(60.0)
-    assert not (others.delta.log / f"{1:020d}.json").exists()
+    assert not (others.path / "_delta_log" / f"{1:020d}.json").exists()
     with caplog.at_level(logging.WARNING, "reput"):
         silent.fill(running, [20])
         silent.fill(silent.open(), [30])
@@ -97,7 +97,7 @@ def test_rows_are_counted_behind_a_cleaned_log(
     spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
     kept.fill(kept.open(), range(2, 11))
     running = kept.open()
-    known = set(running.delta.log.glob("*.checkpoint.parquet"))
+    known = set((running.path / "_delta_log").glob("*.checkpoint.parquet"))
     kept.fill(running, range(11, 31))
     assert log_cleanup.clean_log(kept.path, running.delta.version, 5) > 0
     assert not any(path.exists() for path in known)
@@ -115,9 +115,9 @@ def test_who_keeps_the_turn_delays_a_commit_and_no_more(
     monkeypatch.setattr(delta_table, "_TURN_S", 0.2)
     (kept,) = brokers(spark, tmp_path, "b")
     table = kept.open()
-    with turn(table.delta.log, 0.0) as is_ours:
+    with turn(table.path / "_delta_log", 0.0) as is_ours:
         assert is_ours
-        with turn(table.delta.log, 0.0) as is_anothers:
+        with turn(table.path / "_delta_log", 0.0) as is_anothers:
             assert not is_anothers
         kept.fill(table, [10])
     kept.fill(table, [20])

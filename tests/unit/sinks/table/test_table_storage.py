@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import stat
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from faults.fault_files import Stopped
 from support.s3_server import BUCKET, WRONG_KEY, S3Server, s3_server
 
 from reput.sinks.table import s3_storage
@@ -81,6 +85,18 @@ class TestTableStorage:
         assert before - 2 < status.modified_s < time.time() + 2
         storage.put("a/b c.bin", b"other", durable=True)
         assert storage.read("a/b c.bin") == b"other"
+
+    def test_a_new_file_is_there_whole_or_not_at_all(self, storage: TableStorage) -> None:
+        """It is written piece by piece; what an error leaves is no file."""
+        with storage.new("a.bin") as file:
+            for _ in range(3):
+                file.write(b"12345")
+            assert file.tell() == 15
+        assert storage.read("a.bin") == b"12345" * 3
+        with suppress(Stopped), storage.new("b.bin") as file:
+            file.write(b"12345")
+            raise Stopped
+        assert [each.name for each in storage.files()] == ["a.bin"]
 
     def test_what_is_missing(self, storage: TableStorage) -> None:
         assert storage.status("none") is None
@@ -281,3 +297,14 @@ def test_credentials_in_a_name_are_refused_unseen() -> None:
         parse_location("s3a://AKIAKEY:very-secret@bucket/t")
     assert "AKIAKEY" not in str(error.value)
     assert "very-secret" not in str(error.value)
+
+
+def test_a_commit_is_as_private_as_other_files(tmp_path: Path) -> None:
+    """Its statistics have topics: who may read it is left to the process' umask."""
+    (tmp_path / LOG).mkdir()
+    before = os.umask(0o077)
+    try:
+        assert table_storage(tmp_path).put_if_absent(FIRST, b"{}")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / FIRST).stat().st_mode) == 0o600
