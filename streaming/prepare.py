@@ -42,6 +42,7 @@ def prepare() -> SparkClasses:
         raise EnvironmentSetupError(refusal)
     try:
         classes.directory.mkdir(parents=True, exist_ok=True)
+        classes.keep_home()
     except OSError as error:
         raise EnvironmentSetupError(
             f"cannot make {classes.directory}: {error.strerror}",

@@ -35,13 +35,18 @@ class Jvm:
     """A JVM that waits for Spark's first call; `settings` are those of ``spark-submit --conf``."""
 
     def __init__(
-        self, settings: Mapping[str, str], directory: Path, log_file: Path | None, class_path: Sequence[Path] = ()
+        self,
+        settings: Mapping[str, str],
+        directory: Path,
+        log_file: Path | None,
+        *,
+        home: Path,
+        class_path: Sequence[Path] = (),
     ) -> None:
         """Start it in `directory`; its output goes to `log_file` (None: to this process's terminal).
 
-        `class_path` are jars behind Spark's own.
+        `home` is the JVM's ``SPARK_HOME``; `class_path` are jars behind Spark's own.
         """
-        home = spark_home()
         command = ["/bin/sh", "-c", _LAUNCHER, "sh", str(home / "bin" / "spark-submit")]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]

@@ -1,9 +1,9 @@
-"""What halves Spark's start time: a list of Delta's jars, and the JVM's archive of classes (CDS).
+"""What halves Spark's start time: a list of Delta's jars, the JVM's archive of classes (CDS), and a home for Spark.
 
-Without them each start asks Ivy where Delta's jars are, and the JVM reads its classes out of jars, parses and checks
-them. ``prepare`` makes them once for an environment. They are optional: if jars or Java have changed, they are ignored
-or the JVM refuses them (it compares its own version and the paths, sizes and times of all jars), and Spark starts as
-it does without them.
+Without them each start asks Ivy where Delta's jars are, the JVM reads its classes out of jars, parses and checks
+them, and each Python process compiles pyspark. ``prepare`` makes them once for an environment. They are optional: if
+jars or Java have changed, they are ignored or the JVM refuses them (it compares its own version and the paths, sizes
+and times of all jars), and Spark starts as it does without them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ from zipfile import ZipFile
 
 import pyspark
 
+from reput.streaming.process.jvm import spark_home
+
 _JARS, _S3_JARS = "jars.json", "s3-jars.json"
 _ARCHIVE = "classes.jsa"
+_HOME = "home"
+# What a JVM needs of Spark's home, without the zip of pyspark that Spark would put in front of the module path of its
+# Python processes: each of them would compile anew what it imports, as the zip has no compiled modules.
+_IN_HOME = ("bin", "conf", "jars")
 # Characters that a path must not contain to pass unchanged through Spark's launcher and a class path.
 _UNSAFE = re.compile(r"[\"'\\:;,$\s]")
 _MODULE = "module-info"  # nearly every jar has one of its own
@@ -44,7 +50,7 @@ class SparkClasses:
     @classmethod
     def of(cls, java: str) -> SparkClasses:
         """What is there for this environment and `java` (``check_java``), or where it would be made."""
-        facts = [java, pyspark.__version__, str(_spark_home()), version("delta-spark")]
+        facts = [java, pyspark.__version__, str(spark_home()), version("delta-spark")]
         name = "spark-" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
         found = [root / name for root in _roots() if (root / name).is_dir()]
         writable = [root / name for root in _roots() if _can_be_made(root)]
@@ -85,11 +91,28 @@ class SparkClasses:
             self._keep(_S3_JARS, [path for path in resolved if not path.name.startswith("io.delta_")])
 
     def _keep(self, name: str, resolved: Iterable[Path]) -> None:
-        own = {name for path in (_spark_home() / "jars").glob("*.jar") for name in _class_files(path)}
+        own = {name for path in (spark_home() / "jars").glob("*.jar") for name in _class_files(path)}
         listed = [(str(path), path.stat().st_size) for path in resolved if own.isdisjoint(_class_files(path))]
         scratch = self.directory / f"{name}.{os.getpid()}"
         scratch.write_text(json.dumps(listed))
         scratch.replace(self.directory / name)
+
+    def keep_home(self) -> None:
+        """Make `home`, of links, unless it is there; not where Spark's zip may be the only pyspark of its workers."""
+        if (self.directory / _HOME).exists() or spark_home() != Path(pyspark.__path__[0]).absolute():
+            return
+        scratch = self.directory / f"{_HOME}.{os.getpid()}"
+        scratch.mkdir()
+        for name in _IN_HOME:
+            if (spark_home() / name).exists():
+                (scratch / name).symlink_to(spark_home() / name)
+        scratch.rename(self.directory / _HOME)
+
+    @property
+    def home(self) -> Path:
+        """The ``SPARK_HOME`` for a JVM of this machine: what ``keep_home`` made, or Spark's own."""
+        made = self.directory / _HOME
+        return made if (made / "jars").is_dir() else spark_home()
 
     def refusal(self) -> str | None:
         """Why Spark is not given them, whether they exist or not; None if it is."""
@@ -132,12 +155,8 @@ def _can_be_made(path: Path) -> bool:
     return path.is_dir() and os.access(path, os.W_OK)
 
 
-def _spark_home() -> Path:
-    return Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
-
-
 def _defaults() -> Path | None:
-    path = Path(os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf") / "spark-defaults.conf"
+    path = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"
     return path if path.exists() else None
 
 

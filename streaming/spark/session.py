@@ -23,7 +23,7 @@ from reput.sinks.table.location import TableLocation
 from reput.source.errors import EnvironmentSetupError, TransientError
 from reput.streaming.process.failures import first_line, is_passing
 from reput.streaming.process.interruption import before_interruption
-from reput.streaming.process.jvm import Jvm, kill_jvm, last_jvm
+from reput.streaming.process.jvm import Jvm, kill_jvm, last_jvm, spark_home
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.class_archive import SparkClasses, user_cache
 from reput.streaming.spark.java import check_java
@@ -125,7 +125,9 @@ def start_session(
     # py4j would print a traceback of its own for each call that a dead JVM does not answer.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addHandler(logging.NullHandler())  # it also uses the root logger, which would print
-    session = _started(builder, log_file, class_path=s3_jars if place is not None else None)
+    home = classes.home if prepared else spark_home()
+    class_path = s3_jars or () if place is not None else ()
+    session = _started(builder, log_file, home=home, class_path=class_path)
     if packages and is_local:
         classes.keep_s3_jars(resolved_jars(session))
     session.sparkContext.setLogLevel("ERROR")
@@ -158,11 +160,11 @@ def _scratch_settings(master: str) -> dict[str, str]:
 
 
 def _started(
-    builder: SparkSession.Builder, log_file: Path | None, *, class_path: Sequence[Path] | None
+    builder: SparkSession.Builder, log_file: Path | None, *, home: Path, class_path: Sequence[Path]
 ) -> SparkSession:
     for pause in (*_PAUSES_S, None):
         try:
-            return _start_once(builder, log_file, class_path or ())
+            return _start_once(builder, log_file, home=home, class_path=class_path)
         except Exception as error:
             words = first_line(error)
             if pause is None or not is_passing(error):
@@ -175,14 +177,16 @@ def _started(
     raise AssertionError
 
 
-def _start_once(builder: SparkSession.Builder, log_file: Path | None, class_path: Sequence[Path]) -> SparkSession:
+def _start_once(
+    builder: SparkSession.Builder, log_file: Path | None, *, home: Path, class_path: Sequence[Path]
+) -> SparkSession:
     """Start a JVM unless this process has one, and a session in it."""
     options: dict[str, str] = builder._options  # noqa: SLF001  what the builder would pass to a JVM of its own
     jvm = None
     if SparkContext._gateway is None:  # noqa: SLF001
         if log_file is not None:
             log_file.parent.mkdir(parents=True, exist_ok=True)
-        jvm = Jvm(options, run_directory(), log_file, class_path)
+        jvm = Jvm(options, run_directory(), log_file, home=home, class_path=class_path)
     try:
         return _beside_the_main_thread(lambda: _connected(builder, jvm))
     except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -29,3 +30,15 @@ def test_the_jvm_has_room_for_compiled_code(spark: SparkSession) -> None:
     assert jvm is not None
     pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
     assert sum(pool.getUsage().getMax() for pool in pools if "Code" in pool.getName()) >= 200 << 20
+
+
+def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
+    """Not Spark's zip, which each of them would compile anew."""
+
+    def imported(_: int) -> str:
+        import pyspark.worker
+
+        return str(pyspark.worker.__file__)
+
+    (path,) = spark.sparkContext.parallelize([0], 1).map(imported).collect()
+    assert path == str(Path(pyspark.__path__[0], "worker.py"))

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reput.streaming.cli import main as cli
+from reput.streaming.process.jvm import spark_home
 from reput.streaming.spark.class_archive import SparkClasses
 
 # What is in them beside `module-info.class`.
@@ -67,6 +68,19 @@ def test_it_is_found_again_and_only_by_the_same_java(classes: SparkClasses) -> N
     assert SparkClasses.of("java 17") == classes
     assert SparkClasses.of("java 21").jars() is None
     assert SparkClasses.of("java 21").settings() == {}
+
+
+def test_the_jvm_has_a_home_without_pyspark(classes: SparkClasses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of links to Spark's own, which it is where pyspark is not the installed package."""
+    own = classes.home
+    classes.keep_home()
+    assert classes.home == own == spark_home()
+    monkeypatch.delenv("SPARK_HOME")
+    classes.keep_home()
+    classes.keep_home()
+    assert sorted(path.name for path in classes.home.iterdir()) == ["bin", "jars"]
+    assert (classes.home / "jars").resolve() == (spark_home() / "jars").resolve()
+    assert classes.home != spark_home() != own
 
 
 def test_without_an_archive_the_jars_are_known_all_the_same(classes: SparkClasses) -> None:
