@@ -10,7 +10,8 @@ from pathlib import Path
 
 from benchmarks.measure import Usage
 
-SAMPLE_SECONDS = 0.1
+# A look at all threads of a JVM takes some milliseconds, which the command lacks.
+SAMPLE_SECONDS = 0.25
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KB_PER_MB = 1024
 

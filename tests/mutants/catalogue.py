@@ -9,17 +9,19 @@ from dataclasses import dataclass
 class Mutant:
     """One mistake: in `file`, each old text (which occurs once) becomes the new one; then `tests` must fail.
 
-    `tests` are pytest's words: node ids below ``tests/``, and options such as ``-k``.
+    `tests` are pytest's words: node ids below ``tests/``, and options such as ``-k``. Tests marked slow run if
+    `marks` says so, and then no others.
     """
 
     name: str
     file: str
     changes: tuple[tuple[str, str], ...]
     tests: tuple[str, ...]
+    marks: str = "not slow"
 
 
-def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(name, file, ((old, new),), tests)
+def _mutant(name: str, file: str, old: str, new: str, *tests: str, marks: str = "not slow") -> Mutant:
+    return Mutant(name, file, ((old, new),), tests, marks)
 
 
 CRASHES = "faults/test_crash_points.py"
@@ -202,6 +204,7 @@ MUTANTS = (
         'log.paths(number, "remove") if path not in needed and',
         'log.paths(number, "remove") if',
         "spark/test_table_upkeep.py::test_a_file_that_came_back_is_kept",
+        marks="slow",
     ),
     _mutant(
         "a file that a writer may still commit goes with the orphans",
@@ -250,7 +253,8 @@ MUTANTS = (
         "sinks/table/kernel_transaction.py",
         "hides_removed=change.deleted is not None)",
         "hides_removed=False)",
-        "spark/test_table_forget.py::test_nothing_is_left",
+        "spark/test_table_forget.py::test_nothing_is_left[topic]",
+        marks="slow",
     ),
     _mutant(
         "lost rows are taken for rows that were forgotten",
@@ -258,6 +262,7 @@ MUTANTS = (
         " or (before.rows < ledger.rows and not before.on_purpose)",
         "",
         "spark/test_table_forget.py::test_rows_that_were_lost_before_are_still_missed",
+        marks="slow",
     ),
     _mutant(
         "the table's first start is not kept",

@@ -1,6 +1,7 @@
 """Make mistakes in a copy of the sources, one at a time, and see that the tests notice each.
 
-``python tests/mutants/run.py`` for all, or with names (or parts of names). Ends with 1 when a mistake went unnoticed.
+``python tests/mutants/run.py`` for all, or with names (or parts of names). Ends with 1 when a mistake went unnoticed,
+or its tests did not run.
 """
 
 from __future__ import annotations
@@ -29,11 +30,16 @@ SKIPPED = shutil.ignore_patterns(".git", ".venv", ".work", ".*_cache", ".hypothe
 
 
 def run_tests(
-    copy: Path, tests: Sequence[str], *, numba_cache: Path | None = None, limit_seconds: float | None = None
+    copy: Path,
+    tests: Sequence[str],
+    marks: str,
+    *,
+    numba_cache: Path | None = None,
+    limit_seconds: float | None = None,
 ) -> int:
     """Give pytest's exit code for these tests of the copy; tests that stand still, or die of a signal, have failed."""
     words = [word if word.startswith("-") else f"tests/{word}" for word in tests]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks, *words]
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     if numba_cache is not None:
         environment["NUMBA_CACHE_DIR"] = str(numba_cache)
@@ -54,8 +60,8 @@ def run_tests(
         return FAILED if code < 0 else code
 
 
-def is_noticed(mutant: Mutant, copy: Path) -> bool:
-    """Whether the tests fail with the mistake; the copy is as before afterwards."""
+def code_with(mutant: Mutant, copy: Path) -> int:
+    """Give pytest's exit code with the mistake; the copy is as before afterwards."""
     path = copy / mutant.file
     sound, known = path.read_text(encoding="utf-8"), path.stat()
     text = sound
@@ -67,7 +73,7 @@ def is_noticed(mutant: Mutant, copy: Path) -> bool:
         with tempfile.TemporaryDirectory() as fresh:
             # A compiled kernel holds those of other modules, and numba looks only at its own file's time.
             cache = Path(fresh) if "numba" in sound else None
-            return run_tests(copy, mutant.tests, numba_cache=cache, limit_seconds=LIMIT_SECONDS) == FAILED
+            return run_tests(copy, mutant.tests, mutant.marks, numba_cache=cache, limit_seconds=LIMIT_SECONDS)
     finally:
         path.write_text(sound, encoding="utf-8")
         os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
@@ -83,17 +89,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "reput"
         shutil.copytree(ROOT, copy, symlinks=True, ignore=SKIPPED)
-        words = sorted({word for mutant in mutants for word in mutant.tests})
-        if run_tests(copy, words) != 0:
-            print(f"the tests fail without any mistake: {' '.join(words)}")
-            return 1
+        for marks in sorted({mutant.marks for mutant in mutants}):
+            words = sorted({word for mutant in mutants if mutant.marks == marks for word in mutant.tests})
+            if run_tests(copy, words, marks) != 0:
+                print(f"the tests fail without any mistake: {' '.join(words)}")
+                return 1
         for mutant in mutants:
             began = time.monotonic()
-            noticed = is_noticed(mutant, copy)
-            print(
-                f"{'noticed ' if noticed else 'UNNOTICED'} {time.monotonic() - began:5.1f} s  {mutant.name}", flush=True
-            )
-            unnoticed += [] if noticed else [mutant.name]
+            code = code_with(mutant, copy)
+            found = {FAILED: "noticed  ", 0: "UNNOTICED"}.get(code, f"DID NOT RUN (pytest's code {code})")
+            print(f"{found} {time.monotonic() - began:5.1f} s  {mutant.name}", flush=True)
+            unnoticed += [] if code == FAILED else [mutant.name]
     print(f"{len(mutants)} mistakes, {len(unnoticed)} unnoticed")
     return 1 if unnoticed or not mutants else 0
 
