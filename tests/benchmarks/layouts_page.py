@@ -69,7 +69,9 @@ def _cost(layouts: list[dict[str, Any]]) -> str:
 def _questions(layouts: list[dict[str, Any]]) -> str:
     text = (
         "## Files and bytes read\n\nFiles, row groups and MiB are counted by the statistics in the table, for the "
-        "columns that the question\nneeds; seconds are measured, the best of three.\n"
+        "columns that the question\nneeds; seconds are measured, the best of three. `reput query --table` first asks "
+        "the key filters beside the files of\nreput's own layout, and opens a file or two for a key; that is not "
+        "counted here.\n"
     )
     head = ("layout", "files", "row groups", "MiB", "Spark s", "deltalake s")
     for number, question in enumerate(layouts[0]["questions"]):

@@ -40,18 +40,29 @@ def shapes(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     _save(figure, axes, path, "Reput of logs of several shapes")
 
 
-def curves(lines: Mapping[str, Sequence[tuple[float, float]]], path: Path, title: str, labels: tuple[str, str]) -> None:
-    """Lines through measured points, the x axis logarithmic."""
+def curves(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    path: Path,
+    title: str,
+    labels: tuple[str, str],
+    *,
+    logarithmic: str = "x",
+) -> None:
+    """Lines through measured points; one axis is logarithmic, "x" or "y", and the other begins at 0."""
     figure, axes = _figure(4)
     if figure is None:
         return
     for name, points in lines.items():
         axes.plot(*zip(*points, strict=True), marker="o", label=name)
-    axes.set_xscale("log")
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
-    axes.set_ylim(bottom=0)
-    axes.legend()
+    if logarithmic == "x":
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+    else:
+        axes.set_yscale("log")
+        axes.set_xlim(left=0)
+    figure.legend(loc="outside right upper")
     _save(figure, axes, path, title)
 
 

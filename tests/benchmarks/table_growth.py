@@ -169,12 +169,22 @@ def main() -> None:
     if given.docs is not None:
         facts = {"machine": machine.facts(given.work), "points": [asdict(point) for point in points]}
         (given.docs / "benchmarks" / "table-growth.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-        lines = {
-            name.removesuffix("_ms").replace("_", " "): [(point.commits, getattr(point, name)) for point in points]
-            for name in ("commit_ms", "spark_snapshot_ms", "deltalake_snapshot_ms", "count_ms", "key_ms")
-        }
-        image = given.docs / "benchmarks" / "table-growth.png"
-        plots.curves(lines, image, "A message table over its commits", ("commits", "milliseconds"))
+        draw(points, given.docs / "benchmarks" / "table-growth.png")
+
+
+def draw(points: list[Point], image: Path) -> None:
+    """Draw how long everything took over the commits."""
+    names = {
+        "spark_snapshot_ms": "snapshot, Spark",
+        "count_ms": "count(*), Spark",
+        "commit_ms": "commit",
+        "upkeep_ms": "upkeep after a commit",
+        "key_ms": "look-up by key",
+        "deltalake_snapshot_ms": "snapshot, deltalake",
+    }
+    lines = {text: [(point.commits, getattr(point, name)) for point in points] for name, text in names.items()}
+    title, labels = "A message table over its commits", ("commits", "milliseconds")
+    plots.curves(lines, image, title, labels, logarithmic="y")
 
 
 if __name__ == "__main__":

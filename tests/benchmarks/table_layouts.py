@@ -191,7 +191,7 @@ def users(spark: SparkSession, root: Path) -> dict[str, str]:
         "deltalake appends": lambda: deltalake.write_deltalake(str(root), one, mode="append"),
         "deltalake compacts": by_compact,
     }
-    return {name: _outcome(use) for name, use in tried.items()}
+    return {name: _outcome(use).replace(str(root), root.name) for name, use in tried.items()}
 
 
 def _outcome(use: Callable[[], object]) -> str:

@@ -112,6 +112,24 @@ def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path) -> None
     assert list((tmp_path / "out" / "consumequeue").rglob("0*"))
 
 
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_the_process_ends_as_python_ends_it(is_awaited: bool) -> None:
+    """What was registered for the end runs, a thread that Python waits for is waited for, and output is whole."""
+    code = f"""
+import atexit, threading, time
+from reput.streaming.cli.main import run
+atexit.register(print, "registered")
+if {is_awaited}:
+    threading.Thread(target=lambda: (time.sleep(0.2), print("awaited"))).start()
+run()
+"""
+    words = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == [*(["awaited"] if is_awaited else []), "registered"]
+    refused = subprocess.run([*words[:3], "nothing"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+
+
 def test_no_such_store(tmp_path: Path) -> None:
     """The directory that is missing is named; exit code 1."""
     result = tail(tmp_path / "nothing", tmp_path / "out")
