@@ -137,30 +137,29 @@ def dying(fatal: int, calls: list[str]) -> Callable[[Any], Any]:
 
 
 @pytest.mark.slow
-def test_upkeep_dies_anywhere(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a put or a removal of a merge, a key filter or the clean-up; the next run has all rows and goes on."""
+def test_upkeep_dies_anywhere(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each put and removal of a merge, a key filter or the clean-up; the next run has all rows and finishes."""
     monkeypatch.setattr(log_cleanup, "READ_FOR_S", 0)
     monkeypatch.setattr(upkeep_module, "CLEANED_EVERY", 1)
+    kept = on_s3(KeptTable(spark, tmp_path / "kept", count=600), tmp_path.name)
     table = kept.open()
     kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '5')")
-    filled, fatal, deaths, done = 0, 1, 0, False
+    filled, deaths, done = 0, 0, False
     while not done:
         kept.fill(table, range(filled + 1, filled + 10))
         filled += 9
         calls: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
             for name in ("put", "_put", "_remove"):
-                patch.setattr(S3Storage, name, dying(fatal, calls)(getattr(S3Storage, name)))
+                patch.setattr(S3Storage, name, dying(deaths + 1, calls)(getattr(S3Storage, name)))
             with suppress(Stopped):
                 TableUpkeep(table.delta, "b", 5).step(LONG)
-            done = len(calls) < fatal or filled + 9 > 54
-        deaths += len(calls) >= fatal
-        fatal += 2
+        done = len(calls) <= deaths
+        deaths += not done
         table = kept.open()
+        TableUpkeep(table.delta, "b", 5).step(LONG)
         assert kept.found() == kept.expected(0, filled)
-    assert deaths >= 4
-    TableUpkeep(table.delta, "b", 5).step(LONG)
-    assert kept.found() == kept.expected(0, filled)
+    assert deaths > 10
     storage = table_storage(location(kept))
     there = {file.name for file in storage.files()}
     assert set(deltalake.DeltaTable(storage.uri, storage_options=storage.deltalake_options).file_uris()) <= {
