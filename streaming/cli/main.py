@@ -24,6 +24,7 @@ from reput.streaming.process.working_directory import leave
 # scans them again and again while they are loaded, which takes a quarter of a command's start-up.
 _GARBAGE_LOOKED_FOR_AFTER = 100_000
 _SERVICE = "tail"
+_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 
 
 def run() -> None:
@@ -46,14 +47,14 @@ def _end(code: object) -> None:
     if isinstance(code, int) and all(thread.daemon for thread in others):
         atexit._run_exitfuncs()  # noqa: SLF001  what Python would do now
         with suppress(OSError, ValueError):
-            for stream in (sys.stdout, sys.stderr):
-                if stream is not None:
-                    stream.flush()
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(code)
 
 
 def main() -> None:
     """Run the command line; raises SystemExit."""
+    _open_standard_streams()
     try:
         interruption.listen()
         gc.set_threshold(_GARBAGE_LOOKED_FOR_AFTER)
@@ -62,13 +63,27 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a terminal may lack a character
                 stream.reconfigure(errors="backslashreplace")
-        _application(*sys.argv[1:2])()
+        try:
+            _application(*sys.argv[1:2])()
+        except OSError as error:  # of the help or the version; commands tell theirs themselves
+            os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_OUTPUT)  # Python writes what is still buffered
+            sys.stderr.write(f"reput: cannot write to standard output: {error.strerror}\n")
+            sys.exit(1)
     except interruption.InterruptedBySignal:
         is_service = sys.argv[1:2] == [_SERVICE]
         sys.stderr.write("" if is_service else "reput: stopped\n")
         sys.exit(0 if is_service else interruption.exit_code())
     finally:
         interruption.ignore_further()
+
+
+def _open_standard_streams() -> None:
+    """Open those that the caller has closed: the next file would get the number of one, and with it what is printed."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(_STANDARD_OUTPUT, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(_STANDARD_ERROR, "w", closefd=False)  # noqa: SIM115
 
 
 def _application(command: str | None = None) -> Any:

@@ -19,6 +19,8 @@ import reput
 from reput.streaming.cli import commands
 from reput.streaming.cli import main as cli
 
+REPUT = f"{sys.executable} -m reput.streaming.cli.main"
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
@@ -116,11 +118,11 @@ def test_a_rebuild_does_not_wait_for_pandas(store: Path, tmp_path: Path) -> None
 def test_the_process_ends_as_python_ends_it(is_awaited: bool) -> None:
     """What was registered for the end runs, a thread that Python waits for is waited for, and output is whole."""
     code = f"""
-import atexit, threading, time
+import atexit, threading
 from reput.streaming.cli.main import run
 atexit.register(print, "registered")
 if {is_awaited}:
-    threading.Thread(target=lambda: (time.sleep(0.2), print("awaited"))).start()
+    threading.Thread(target=lambda: (threading.main_thread().join(), print("awaited"))).start()
 run()
 """
     words = [sys.executable, "-c", code, "--version"]
@@ -128,6 +130,25 @@ run()
     assert done.stdout.splitlines()[1:] == [*(["awaited"] if is_awaited else []), "registered"]
     refused = subprocess.run([*words[:3], "nothing"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "query --help"])
+def test_standard_output_is_full(words: str) -> None:
+    """One line, also where a command does not begin."""
+    shell = ["/bin/sh", "-c", f"{REPUT} {words} > /dev/full"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "reput: cannot write to standard output: No space left on device\n")
+
+
+def test_closed_streams_are_given_to_no_file(store: Path, tmp_path: Path) -> None:
+    """The number of a closed stream goes to the next file that is opened, and with it what is printed."""
+    files = []
+    for name, streams in (("open", ""), ("closed", "<&- >&- 2>&-")):
+        words = f"rebuild --store {store} --output {tmp_path}/{name} --master 'local[1]'"
+        subprocess.run(["/bin/sh", "-c", f"{REPUT} {words} {streams}"], check=True, capture_output=True)
+        root = tmp_path / name / "consumequeue"
+        files.append({path.relative_to(root): path.read_bytes() for path in root.rglob("0*") if path.is_file()})
+    assert files[0] == files[1] != {}
 
 
 def test_no_such_store(tmp_path: Path) -> None:
