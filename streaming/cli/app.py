@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import select
 import sys
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from reput.source.errors import OptionError
 from reput.source.printable import printable
 from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
+from reput.streaming.process.standard_streams import STANDARD_OUTPUT, drop_output
 from reput.streaming.process.working_directory import made_absolute
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -72,7 +72,6 @@ app = Application(
     add_completion=False,
     rich_markup_mode=None,
 )
-_STANDARD_OUTPUT = 1
 _JSON_FORMAT = "json"
 # Whether the command was asked for JSON: then its error is JSON, too.
 _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
@@ -144,11 +143,10 @@ def _is_unread(error: BaseException) -> bool:
         return False
     with suppress(OSError, ValueError):
         poll = select.poll()
-        poll.register(_STANDARD_OUTPUT, select.POLLOUT)
+        poll.register(STANDARD_OUTPUT, select.POLLOUT)
         is_closed = any(events & select.POLLERR for _, events in poll.poll(0))
         if is_closed:
-            # Python would fail again at its end, with what is still buffered.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_OUTPUT)
+            drop_output()
         return is_closed
     return False
 

@@ -18,13 +18,13 @@ from typing import Any
 
 from reput.source.worker_process import load_without_threads
 from reput.streaming.process import interruption
+from reput.streaming.process.standard_streams import drop_output, open_closed_streams
 from reput.streaming.process.working_directory import leave
 
 # Modules and kernels are half a million objects, none of them garbage. With Python's threshold of 700 the collector
 # scans them again and again while they are loaded, which takes a quarter of a command's start-up.
 _GARBAGE_LOOKED_FOR_AFTER = 100_000
 _SERVICE = "tail"
-_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 
 
 def run() -> None:
@@ -54,7 +54,7 @@ def _end(code: object) -> None:
 
 def main() -> None:
     """Run the command line; raises SystemExit."""
-    _open_standard_streams()
+    open_closed_streams()
     try:
         interruption.listen()
         gc.set_threshold(_GARBAGE_LOOKED_FOR_AFTER)
@@ -63,10 +63,11 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a terminal may lack a character
                 stream.reconfigure(errors="backslashreplace")
+        application = _application(*sys.argv[1:2])
         try:
-            _application(*sys.argv[1:2])()
+            application()
         except OSError as error:  # of the help or the version; commands tell theirs themselves
-            os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_OUTPUT)  # Python writes what is still buffered
+            drop_output()
             sys.stderr.write(f"reput: cannot write to standard output: {error.strerror}\n")
             sys.exit(1)
     except interruption.InterruptedBySignal:
@@ -75,15 +76,6 @@ def main() -> None:
         sys.exit(0 if is_service else interruption.exit_code())
     finally:
         interruption.ignore_further()
-
-
-def _open_standard_streams() -> None:
-    """Open those that the caller has closed: the next file would get the number of one, and with it what is printed."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
-        pass
-    os.close(descriptor)
-    sys.stdout = sys.stdout or open(_STANDARD_OUTPUT, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.stderr or open(_STANDARD_ERROR, "w", closefd=False)  # noqa: SIM115
 
 
 def _application(command: str | None = None) -> Any:

@@ -16,6 +16,7 @@ from rich.console import Console
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.cli.app import Verbose, app, run_or_fail, table_option
 from reput.streaming.cli.settings import ConfigFile, Overrides
+from reput.streaming.process.standard_streams import drop_output
 
 
 @app.command(
@@ -83,8 +84,7 @@ def _output_failures_as_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # What is still in Python's buffer is dropped silently at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         raise OutputError(
             f"cannot write the result to standard output: {error.strerror}", file="/dev/stdout"
         ) from error

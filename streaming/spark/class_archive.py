@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -106,7 +107,12 @@ class SparkClasses:
         for name in _IN_HOME:
             if (spark_home() / name).exists():
                 (scratch / name).symlink_to(spark_home() / name)
-        scratch.rename(self.directory / _HOME)
+        try:
+            scratch.rename(self.directory / _HOME)
+        except OSError:
+            shutil.rmtree(scratch)  # its links, not what they lead to
+            if not (self.directory / _HOME).exists():  # else another run has made it meanwhile
+                raise
 
     @property
     def home(self) -> Path:

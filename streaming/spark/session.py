@@ -108,7 +108,7 @@ def start_session(
     classes, is_local = SparkClasses.of(java), master.startswith("local")
     prepared = classes.settings() if is_local else {}
     place = place_of(table)
-    s3_jars = classes.s3_jars() if is_local else None
+    s3_jars = classes.s3_jars() if is_local and place is not None else None
     packages = PACKAGES if place is not None and s3_jars is None else ()
     s3 = {} if place is None else s3_settings(place, run_directory(), with_packages=bool(packages))
     given = {**_SETTINGS, **(_DELTA_SETTINGS if with_delta else {})}
@@ -126,8 +126,7 @@ def start_session(
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addHandler(logging.NullHandler())  # it also uses the root logger, which would print
     home = classes.home if prepared else spark_home()
-    class_path = s3_jars or () if place is not None else ()
-    session = _started(builder, log_file, home=home, class_path=class_path)
+    session = _started(builder, log_file, home=home, class_path=s3_jars or ())
     if packages and is_local:
         classes.keep_s3_jars(resolved_jars(session))
     session.sparkContext.setLogLevel("ERROR")

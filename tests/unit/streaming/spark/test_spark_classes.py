@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,21 @@ def test_the_jvm_has_a_home_without_pyspark(classes: SparkClasses, monkeypatch: 
     assert sorted(path.name for path in classes.home.iterdir()) == ["bin", "jars"]
     assert (classes.home / "jars").resolve() == (spark_home() / "jars").resolve()
     assert classes.home != spark_home() != own
+
+
+def test_two_make_the_home_at_the_same_moment(classes: SparkClasses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one's stays, and the second leaves nothing."""
+    monkeypatch.delenv("SPARK_HOME")
+    rename = Path.rename
+
+    def behind_another(path: Path, target: Path) -> Path:
+        shutil.copytree(path, target, symlinks=True)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", behind_another)
+    classes.keep_home()
+    assert [path.name for path in classes.directory.glob("home*")] == ["home"]
+    assert (classes.home / "jars").resolve() == (spark_home() / "jars").resolve()
 
 
 def test_without_an_archive_the_jars_are_known_all_the_same(classes: SparkClasses) -> None:
