@@ -58,6 +58,10 @@ class AnomalyCounts:
         named = zip((field.name for field in fields(self)), self._values(), strict=True)
         return ", ".join(f"{count} {name}" for name, count in named if count)
 
+    def as_dict(self) -> dict[str, int]:
+        """The counts by the anomaly's name."""
+        return dict(vars(self))
+
     def _values(self) -> tuple[int, ...]:
         # Not ``astuple``, which copies deeply: this runs once a queue and batch.
         return tuple(vars(self).values())

@@ -14,7 +14,6 @@ from rich.console import Console
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.class_archive import SparkClasses
 from reput.streaming.spark.java import check_java
@@ -22,6 +21,7 @@ from reput.streaming.spark.session import JAVA_OPTIONS, TAIL_SETTINGS, end_sessi
 from reput.streaming.spark.warm_up import write_small_log
 from reput.streaming.sql import output as sql_output
 from reput.streaming.sql import sql
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 _SEGMENT_BYTES = 4096

@@ -30,8 +30,8 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover.recover import recover_output
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.broker

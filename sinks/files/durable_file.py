@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -43,6 +44,8 @@ class DurableFiles:
         self._changed_directories: set[str] = set()
         self._failure: OutputError | None = None
         self._beside: list[DurableFiles] = []
+        #: How long these files, without those beside them, were waited for to become durable, in seconds.
+        self.sync_seconds = 0.0
 
     def beside(self) -> DurableFiles:
         """Files below the same root that another thread may write and sync meanwhile; closed with these."""
@@ -91,12 +94,14 @@ class DurableFiles:
         """
         if self._failure is not None:
             raise self._failure
+        began = time.monotonic()
         try:
             self._sync_files(sorted(self._dirty))
             self._sync_directories()
         except OSError as error:
             raise _refused("sync", Path(error.filename or self.root), error) from error
         self._close_idle()
+        self.sync_seconds += time.monotonic() - began
 
     def replace(self, *parts: str, data: bytes | memoryview) -> None:
         """Put a small file in place, whole or not at all, durably."""
@@ -117,6 +122,7 @@ class DurableFiles:
                 view = memoryview(data)
                 while view:
                     view = view[os.write(descriptor, view) :]
+                began = time.monotonic()
                 if durable:
                     os.fsync(descriptor)
             finally:
@@ -125,6 +131,7 @@ class DurableFiles:
             if durable:
                 self._changed_directories.add(str(path.parent))
                 self._sync_directories()
+                self.sync_seconds += time.monotonic() - began
         except OSError as error:
             raise _refused("replace", path, error) from error
 

@@ -91,3 +91,22 @@ class StoreLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def is_locked(root: Path) -> bool:
+    """Whether a process, other than this one, holds the lock of this output.
+
+    Raises
+    ------
+    OutputError
+        The lock cannot be looked at.
+    """
+    path = root / LOCK
+    try:
+        with path.open("rb") as file:
+            question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            return bool(_FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, question))[0] != fcntl.F_UNLCK)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror}", file=path) from error

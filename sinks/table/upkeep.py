@@ -42,13 +42,20 @@ CLEANED_EVERY = 100
 
 @dataclass
 class UpkeepDone:
-    """What was done: merges, the files before and after them, commits removed from the log, expired rows removed."""
+    """What was done: merges, the files before and after them, commits removed from the log, expired rows removed.
+
+    `files` are those of the table that may be merged, `small_files` those among them that are smaller than half a
+    target file; both as they were seen last, None if they were not looked at. `refused` says that upkeep has ended.
+    """
 
     merges: int = 0
     files_before: int = 0
     files_after: int = 0
     commits_removed: int = 0
     expired: Expired = field(default_factory=Expired)
+    files: int | None = None
+    small_files: int | None = None
+    refused: bool = False
 
 
 class TableUpkeep:
@@ -79,7 +86,7 @@ class TableUpkeep:
         Nothing that stands in its way is an error: a full disk and other writers' commits end the step, and anything
         else ends the upkeep until the next start, which is logged once.
         """
-        done, began = UpkeepDone(), time.monotonic()
+        done, began = UpkeepDone(refused=self._refused), time.monotonic()
         if self._refused:
             return done
         try:
@@ -100,6 +107,10 @@ class TableUpkeep:
             self._list, self._missed_file = None, True
         except (ReputError, *JAVA_ERRORS, pa.ArrowException, OSError, ValueError, LookupError) as error:
             self._refuse(error)
+        done.refused = self._refused
+        if self._list is not None:
+            files = [file for file in self._known.values() if file is not None]
+            done.files, done.small_files = len(files), sum(not file.is_large for file in files)
         return done
 
     def _refuse(self, error: BaseException) -> None:

@@ -43,8 +43,13 @@ def is_begun(head: bytes, file_from_offset: int, frame: int) -> bool:
     return magic == fmt.BLANK_MAGIC_CODE or (magic in _RECORD_MAGIC_CODES and own_offset == file_from_offset)
 
 
+def is_blank(head: bytes, frame: int) -> bool:
+    """Whether the segment holds nothing from here on: the blank that fills it up begins here."""
+    return _i32(head, 0) == dle.ENTRY_BLANK_MAGIC_CODE if frame else _i32(head, fmt.MAGIC_AT) == fmt.BLANK_MAGIC_CODE
+
+
 def first_store_timestamp(head: bytes, frame: int) -> int | None:
-    """The store time in milliseconds of the segment's first record; None when there is none."""
+    """The store time in milliseconds of the record at the begin of `head`; None when there is none."""
     record = head[frame:]
     if _i32(record, fmt.MAGIC_AT) not in _RECORD_MAGIC_CODES:
         return None

@@ -9,6 +9,7 @@ from reput.streaming.cli.app import Application, app
 
 _MODULES: Final = {
     "tail": "tail",
+    "status": "status",
     "rebuild": "rebuild",
     "sql": "sql",
     "query": "query",

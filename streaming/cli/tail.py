@@ -37,31 +37,46 @@ def tail(
 
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
     from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
-    from reput.streaming.output.progress import ProgressReporter  # noqa: PLC0415
     from reput.streaming.process.interruption import deferred  # noqa: PLC0415
     from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session  # noqa: PLC0415
+    from reput.streaming.status.facts import facts_of, versions  # noqa: PLC0415
+    from reput.streaming.status.progress import ProgressReporter  # noqa: PLC0415
+    from reput.streaming.status.publisher import StatusPublisher  # noqa: PLC0415
+    from reput.streaming.status.run_state import RunState  # noqa: PLC0415
     from reput.streaming.tail.tail import Tail  # noqa: PLC0415
 
     set_up_logging()
-    reporter = ProgressReporter(Console(stderr=True))
 
     def run() -> None:
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
-        with Tail(settings, OutputPaths(output, table, checkpoint), reporter) as job:
-            spark = start_session(
-                "reput tail",
-                master=settings.spark.master,
-                driver_memory=settings.spark.driver_memory,
-                log_file=None if verbose else job.spark_log,
-                settings=TAIL_SETTINGS,
-                table=table,
-            )
-            try:
-                with deferred(job.stop):
-                    job.run(spark, available_now=available_now)
-            finally:
-                end_session(spark)
+        paths = OutputPaths(output, table, checkpoint)
+        state = RunState(settings.broker.name, facts_of(settings, paths))
+        service = settings.service
+        publisher = StatusPublisher(
+            [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port
+        )
+        line_every_s = 0.0 if available_now else service.progress_every_ms / 1000
+        reporter = ProgressReporter(Console(stderr=True), state, line_every_s=line_every_s, turn=publisher.turn)
+        with publisher, reporter:
+            reporter.starting("looks at the log and recovers the output")
+            with Tail(settings, paths, reporter) as job:
+                publisher.write_files()
+                reporter.starting("starts Spark")
+                spark = start_session(
+                    "reput tail",
+                    master=settings.spark.master,
+                    driver_memory=settings.spark.driver_memory,
+                    log_file=None if verbose else job.spark_log,
+                    settings=TAIL_SETTINGS,
+                    table=table,
+                )
+                reporter.starting("opens the table and starts the queries" if table else "starts the queries")
+                try:
+                    with deferred(job.stop):
+                        job.run(spark, available_now=available_now)
+                finally:
+                    end_session(spark)
         summary = reporter.summary()
         typer.echo(json.dumps({"summary": summary}) if as_json else "\n".join(summary or ["the log has nothing new"]))
 

@@ -329,6 +329,34 @@ class SparkOptions:
 
 
 @dataclass(frozen=True)
+class ServiceOptions:
+    """What a running `reput tail` says of itself, and where."""
+
+    metrics_port: int = option(
+        "metricsPort",
+        whole_number(0, 65_535),
+        number_allowed(0, 65_535),
+        0,
+        "0: none; otherwise /metrics, /healthz, /readyz, /status and a page for people are served at this port",
+    )
+    metrics_host: str = option(
+        "metricsHost",
+        _text,
+        "a host name or an address of this machine",
+        "localhost",
+        "only this machine sees them; 0.0.0.0 serves all who reach the port, without a password",
+    )
+    progress_every_ms: int = option(
+        "progressEveryMs",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        60_000,
+        "the log gets a line a query for so long, one at once where something was found, and none while nothing comes; "
+        "0, and --available-now: a line a micro-batch",
+    )
+
+
+@dataclass(frozen=True)
 class Settings:
     """The options of a command, in groups."""
 
@@ -340,6 +368,7 @@ class Settings:
     table: TableOptions = field(default_factory=TableOptions)
     rebuild: RebuildOptions = field(default_factory=RebuildOptions)
     spark: SparkOptions = field(default_factory=SparkOptions)
+    service: ServiceOptions = field(default_factory=ServiceOptions)
 
     @property
     def values(self) -> dict[str, object]:

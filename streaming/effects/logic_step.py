@@ -25,11 +25,12 @@ from reput.streaming.output.quarantine_step import Lines, QuarantineStep
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step did: its records, their anomalies, and the quarantine's new lines."""
+    """What a step did: its records, their anomalies, the quarantine's new lines, and seconds of waiting for disks."""
 
     batch: LogicBatch
     anomalies: AnomalyCounts
     quarantined: Lines
+    sync_seconds: float = 0.0
 
 
 class LogicStep:
@@ -51,7 +52,7 @@ class LogicStep:
         """
         self.sinks = logic.sinks
         self.quarantine = quarantine
-        self._index = logic.index
+        self._logic = logic
         self._writers = [*writers_of(logic), *([] if table is None else [TableWriter(table)])]
         self._files = files
         self._scratch = Scratch(files)
@@ -70,6 +71,7 @@ class LogicStep:
 
     def write(self, read: RangeEffects) -> StepReport:
         """Write the effects of consecutive ranges, durably and once: first the quarantine, then the sinks."""
+        synced_before = self._logic.sync_seconds
         effects, quarantined = Effects.of(read).sifted(self.quarantine)
         batch = effects.batch
         assert batch is not None
@@ -78,8 +80,8 @@ class LogicStep:
         self._last_end, self._last_record = batch.end, batch.last_record or before
         if batch.last_record is not None and self.sinks:
             queued = next((sink.logics_msg_timestamp for sink in self.sinks if isinstance(sink, QueueSink)), None)
-            index = self._index.index_msg_timestamp if self._index else None
+            index = self._logic.index.index_msg_timestamp if self._logic.index else None
             known = load_store_checkpoint(self._files)
             store_checkpoint(self._files, known.advanced(batch.last_record.store_timestamp, queued, index))
         self._scratch.remove(read.scratch_files)
-        return StepReport(batch, anomalies, quarantined)
+        return StepReport(batch, anomalies, quarantined, self._logic.sync_seconds - synced_before)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, anomaly_at_end
 from reput.source.errors import ReputError
 from reput.source.log.log_reader import LogReader
-from reput.source.segments.segment_head import HEAD_SIZE, first_store_timestamp
+from reput.source.segments.segment_head import HEAD_SIZE, first_store_timestamp, is_blank
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,11 @@ class LogEnd:
     ----------
     offset
         The end, exclusive. A last record that is still held back (``tailGuardMs``) lies behind it.
-    store_timestamp
-        That of the last record before `offset`, in milliseconds; None if it is not known.
     at_end
         The anomaly at the end, if what stands there is not what every growing log has.
     """
 
     offset: int
-    store_timestamp: int | None = None
     at_end: AnomalyCounts = NO_ANOMALIES
 
 
@@ -37,7 +34,6 @@ class LogEndWatch:
         """`log` must not be used by anything else."""
         self._log = log
         self._lock = threading.Lock()
-        self._last: LogEnd | None = None
 
     def look_ahead(self, start: int) -> None:
         """Look once in a separate thread, before anyone waits: in a segment of 1 GiB the first look takes a while."""
@@ -56,21 +52,28 @@ class LogEndWatch:
 
     def _look(self, start: int) -> LogEnd:
         end = self._log.end(start)
-        known = self._last
         bad = self._log.bad_end
         at_end = NO_ANOMALIES if bad is None else anomaly_at_end(bad)
-        if known is not None and known.offset == end:
-            timestamp = known.store_timestamp
-        else:
-            timestamp = self._store_timestamp_before(end) or (known.store_timestamp if known else None)
-        self._last = LogEnd(end, timestamp, at_end)
-        return self._last
+        return LogEnd(end, at_end)
 
-    def _store_timestamp_before(self, end: int) -> int | None:
-        """The last record's store timestamp before `end`; None if there is no record, or a segment's blank."""
-        file = self._log.queue().find(end - 1) if end else None
-        if file is None:
-            return None
-        offset = self._log.align_down(file.file_from_offset, end - 1)
-        _, _, head = self._log.look_at(offset, HEAD_SIZE)
-        return first_store_timestamp(head, file.frame)
+    def store_timestamp_at(self, offset: int) -> int | None:
+        """The store time in milliseconds of the first record at or behind `offset`, where a record begins.
+
+        None if what stands there is no record, or cannot be read.
+        """
+        with self._lock:
+            try:
+                return self._store_timestamp_at(offset)
+            except (ReputError, OSError):
+                return None
+
+    def _store_timestamp_at(self, offset: int) -> int | None:
+        queue = self._log.queue()
+        file = queue.find(offset)
+        while file is not None:
+            _, _, head = self._log.look_at(offset, HEAD_SIZE)
+            if not is_blank(head, file.frame):
+                return first_store_timestamp(head, file.frame)
+            offset = file.end
+            file = queue.find(offset)
+        return None

@@ -16,11 +16,20 @@ from reput.streaming.config.pipeline import PipelineConfig
 
 @dataclass(frozen=True)
 class LogicSinks:
-    """All sinks; `index` is the one among them that shares no files with the others and is written beside them."""
+    """All sinks; `index` is the one among them that shares no files with the others and is written beside them.
+
+    `files` are those of the others and those of the index.
+    """
 
     sinks: tuple[Sink, ...]
     index: IndexSink | None
     needs: LogicNeeds
+    files: tuple[DurableFiles, ...] = ()
+
+    @property
+    def sync_seconds(self) -> float:
+        """How long the sinks, which work side by side, were waiting for the disk at most."""
+        return max((files.sync_seconds for files in self.files), default=0.0)
 
     @classmethod
     def open(cls, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
@@ -32,7 +41,7 @@ class LogicSinks:
             The store's ``config/`` cannot be read.
         """
         sinks: list[Sink] = []
-        index = None
+        index, index_files = None, files.beside()
         needs = logic_needs(config, config.store)
         queue = config.queue
         if queue.consume_queue_enable:
@@ -43,6 +52,6 @@ class LogicSinks:
         if config.index.message_index_enable:
             count = count_of_empty_index(config, config.store)
             sizes = config.index.max_hash_slot_num, config.index.max_index_num
-            index = IndexSink(files.beside(), *sizes, count_of_empty=count)
+            index = IndexSink(index_files, *sizes, count_of_empty=count)
             sinks.append(index)
-        return cls(tuple(sinks), index, needs)
+        return cls(tuple(sinks), index, needs, (files, index_files))

@@ -108,6 +108,16 @@ class Jvm:
                 del os.environ[name]
             self._connection.unlink()
 
+    def processes(self) -> dict[str, list[int]]:
+        """The process ids that run now: its own as ``jvm``, and those of the Python processes that it began."""
+        begun = []
+        for entry in os.scandir("/proc"):
+            if entry.name.isdecimal() and int(entry.name) != self._process.pid:
+                with suppress(OSError):  # it has just ended
+                    if os.getpgid(int(entry.name)) == self._process.pid:
+                        begun.append(int(entry.name))
+        return {"jvm": [self._process.pid], "workers": begun} if self.is_alive else {}
+
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""

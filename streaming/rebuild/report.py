@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
-from reput.streaming.output.progress import findings
 from reput.streaming.rebuild.output import OutputCounts
+from reput.streaming.status.batch_report import findings
 
 _log = logging.getLogger("reput")
 _MB = 1_000_000

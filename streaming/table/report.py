@@ -12,7 +12,7 @@ from reput.sinks.table.forgotten import Forgotten, Traces
 from reput.sinks.table.history import LogEntry
 from reput.sinks.table.table_state import BrokerRows, TableState
 from reput.source.printable import printable, printable_json
-from reput.streaming.output.progress import size_text
+from reput.streaming.status.batch_report import size_text
 
 _COLUMNS = ("version", "time", "operation", "broker", "range", "files", "rows", "size", "by")
 

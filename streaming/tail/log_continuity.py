@@ -136,15 +136,22 @@ class BadEndWatch:
         """`clock` is monotonic, in seconds."""
         self._clock = clock
         self._since: dict[str, tuple[int, str | None, float]] = {}
+        self._warned: dict[str, tuple[int, str]] = {}
 
-    def note(self, query: str, offset: int, verdict: str | None) -> None:
-        """Note that the query saw the log's end at `offset`, with a bad record of this verdict there, None if none."""
+    def note(self, query: str, offset: int, verdict: str | None) -> str | None:
+        """Note that the query saw the log's end at `offset`, with a bad record of this verdict there, None if none.
+
+        Returns what the query waits at once that has stood there for a while; None otherwise.
+        """
         now = self._clock()
         known = self._since.get(query)
         if known is None or known[:2] != (offset, verdict):
             self._since[query] = offset, verdict, now
-        elif verdict is not None and known[2] + _STANDS_S <= now:
-            self._since[query] = offset, verdict, float("inf")
+            return None
+        if verdict is None or now - known[2] < _STANDS_S:
+            return None
+        if query not in self._warned or self._warned[query] != (offset, verdict):
+            self._warned[query] = offset, verdict
             _log.warning(
                 "%s: waiting at offset %d: what stands there is no record (%s); if the log goes on behind it, that "
                 "record is damaged, and onDamage=quarantine goes on",
@@ -152,3 +159,4 @@ class BadEndWatch:
                 offset,
                 verdict,
             )
+        return f"what stands at offset {offset} is no record ({verdict})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -18,17 +18,17 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import EXPIRED, count_causes, expired_range
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
-from reput.sinks.table.upkeep import TableUpkeep
+from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
 from reput.source.log.offset_range import ranges_of
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.output.progress import BatchReport
 from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.spark.job import outcome, outcome_of, run_job
+from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.tail.log_continuity import LogContinuity
 
 Report = Callable[[BatchReport], None]
@@ -108,6 +108,7 @@ class LogicDispatch:
         self._on_arrival = on_arrival
         # What was passed over since the last report.
         self._passed_over: Counter[str] = Counter()
+        self._expired_bytes = 0
 
     @property
     def end_offset(self) -> int:
@@ -132,9 +133,10 @@ class LogicDispatch:
             self._pass_over(self._continuity.next_available(self.end_offset))
             return
         self._continuity.check(records)
+        read_at = time.monotonic()
         for row in self._continuity.rows_of(results):
-            self._write(row, began)
-            began = time.monotonic()
+            self._write(row, began, read_at - began)
+            began = read_at = time.monotonic()
 
     def while_idle(self) -> None:
         """Tidy the table a while, if there is one."""
@@ -146,17 +148,23 @@ class LogicDispatch:
         if self._table is not None:
             self._table.finish()
 
-    def _write(self, read: RangeEffects, began: float) -> None:
+    def _write(self, read: RangeEffects, began: float, read_seconds: float) -> None:
         self._pass_over(read.start)
         done = self._step.write(read)
         batch, seconds = done.batch, time.monotonic() - began
+        phases = {"read": read_seconds, "write": seconds - read_seconds - done.sync_seconds, "sync": done.sync_seconds}
         causes, self._passed_over = count_causes(done.quarantined) + self._passed_over, Counter()
         stored = None if batch.last_record is None else batch.last_record.store_timestamp
+        expired, self._expired_bytes = self._expired_bytes, 0
         self._report(
-            BatchReport(LOGIC, batch.start, batch.end, batch.messages, seconds, done.anomalies, causes, stored)
+            BatchReport(
+                *(LOGIC, batch.start, batch.end, batch.messages, seconds, done.anomalies, causes, stored),
+                phases=phases,
+                expired_bytes=expired,
+            )
         )
         if self._table is not None:
-            self._table.report(TableBatch.merge(read.table_file_rows()), seconds)
+            self._table.report(TableBatch.merge(read.table_file_rows()), seconds, phases)
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
 
@@ -169,6 +177,7 @@ class LogicDispatch:
             return
         self._continuity.report_expired(end, start)
         self._passed_over[EXPIRED] += 1
+        self._expired_bytes += start - end
         if quarantine is not None and quarantine.end_offset < start:
             quarantine.write(start, (expired_range(quarantine.end_offset, start),))
         for sink in self._step.sinks:
@@ -197,6 +206,7 @@ class TableDispatch:
         self._report = report
         # What was passed over since the last report.
         self._passed_over: Counter[str] = Counter()
+        self._expired_bytes = 0
 
     @property
     def end_offset(self) -> int:
@@ -222,12 +232,14 @@ class TableDispatch:
             self.pass_over(self._continuity.next_available(self.end_offset))
             return
         self._continuity.check(records)
+        read_at = time.monotonic()
         for row in self._continuity.rows_of(results):
             batch = TableBatch.merge(row.table_file_rows())
             self.pass_over(batch.start)
             self.table.commit(batch)
-            seconds, began = time.monotonic() - began, time.monotonic()
-            self.report(batch, seconds)
+            now = time.monotonic()
+            self.report(batch, now - began, {"read": read_at - began, "commit": now - read_at})
+            began = read_at = now
         if self._upkeep is not None:
             self._upkeep.after_batch(sum(row.end - row.start for row in results))
 
@@ -241,15 +253,18 @@ class TableDispatch:
         if self._upkeep is not None:
             self._upkeep.at_end()
 
-    def report(self, batch: TableBatch, seconds: float) -> None:
+    def report(self, batch: TableBatch, seconds: float, phases: Mapping[str, float]) -> None:
         """Report a batch that was committed."""
         causes, self._passed_over = self._passed_over, Counter()
+        expired, self._expired_bytes = self._expired_bytes, 0
         stored = None if batch.last_record is None else batch.last_record.store_timestamp
         self._report(
             BatchReport(
                 *(TABLE, batch.start, batch.end, batch.messages, seconds),
                 quarantined=causes,
                 store_timestamp=stored,
+                phases=phases,
+                expired_bytes=expired,
             )
         )
 
@@ -258,6 +273,7 @@ class TableDispatch:
         if self._continuity.is_gone(self.end_offset, start):
             self._continuity.report_expired(self.end_offset, start)
             self._passed_over[EXPIRED] += 1
+            self._expired_bytes += start - self.end_offset
             self.table.pass_over(start)
 
 
@@ -273,20 +289,23 @@ class BatchUpkeep:
         After these, following a batch, no further merge is begun.
     full_batch
         How many bytes of the log a batch has when the log goes on behind it.
+    report
+        Is told what was done.
     """
 
     table: TableUpkeep
     seconds: float
     full_batch: int
+    report: Callable[[UpkeepDone], None]
 
     def after_batch(self, read_bytes: int) -> None:
         """Tidy a while after a batch of so many bytes; a table that is far behind catches up first."""
         if read_bytes < self.full_batch // 2:
-            self.table.step(self.seconds)
+            self.report(self.table.step(self.seconds))
 
     def at_end(self) -> None:
         """Merge small files after the last batch; there may be many when each batch had little of the log."""
-        self.table.step(_SECONDS_AT_END, sorts=False)
+        self.report(self.table.step(_SECONDS_AT_END, sorts=False))
 
 
 class BatchGate:

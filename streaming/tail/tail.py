@@ -38,13 +38,13 @@ from reput.streaming.output.hand_over import abort_while_written, check_taken_ov
 from reput.streaming.output.log_end import LogEndWatch
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
-from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.process.failures import failure_of, first_line, is_passing, text_of
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_sizes import BatchSizes
 from reput.streaming.tail.catch_up import catch_up
 from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
@@ -247,7 +247,8 @@ class Tail:
             return None
         upkeep = TableUpkeep(table.delta, self._config.broker.name, config.versions_kept, config.retention)
         seconds = max(config.trigger_ms / 2000, _UPKEEP_SECONDS_MIN)
-        return BatchUpkeep(upkeep, seconds, BatchSizes.of(self._config, (TABLE,)).bytes_a_batch)
+        full_batch = BatchSizes.of(self._config, (TABLE,)).bytes_a_batch
+        return BatchUpkeep(upkeep, seconds, full_batch, self._reporter.on_upkeep)
 
     def _continuity(self, query: str) -> LogContinuity:
         return LogContinuity(query, self._log, fail_on_data_loss=self._config.source.fail_on_data_loss)
@@ -261,7 +262,7 @@ class Tail:
         return QuarantineStep(quarantine, self._log, queues[0] if queues else None, table)
 
     def _run_queries(self, spark: SparkSession, dispatches: Sequence[Dispatch], *, available_now: bool) -> None:
-        self._reporter.start(self._log_end.look)
+        self._reporter.start(self._log_end)
         running: list[RunningQuery] = []
         try:
             self._log_end.look_ahead(aligned(self._log, min(each.end_offset for each in dispatches)))
@@ -272,6 +273,8 @@ class Tail:
                 gate = BatchGate(dispatch)
                 query = self._start(spark, dispatch, gate, available_now=available_now)
                 running.append(RunningQuery(dispatch, gate, query))
+                for name in dispatch.names:
+                    self._reporter.state.on_running(name, dispatch.end_offset)
             self._wait(spark, running, available_now=available_now)
             if available_now and not self._stop.is_set():
                 for dispatch in dispatches:
@@ -359,7 +362,8 @@ class Tail:
         for source in progress["sources"] if progress else ():
             latest = json.loads(source["latestOffset"] or "null")  # null until the log was read
             if latest is not None:
-                self._bad_end.note(query.name, int(latest["physicOffset"]), latest.get("badEnd"))
+                words = self._bad_end.note(query.name, int(latest["physicOffset"]), latest.get("badEnd"))
+                self._reporter.state.on_bad_end(query.name, words)
 
 
 def stop_between_batches(query: StreamingQuery, gate: BatchGate) -> None:

@@ -17,7 +17,7 @@ from support.sink_runner import expected_queue_files, index_contents, queue_file
 from reput.sinks.anomalies import AnomalyCounts
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark

@@ -23,8 +23,8 @@ from reput.sinks.quarantine import EXPIRED, load_quarantine
 from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover.recover import recover_output
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import micro_batch as dispatch
 from reput.streaming.tail.tail import Tail
 

@@ -31,7 +31,7 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects import logic_step
 from reput.streaming.effects.effects import Effects
-from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import micro_batch as dispatch
 from reput.streaming.tail import tail
 

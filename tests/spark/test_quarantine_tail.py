@@ -21,8 +21,8 @@ from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.process.failures import failure_of
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -19,8 +19,8 @@ from support.store_compare import differing_bytes
 from reput.source.errors import CommitLogRewoundError, OutputError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover.recover import expire_output, recover_output
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark

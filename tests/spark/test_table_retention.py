@@ -34,7 +34,7 @@ from reput.sinks.table.row_retention import DAY_MS, RowRetention
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.streaming.cli import main as cli
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.table import optimize
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tail.tail import Tail

@@ -27,7 +27,7 @@ from reput.sinks.formats.consume_queue import ENTRY
 from reput.source.errors import CommitLogRewoundError, DataLossError, OutputError, ReputError, StoreLockedError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.tail import Tail
 

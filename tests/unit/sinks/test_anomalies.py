@@ -22,6 +22,7 @@ from support.anomaly_logs import CASES, SETTINGS, of_topic, offsets, queue_count
 from support.logs import end_of, put_bytes
 from support.model import Record, Settings, anomalies
 from support.record_writer import CommitLogWriter, Message, encode
+from support.seen_log import SeenLog
 from support.sink_runner import (
     MEMORY,
     LogBatches,
@@ -48,7 +49,8 @@ from reput.source.record.message_decoder import Verdict
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.segments.range_reader import DecodeOptions, read_windows
 from reput.streaming.output.log_end import LogEnd
-from reput.streaming.output.progress import BatchReport, ProgressReporter
+from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.status.progress import ProgressReporter
 
 SIZE = 1024
 
@@ -249,8 +251,8 @@ def test_batch_line_and_summary_show_anomalies_only_when_there_are_some(caplog: 
         ", anomalies: 1 repeated",
     ]
     ends = "end offset 300, 0 bytes and 0.0 s behind, anomalies: 1 repeated, 3 gap"
-    for log_end, more in ((LogEnd(300, 1, AnomalyCounts(bad_magic=1)), ", 1 bad_magic"), (LogEnd(300, 1), "")):
-        reporter.start(lambda _, log_end=log_end: log_end)
+    for log_end, more in ((LogEnd(300, AnomalyCounts(bad_magic=1)), ", 1 bad_magic"), (LogEnd(300), "")):
+        reporter.start(SeenLog(log_end))
         reporter.stop()
         assert reporter.summary()[0].endswith(ends + more)
 

@@ -32,7 +32,7 @@ from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 # --- the end of a live log -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from reput.streaming.cli import main as cli
 from reput.streaming.config.made_for import check_stated, record_in, recorded_in
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 SIZES = {"mappedFileSizeConsumeQueue": "90", "maxHashSlotNum": "7", "maxIndexNum": "10"}

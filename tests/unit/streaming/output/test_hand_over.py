@@ -27,10 +27,10 @@ from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import OutputError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover import recover as maintenance
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.recover.report import recovery_text
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from reput.source.options import SourceOptions
 from reput.streaming.cli import main as cli
 from reput.streaming.output.log_explains import Gap, find_unexplained
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
 from reput.streaming.recover.recover import expire_output, recover_output
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 Change = Callable[[Output], None]

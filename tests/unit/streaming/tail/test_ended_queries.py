@@ -14,7 +14,7 @@ from support.sink_runner import write_log
 from reput.source.errors import TransientError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.output.progress import ProgressReporter
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import tail as tail_module
 from reput.streaming.tail.micro_batch import BatchGate, LogicDispatch
 from reput.streaming.tail.tail import RunningQuery, Tail

@@ -1,0 +1,123 @@
+"""One micro-batch, what was found in it, and how far its query is behind the log."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.quarantine import EXPIRED
+from reput.streaming.output.log_end import LogEnd
+
+#: What a micro-batch spends its time on, in order. Spark plans it and notes its end; reput reads, writes and syncs.
+PHASES = ("plan", "read", "write", "sync", "commit")
+_NO_PHASES: Mapping[str, float] = MappingProxyType({})
+_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_TIMES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """One micro-batch of one query.
+
+    Attributes
+    ----------
+    query
+        Its query, ``logic`` or ``table``.
+    start, end
+        The range of the log, end exclusive.
+    messages
+        How many it has.
+    seconds
+        From its begin until it was durable.
+    anomalies, quarantined
+        Those of its records, and the ranges that were left out, by cause.
+    store_timestamp
+        That of its last record in milliseconds; None without a record.
+    phases
+        Seconds by phase, of those in `PHASES` that were measured.
+    expired_bytes
+        How much of the log expired unread before it.
+    """
+
+    query: str
+    start: int
+    end: int
+    messages: int
+    seconds: float
+    anomalies: AnomalyCounts = NO_ANOMALIES
+    quarantined: Counter[str] = field(default_factory=Counter)
+    store_timestamp: int | None = None
+    phases: Mapping[str, float] = _NO_PHASES
+    expired_bytes: int = 0
+
+
+class LogWatch(Protocol):
+    """Sees where the log ends now (``LogEndWatch``)."""
+
+    def look(self, start: int) -> LogEnd | None:
+        """The end now, searched from `start`, where a record begins; None if the log cannot be read just now."""
+
+    def store_timestamp_at(self, offset: int) -> int | None:
+        """The store time of the first record at or behind `offset`, in milliseconds; None if it is not known."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a query is behind the log: in bytes, and in seconds since the first message that it lacks was stored.
+
+    The seconds are what RocketMQ calls a consumer group's lag latency (``ConsumerLagCalculator``). A value is None if
+    it is not known. Both are 0 for a query that has the whole log.
+    """
+
+    size_bytes: int | None = None
+    seconds: float | None = None
+
+    @classmethod
+    def of(cls, log_end: LogEnd | None, end: int, watch: LogWatch, now: float | None = None) -> Lag:
+        """The lag at `now` (seconds since the epoch) of a query that ends at `end`."""
+        if log_end is None:
+            return cls()
+        if log_end.offset <= end:
+            return cls(0, 0.0)
+        stored = watch.store_timestamp_at(end)
+        now = time.time() if now is None else now
+        return cls(log_end.offset - end, None if stored is None else max(0.0, now - stored / 1000))
+
+    def __str__(self) -> str:
+        size = "?" if self.size_bytes is None else self.size_bytes
+        seconds = "?" if self.seconds is None else f"{self.seconds:.1f}"
+        return f"{size} bytes and {seconds} s behind"
+
+
+def findings(anomalies: AnomalyCounts, quarantined: Counter[str]) -> str:
+    """What a line about a batch or a query ends with; empty if all was in order."""
+    causes = ", ".join(f"{count} {cause}" for cause, count in sorted(quarantined.items()) if cause != EXPIRED)
+    found = [f", anomalies: {anomalies}"] if anomalies else []
+    found += [f", quarantined: {causes}"] if causes else []
+    found += [f", ranges expired unread: {quarantined[EXPIRED]}"] if quarantined[EXPIRED] else []
+    return "".join(found)
+
+
+def size_text(size_bytes: int | None) -> str:
+    """A size for people; '?' for None."""
+    if size_bytes is None:
+        return "?"
+    for factor, unit in _UNITS:
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes} B"
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration for people, as ``12.3 s``, ``5.0 min`` or ``2.5 d``; '?' for None."""
+    if seconds is None:
+        return "?"
+    for factor, unit in _TIMES:
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,159 @@
+"use strict";
+// Draws what /status says. Names and messages come from producers and disks: they are set as text, never as HTML.
+
+const EVERY_MS = 2000;
+const PLOT = { width: 600, height: 90, seconds: 3600 };
+
+function element(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function drawn(name, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+const whole = (value) => (value === null ? "?" : Math.round(value).toLocaleString("en-US"));
+
+function size(bytes) {
+  if (bytes === null) return "?";
+  for (const [factor, unit] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
+    if (bytes >= factor) return `${(bytes / factor).toFixed(1)} ${unit}`;
+  }
+  return `${bytes} B`;
+}
+
+function duration(seconds) {
+  if (seconds === null) return "?";
+  for (const [factor, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (seconds >= 2 * factor) return `${(seconds / factor).toFixed(1)} ${unit}`;
+  }
+  return `${seconds.toFixed(1)} s`;
+}
+
+const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
+
+function figure(term, value) {
+  return element("div", {}, element("dt", {}, term), element("dd", {}, value));
+}
+
+// One lag over the last hour: of several samples in a pixel the greatest counts.
+function plot(lags, index, now, caption, shown) {
+  const svg = drawn("svg", { class: "lag", viewBox: `0 0 ${PLOT.width} ${PLOT.height}`, preserveAspectRatio: "none", role: "img" });
+  svg.setAttribute("aria-label", caption);
+  const most = new Map();
+  for (const lag of lags) {
+    if (lag[index] === null) continue;
+    const x = Math.round(PLOT.width * (1 - (now - lag[0]) / PLOT.seconds));
+    if (x >= 0) most.set(x, Math.max(most.get(x) || 0, lag[index]));
+  }
+  const top = Math.max(...most.values(), 0);
+  const y = (value) => PLOT.height - 2 - (top > 0 ? (value / top) * (PLOT.height - 6) : 0);
+  const points = [...most].sort((one, other) => one[0] - other[0]).map(([x, value]) => `${x},${y(value).toFixed(1)}`);
+  svg.append(drawn("line", { x1: 0, x2: PLOT.width, y1: PLOT.height - 1, y2: PLOT.height - 1 }));
+  if (points.length) svg.append(drawn("path", { d: `M${points.join("L")}` }));
+  return element("figure", {}, svg,
+    element("figcaption", {}, element("span", {}, caption), element("span", {}, `most ${shown(top)}`)));
+}
+
+function queryCard(query, now) {
+  const last = query.recent[0];
+  const rate = last ? whole(last.messages / Math.max(last.seconds, 1e-9)) : "–";
+  return element("div", { class: `query ${query.query}` },
+    element("h2", {}, query.query === "logic" ? "queues and index" : "message table", element("small", {}, query.phase)),
+    element("dl", { class: "figures" },
+      figure("behind", size(query.behind.bytes)),
+      figure("oldest missing", duration(query.behind.seconds)),
+      figure("messages", whole(query.messages)),
+      figure("last batch, per s", rate),
+      figure("last batch", query.lastBatchAt === null ? "none yet" : `${duration(Math.max(0, now - query.lastBatchAt))} ago`),
+      figure("restarts", whole(query.restarts))),
+    plot(query.lags, 1, now, "bytes behind, last hour", size),
+    plot(query.lags, 2, now, "age of the oldest missing message, last hour", duration));
+}
+
+function rows(head, lines) {
+  return element("div", { class: "scroll" }, element("table", {},
+    element("thead", {}, element("tr", {}, ...head.map((words) => element("th", {}, words)))),
+    element("tbody", {}, ...lines)));
+}
+
+function batches(broker) {
+  const all = broker.queries.flatMap((query) => query.recent.map((batch) => ({ query: query.query, ...batch })));
+  all.sort((one, other) => other.at - one.at);
+  const lines = all.slice(0, 20).map((batch) => element("tr", {},
+    element("td", {}, clock(batch.at)), element("td", {}, batch.query), element("td", {}, whole(batch.messages)),
+    element("td", {}, size(batch.end - batch.start)), element("td", {}, `${batch.seconds.toFixed(3)} s`),
+    element("td", {}, Object.entries(batch.phases).map(([phase, seconds]) => `${phase} ${seconds.toFixed(3)}`).join(", ")),
+    element("td", {}, String(batch.end))));
+  return rows(["time", "query", "messages", "bytes", "took", "of that, s", "end offset"], lines);
+}
+
+function findings(broker) {
+  const lines = broker.findings.map((found) => element("tr", {},
+    element("td", {}, new Date(found.at * 1000).toISOString().slice(0, 19).replace("T", " ")),
+    element("td", {}, found.query), element("td", { class: "text" }, found.text)));
+  return rows(["time (UTC)", "query", "what"], lines);
+}
+
+function more(name, summary, open, content) {
+  const details = element("details", { "data-name": name }, element("summary", {}, summary), content);
+  details.open = open;
+  return details;
+}
+
+function brokerCard(broker, now, wasOpen) {
+  const options = Object.entries(broker.options || {});
+  const paths = [["store", broker.store], ["output", broker.output], ["table", broker.table]].filter((each) => each[1]);
+  const pairs = (entries) => rows(["", ""], entries.map(([name, value]) => element("tr", {},
+    element("td", {}, name), element("td", { class: "text" }, String(value)))));
+  return element("section", { class: "broker" },
+    element("div", { class: `state ${broker.state}` }, element("span", { class: "dot" }),
+      element("strong", {}, broker.state), element("span", { class: "name" }, broker.broker)),
+    element("p", { class: "reason" }, broker.reason),
+    element("div", { class: "queries" }, ...broker.queries.map((query) => queryCard(query, now))),
+    broker.findings.length
+      ? more("findings", `Findings (${broker.findings.length})`, wasOpen("findings", true), findings(broker)) : null,
+    more("batches", "Last batches", wasOpen("batches", false), batches(broker)),
+    more("paths", "Paths and options", wasOpen("paths", false), pairs([...paths, ...options])));
+}
+
+let seenAt = 0;
+
+function draw(status) {
+  const brokers = document.getElementById("brokers");
+  const open = new Map();
+  brokers.querySelectorAll("section").forEach((section, number) => section.querySelectorAll("details")
+    .forEach((details) => open.set(`${number} ${details.dataset.name}`, details.open)));
+  const cards = status.brokers.map((broker, number) => brokerCard(broker, status.at, (name, otherwise) => {
+    const known = open.get(`${number} ${name}`);
+    return known === undefined ? otherwise : known;
+  }));
+  brokers.replaceChildren(...cards);
+  document.title = `${status.state} · reput`;
+  document.getElementById("facts").textContent =
+    Object.entries(status.versions || {}).map(([name, version]) => `${name} ${version}`).join(" · ");
+}
+
+async function refresh() {
+  const seen = document.getElementById("seen");
+  try {
+    const answer = await fetch("/status", { signal: AbortSignal.timeout(5000) });
+    if (!answer.ok) throw new Error(String(answer.status));
+    const status = await answer.json();
+    draw(status);
+    seenAt = Date.now();
+    seen.className = "";
+    seen.textContent = `as of ${clock(status.at)}`;
+  } catch (error) {
+    seen.className = "lost";
+    seen.textContent = seenAt ? `no answer since ${new Date(seenAt).toLocaleTimeString("en-GB")}` : "no answer";
+  }
+  setTimeout(refresh, EVERY_MS);
+}
+
+refresh();

@@ -1,0 +1,242 @@
+"""What the user sees of a run: a live table on a terminal; elsewhere lines in the log, few when little happens."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from reput.sinks.anomalies import NO_ANOMALIES
+from reput.sinks.table.upkeep import UpkeepDone
+from reput.source.errors import ReputError
+from reput.streaming.output.log_end import LogEnd
+from reput.streaming.process.failures import failure_of, one_line
+from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch, duration_text, findings, size_text
+from reput.streaming.status.judgement import judge
+from reput.streaming.status.run_state import QueryPhase, QueryState, RunState
+
+_log = logging.getLogger("reput")
+_MB = 1_000_000
+_SHOWN_EVERY_S = 1.0
+
+
+class _NoLog:
+    """Stands for the log before the run has one."""
+
+    def look(self, start: int) -> LogEnd | None:  # noqa: ARG002
+        return None
+
+    def store_timestamp_at(self, offset: int) -> int | None:  # noqa: ARG002
+        return None
+
+
+@dataclass
+class _Line:
+    """Batches of one query that are told in one line of the log."""
+
+    report: BatchReport
+    batches: int = 1
+
+    def add(self, report: BatchReport) -> None:
+        """Add the next batch."""
+        self.batches += 1
+        self.report = replace(
+            report,
+            start=self.report.start,
+            messages=self.report.messages + report.messages,
+            seconds=self.report.seconds + report.seconds,
+            anomalies=self.report.anomalies + report.anomalies,
+            quarantined=self.report.quarantined + report.quarantined,
+        )
+
+
+class ProgressReporter:
+    """Collects what the queries do in a `RunState`, and shows it.
+
+    On a terminal it is a live table. Elsewhere each query gets a line in the log for its first batch, then at most one
+    every `line_every_s` seconds, and one at once for a batch in which something was found.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        state: RunState | None = None,
+        *,
+        line_every_s: float = 0.0,
+        turn: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`turn` is called whenever the run shows that it is alive, several times a second."""
+        self.state = RunState() if state is None else state
+        self._turn = turn
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._watch: LogWatch = _NoLog()
+        self._looked_at = 0.0
+        self._line_every_s = line_every_s
+        self._lines: dict[str, _Line] = {}
+        self._told_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> ProgressReporter:
+        """Begin to show the run."""
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was, and note how the run ended."""
+        if self._live is not None:
+            self._live.stop()
+        if error is None:
+            self.state.on_end("it ended as it was asked to", 0)
+        elif isinstance(error, Exception):
+            failure = failure_of(error)
+            self.state.on_end(one_line(str(failure)), failure.exit_code)
+        else:
+            self.state.on_end("it was interrupted", 1)
+
+    def starting(self, words: str) -> None:
+        """Show what the run does before its queries run."""
+        self.state.on_stage(words)
+        if self._live is not None:
+            self._show()
+
+    def start(self, watch: LogWatch) -> None:
+        """Begin to show how far the queries are behind the log that `watch` sees."""
+        self._watch = watch
+
+    def stop(self) -> None:
+        """Look for the log's end a last time, and tell what was not told yet."""
+        self.state.look(self._watch)
+        self._tell(at_once=True)
+
+    def on_batch(self, report: BatchReport) -> None:
+        """Count a durable batch, and show it."""
+        self._turn()
+        self.state.on_batch(report)
+        found = findings(report.anomalies, report.quarantined)
+        if found:
+            self.state.on_finding(report.query, f"[{report.start}, {report.end}){found}")
+        with self._lock:
+            if report.query in self._lines:
+                self._lines[report.query].add(report)
+            else:
+                self._lines[report.query] = _Line(report)
+        self.state.look(self._watch)
+        if self._live is not None:
+            self._show()
+        else:
+            self._tell(at_once=bool(found))
+
+    def on_upkeep(self, done: UpkeepDone) -> None:
+        """Count what upkeep of the table did."""
+        state = self.state
+        state.count("table_merged_files", "messages", done.files_before)
+        state.count("table_expired_rows", "messages", done.expired.rows)
+        state.gauge("table_upkeep_refused", done.refused)
+        if done.files is not None and done.small_files is not None:
+            state.gauge("table_files", done.files)
+            state.gauge("table_small_files", done.small_files)
+
+    def on_waiting(self, query: str, failure: ReputError, pause_s: float, attempt: int) -> None:
+        """Tell that a query waits because of `failure`, for the `attempt`-th time since it last advanced."""
+        self.state.on_waiting(query, one_line(str(failure)), pause_s, attempt)
+
+    def on_resumed(self, query: str) -> None:
+        """Tell that a query goes on."""
+        self.state.on_running(query, 0)
+
+    def refresh(self) -> None:
+        """Look at the log and show how far the queries are behind it; to be called now and then."""
+        self._turn()
+        now = time.monotonic()
+        if now - self._looked_at >= _SHOWN_EVERY_S:
+            self._looked_at = now
+            self.state.look(self._watch)
+            if self._live is not None:
+                self._show()
+            else:
+                self._tell()
+
+    def messages(self, query: str) -> int:
+        """The number of messages that the query has processed in this run."""
+        return self.state.query(query).messages
+
+    def summary(self) -> list[str]:
+        """A line for each query about the whole run."""
+        with self.state.read() as state:
+            at_end = NO_ANOMALIES if state.log_end is None else state.log_end.at_end
+            return [
+                f"{name}: {query.messages} messages in {query.batches} batches, {query.seconds:.2f} s, "
+                f"{query.messages / max(query.seconds, 1e-9):.0f} messages/s, "
+                f"{query.size_bytes / max(query.seconds, 1e-9) / _MB:.1f} MB/s, end offset {query.end}, "
+                f"{query.lag}"
+                f"{findings(query.anomalies + at_end, query.quarantined)}"
+                for name, query in sorted(state.queries.items())
+                if query.batches
+            ]
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        """Log the lines that are due; `at_once` all that there is to tell."""
+        now = time.monotonic()
+        with self._lock:
+            due = [
+                name
+                for name in self._lines
+                if at_once or now - self._told_at.get(name, -self._line_every_s) >= self._line_every_s
+            ]
+            lines = [self._lines.pop(name) for name in due]
+            self._told_at.update(dict.fromkeys(due, now))
+        for line in lines if self._live is None else ():
+            _log.info("%s", _words(line, self.state.query(line.report.query).lag))
+
+    def _show(self) -> None:
+        assert self._live is not None
+        with self.state.read() as state:
+            self._live.update(_screen(state), refresh=True)
+
+
+def _words(line: _Line, lag: Lag) -> str:
+    report, seconds = line.report, max(line.report.seconds, 1e-9)
+    batches = f" in {line.batches} batches" if line.batches > 1 else ""
+    return (
+        f"{report.query}: [{report.start}, {report.end}): {report.messages} messages{batches}, "
+        f"{report.messages / seconds:.0f} messages/s, {(report.end - report.start) / seconds / _MB:.1f} MB/s, {lag}"
+        f"{findings(report.anomalies, report.quarantined)}"
+    )
+
+
+def _screen(state: RunState) -> Group:
+    judged = judge(state)
+    head = Text.assemble((judged.state.value, "bold"), f"  {judged.reason}", no_wrap=True, overflow="ellipsis")
+    return Group(head, _table(state.queries)) if state.queries else Group(head)
+
+
+def _table(queries: dict[str, QueryState]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("query")
+    for name in ("messages", "per s", "MB/s", "end offset", "behind", "oldest"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, query in sorted(queries.items()):
+        last = query.last
+        seconds = max(last.seconds, 1e-9) if last else 1.0
+        table.add_row(
+            name if query.phase is not QueryPhase.WAITING else f"{name} (waits)",
+            f"{query.messages:,}",
+            f"{last.messages / seconds:,.0f}" if last else "-",
+            f"{(last.end - last.start) / seconds / _MB:,.1f}" if last else "-",
+            "-" if query.end is None else str(query.end),
+            size_text(query.lag.size_bytes),
+            duration_text(query.lag.seconds),
+        )
+    return table

@@ -1,0 +1,237 @@
+"""What is known of one broker's run, collected from its queries: everything that is shown is read from here.
+
+The queries' threads report batches, the main thread looks at the log and notes what a query waits for. Whoever shows
+it takes a snapshot (``status_document``, ``metrics``) from a thread of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from prometheus_client import Histogram
+
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.source.printable import printable
+from reput.streaming.output.log_end import LogEnd
+from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch
+
+# Lags are kept for an hour, each the one of several seconds, and batches until there are newer ones.
+_LAGS_KEPT_S, _LAGS_A_SAMPLE_S = 3600.0, 5.0
+_BATCHES_KEPT = 20
+_FINDINGS_KEPT = 50
+
+#: Seconds of micro-batches by broker, query and phase, of all runs of this process.
+BATCH_SECONDS = Histogram(
+    "rocketmq_reput_batch_seconds",
+    "Seconds that a micro-batch spends in a phase: plan, read, write, sync or commit.",
+    ["broker", "query", "phase"],
+    registry=None,
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+
+
+class QueryPhase(Enum):
+    """Where a query is between its start and the end of the run."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class LagSample:
+    """The lag in one stretch of time; `least_seconds` is the least that was seen in it, None if none was known."""
+
+    at: float
+    lag: Lag
+    least_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something in the log or the run that a person may have to look at: when it was found, and what, in a line."""
+
+    at: float
+    query: str
+    text: str
+
+
+@dataclass
+class QueryState:
+    """One query's part of the run; times are seconds since the epoch."""
+
+    phase: QueryPhase = QueryPhase.STARTING
+    batches: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+    end: int | None = None
+    read_end: int | None = None
+    last: BatchReport | None = None
+    last_at: float | None = None
+    anomalies: AnomalyCounts = NO_ANOMALIES
+    quarantined: Counter[str] = field(default_factory=Counter)
+    expired_bytes: int = 0
+    waits_for: str | None = None
+    waits_since: float | None = None
+    waits_until: float | None = None
+    attempt: int = 0
+    restarts: int = 0
+    restarted_at: deque[float] = field(default_factory=lambda: deque(maxlen=_FINDINGS_KEPT))
+    bad_end: str | None = None
+    lag: Lag = field(default_factory=Lag)
+    lags: deque[LagSample] = field(default_factory=deque)
+    recent: deque[tuple[float, BatchReport]] = field(default_factory=lambda: deque(maxlen=_BATCHES_KEPT))
+
+    def note_lag(self, lag: Lag, now: float) -> None:
+        """Note the lag at `now`."""
+        self.lag = lag
+        last = self.lags[-1] if self.lags else None
+        if last is not None and now - last.at < _LAGS_A_SAMPLE_S:
+            known = [each for each in (last.least_seconds, lag.seconds) if each is not None]
+            self.lags[-1] = LagSample(last.at, lag, min(known, default=None))
+        else:
+            self.lags.append(LagSample(now, lag, lag.seconds))
+        while self.lags[0].at < now - _LAGS_KEPT_S:
+            self.lags.popleft()
+
+
+class RunState:
+    """One broker's run; every method may be called by any thread."""
+
+    def __init__(
+        self,
+        broker: str = "",
+        facts: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`facts` do not change: paths, versions, options that differ from their defaults; they must fit into JSON.
+
+        `clock` gives seconds since the epoch.
+        """
+        self.broker = broker
+        self.facts: dict[str, Any] = dict(facts or {})
+        self.clock = clock
+        self.started_at = clock()
+        self.stage = "starting"
+        self.ended: str | None = None
+        self.exit_code: int | None = None
+        self.queries: dict[str, QueryState] = {}
+        self.log_end: LogEnd | None = None
+        self.log_begin: int | None = None
+        self.looked_at: float | None = None
+        self.findings: deque[Finding] = deque(maxlen=_FINDINGS_KEPT)
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.gauges: dict[str, float] = {}
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def read(self) -> Iterator[RunState]:
+        """Keep other threads from changing it while it is read."""
+        with self._lock:
+            yield self
+
+    def query(self, name: str) -> QueryState:
+        """The query of that name, which begins to exist when it is named first."""
+        with self._lock:
+            return self.queries.setdefault(name, QueryState())
+
+    def on_stage(self, words: str) -> None:
+        """Note what the run does before its queries run: one of a few words for people."""
+        with self._lock:
+            self.stage = words
+
+    def on_batch(self, report: BatchReport) -> None:
+        """Count a durable batch."""
+        now = self.clock()
+        with self._lock:
+            state = self.query(report.query)
+            state.batches += 1
+            state.messages += report.messages
+            state.size_bytes += report.end - report.start
+            state.seconds += report.seconds
+            state.end, state.last, state.last_at = report.end, report, now
+            state.read_end = max(state.read_end or 0, report.end)
+            state.anomalies += report.anomalies
+            state.quarantined += report.quarantined
+            state.expired_bytes += report.expired_bytes
+            state.recent.append((now, report))
+        self.on_phases(report.query, report.phases)
+
+    def on_phases(self, query: str, phases: Mapping[str, float]) -> None:
+        """Count seconds of a batch by phase; Spark's own are known only after the batch was reported."""
+        for phase, seconds in phases.items():
+            BATCH_SECONDS.labels(self.broker, query, phase).observe(seconds)
+
+    def on_read(self, query: str, end: int) -> None:
+        """Note that a query has read the log up to `end`; what it read is not durable yet."""
+        with self._lock:
+            self.query(query).read_end = end
+
+    def on_running(self, query: str, end: int) -> None:
+        """Note that a query runs, from its end offset on, for the first time or after a wait."""
+        with self._lock:
+            state = self.query(query)
+            if state.phase is QueryPhase.WAITING:
+                state.restarts += 1
+                state.restarted_at.append(self.clock())
+            state.phase, state.end = QueryPhase.RUNNING, end if state.end is None else max(end, state.end)
+            state.waits_for = state.waits_since = state.waits_until = None
+
+    def on_waiting(self, query: str, cause: str, pause_s: float, attempt: int) -> None:
+        """Note that a query waits, for the `attempt`-th time since it last advanced, because of `cause`."""
+        now = self.clock()
+        with self._lock:
+            state = self.query(query)
+            if state.phase is not QueryPhase.WAITING:
+                state.waits_since = now
+            state.phase, state.waits_for, state.attempt = QueryPhase.WAITING, printable(cause), attempt
+            state.waits_until = now + pause_s
+
+    def on_bad_end(self, query: str, words: str | None) -> None:
+        """Note that a query waits at something that is no record; None once it does not."""
+        with self._lock:
+            self.query(query).bad_end = words
+
+    def on_finding(self, query: str, words: str) -> None:
+        """Note something that a person may have to look at."""
+        with self._lock:
+            self.findings.append(Finding(self.clock(), query, printable(words)))
+
+    def count(self, name: str, label: str, amount: int = 1) -> None:
+        """Add to one of the run's other counters."""
+        with self._lock:
+            self.counts[name, label] += amount
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set one of the run's other figures."""
+        with self._lock:
+            self.gauges[name] = value
+
+    def look(self, watch: LogWatch) -> LogEnd | None:
+        """Look for the log's end, and note how far each query is behind it."""
+        with self._lock:
+            ends = {name: state.end for name, state in self.queries.items() if state.end is not None}
+        log_end = watch.look(max(ends.values())) if ends else None
+        now = self.clock()
+        lags = {name: Lag.of(log_end, end, watch, now) for name, end in ends.items()}
+        with self._lock:
+            self.log_end, self.looked_at = log_end, now
+            for name, lag in lags.items():
+                self.queries[name].note_lag(lag, now)
+        return log_end
+
+    def on_end(self, words: str, exit_code: int) -> None:
+        """Note how the run ended."""
+        with self._lock:
+            self.ended, self.exit_code = printable(words), exit_code
+            for state in self.queries.values():
+                state.phase = QueryPhase.ENDED

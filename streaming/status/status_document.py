@@ -1,0 +1,100 @@
+"""The status of a process and its brokers as one JSON document: the page, `/status` and `reput status` show the same.
+
+Times are seconds since the epoch, sizes are bytes; what is not known is null.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+from reput.streaming.status.batch_report import BatchReport, Lag
+from reput.streaming.status.judgement import State, judge
+from reput.streaming.status.run_state import QueryState, RunState
+
+#: Of the document; a reader refuses a later one.
+FORMAT_VERSION: Final = 1
+
+#: The worst of several brokers' states first.
+_WORST_FIRST = (State.STOPPED, State.WAITING, State.LAGGING, State.STARTING, State.DEGRADED, State.RUNNING)
+
+
+def status_document(runs: Sequence[RunState], facts: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The status of the process and of each of `runs`, of which there is at least one."""
+    brokers = [_broker(run) for run in runs]
+    worst = min(brokers, key=lambda each: _WORST_FIRST.index(State(each["state"])))
+    return {
+        "formatVersion": FORMAT_VERSION,
+        "at": runs[0].clock(),
+        "state": worst["state"],
+        "reason": worst["reason"] if len(brokers) == 1 else f"{worst['broker']}: {worst['reason']}",
+        "pid": os.getpid(),
+        **(facts or {}),
+        "brokers": brokers,
+    }
+
+
+def _broker(run: RunState) -> dict[str, Any]:
+    with run.read():
+        judged = judge(run)
+        return {
+            "broker": run.broker,
+            "state": judged.state.value,
+            "reason": judged.reason,
+            "startedAt": run.started_at,
+            "exitCode": run.exit_code,
+            **run.facts,
+            "log": {
+                "endOffset": None if run.log_end is None else run.log_end.offset,
+                "lookedAt": run.looked_at,
+            },
+            "queries": [_query(name, query) for name, query in sorted(run.queries.items())],
+            "findings": [
+                {"at": found.at, "query": found.query, "text": found.text} for found in reversed(run.findings)
+            ],
+            "counts": [
+                {"name": name, "label": label, "count": count} for (name, label), count in sorted(run.counts.items())
+            ],
+            "gauges": dict(sorted(run.gauges.items())),
+        }
+
+
+def _query(name: str, query: QueryState) -> dict[str, Any]:
+    return {
+        "query": name,
+        "phase": query.phase.value,
+        "readOffset": query.read_end,
+        "commitOffset": query.end,
+        "behind": _lag(query.lag),
+        "waitsFor": query.waits_for or query.bad_end,
+        "waitsSince": query.waits_since,
+        "waitsUntil": query.waits_until,
+        "attempt": query.attempt,
+        "restarts": query.restarts,
+        "batches": query.batches,
+        "messages": query.messages,
+        "bytes": query.size_bytes,
+        "seconds": query.seconds,
+        "lastBatchAt": query.last_at,
+        "anomalies": query.anomalies.as_dict(),
+        "quarantined": dict(sorted(query.quarantined.items())),
+        "expiredUnreadBytes": query.expired_bytes,
+        "lags": [[sample.at, sample.lag.size_bytes, sample.lag.seconds] for sample in query.lags],
+        "recent": [_batch(at, report) for at, report in reversed(query.recent)],
+    }
+
+
+def _lag(lag: Lag) -> dict[str, Any]:
+    return {"bytes": lag.size_bytes, "seconds": lag.seconds}
+
+
+def _batch(at: float, report: BatchReport) -> dict[str, Any]:
+    return {
+        "at": at,
+        "start": report.start,
+        "end": report.end,
+        "messages": report.messages,
+        "seconds": report.seconds,
+        "phases": dict(report.phases),
+    }

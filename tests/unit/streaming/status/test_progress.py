@@ -1,0 +1,147 @@
+"""Lines in the log and the live table: each query's own lag, few lines, and what was found at once."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+from rich.console import Console
+from support.seen_log import SeenLog
+
+from reput.sinks.anomalies import AnomalyCounts
+from reput.streaming.output.log_end import LogEnd
+from reput.streaming.status import progress
+from reput.streaming.status.batch_report import BatchReport, Lag, duration_text
+from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.status.run_state import RunState
+
+NOW = 30.0
+
+
+def report(query: str, end: int) -> BatchReport:
+    return BatchReport(query, 0, end, 1, 1.0)
+
+
+def quiet_console() -> Console:
+    return Console(file=io.StringIO())
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "stored", "words"),
+    [
+        (LogEnd(500), 500, None, "0 bytes and 0.0 s behind"),
+        (LogEnd(500), 600, None, "0 bytes and 0.0 s behind"),  # the query was quicker than the look
+        (LogEnd(500), 200, 28_500, "300 bytes and 1.5 s behind"),
+        (LogEnd(500), 200, 31_000, "300 bytes and 0.0 s behind"),  # the broker's clock is ahead
+        (LogEnd(500), 200, None, "300 bytes and ? s behind"),
+        (None, 200, 28_500, "? bytes and ? s behind"),
+    ],
+)
+def test_the_words(log: LogEnd | None, end: int, stored: int | None, words: str) -> None:
+    """Seconds are the age of the first message that the query lacks."""
+    watch = SeenLog(log, {} if stored is None else {end: stored})
+    assert str(Lag.of(log, end, watch, NOW)) == words
+
+
+def test_one_message_after_an_hour_of_silence_is_no_hour_behind() -> None:
+    """The age counts from the message that is missing, not from the one before it."""
+    watch = SeenLog(LogEnd(500), {400: 3_600_000})
+    assert Lag.of(watch.end, 400, watch, 3_600.2).seconds == pytest.approx(0.2)
+
+
+def test_each_query_has_a_lag_of_its_own_from_its_first_line_on(caplog: pytest.LogCaptureFixture) -> None:
+    """The table is behind while the queues are not, and both lines and the summary say so."""
+    reporter = ProgressReporter(quiet_console(), RunState(clock=lambda: NOW))
+    log = SeenLog(LogEnd(900), {300: 18_000, 400: 19_000})
+    reporter.start(log)
+    with caplog.at_level(logging.INFO, "reput"):
+        for query, end in (("logic", 900), ("table", 300), ("table", 400)):
+            reporter.on_batch(report(query, end))
+    assert [line.split("MB/s, ")[1] for line in caplog.messages] == [
+        "0 bytes and 0.0 s behind",
+        "600 bytes and 12.0 s behind",
+        "500 bytes and 11.0 s behind",
+    ]
+    log.end, log.stored = LogEnd(1_000), {900: 29_000, 400: 17_000}  # while the run ends
+    reporter.stop()
+    assert [line.split("offset ")[1] for line in reporter.summary()] == [
+        "900, 100 bytes and 1.0 s behind",
+        "400, 600 bytes and 13.0 s behind",
+    ]
+
+
+def test_lines_are_few_unless_something_was_found(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line a minute says what all batches since the last one did; a finding is told at once; silence says nothing."""
+    now = [1_000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
+    with caplog.at_level(logging.INFO, "reput"):
+        for number in range(100):
+            now[0] += 1.0
+            reporter.on_batch(BatchReport("logic", 10 * number, 10 * number + 10, 2, 0.5))
+        first, second = caplog.messages
+        assert first.startswith("logic: [0, 10): 2 messages, 4 messages/s")
+        assert second.startswith("logic: [10, 610): 120 messages in 60 batches, 4 messages/s")
+        reporter.on_batch(BatchReport("logic", 1_000, 1_010, 2, 0.5, AnomalyCounts(gap=1)))
+        assert caplog.messages[2].startswith("logic: [610, 1010): 80 messages in 40 batches")
+        assert caplog.messages[2].endswith("anomalies: 1 gap")
+        for _ in range(200):
+            now[0] += 1.0
+            reporter.refresh()
+        assert len(caplog.messages) == 3
+        reporter.on_batch(BatchReport("logic", 1_010, 1_020, 2, 0.5))
+        reporter.stop()
+        assert len(caplog.messages) == 4
+
+
+def test_a_line_that_is_due_is_told_without_a_further_batch(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last batch before a silence is told a minute later, not when the silence ends."""
+    now = [1_000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
+    with caplog.at_level(logging.INFO, "reput"):
+        reporter.on_batch(report("logic", 10))
+        reporter.on_batch(report("logic", 20))
+        assert len(caplog.messages) == 1
+        now[0] += 61.0
+        reporter.refresh()
+        assert len(caplog.messages) == 2
+
+
+def test_the_live_table_fits_a_narrow_terminal() -> None:
+    """80 columns, with a log of terabytes; no figure is cut."""
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=80, color_system=None)
+    reporter = ProgressReporter(console, RunState(clock=lambda: 4_000_000.0))
+    end = 19_998_765_432_100
+    with reporter:
+        reporter.start(SeenLog(LogEnd(21_000_000_000_000), {end: 3_000_000_000, 10_000: 3_999_998_750}))
+        for messages, seconds, start in ((3_123_456_789, 9_000.0, 0), (2_345_678, 0.5, 19_998_000_000_000)):
+            reporter.on_batch(BatchReport("logic", start, end, messages, seconds))
+        reporter.on_batch(BatchReport("table", 0, 10_000, 3, 4.0))
+    table = shown.getvalue()[shown.getvalue().index("query") :]
+    for figure in ("3,125,802,467", "4,691,356", str(end), "1.0 TB", "11.6 d", "21.0 TB", "1.2 s"):
+        assert figure in table
+
+
+def test_the_terminal_says_at_once_what_the_run_does() -> None:
+    """Before Spark has started there is a state and a reason, and no empty table."""
+    shown = io.StringIO()
+    with ProgressReporter(Console(file=shown, force_terminal=True, width=80, color_system=None)) as reporter:
+        reporter.starting("starts Spark")
+        assert "starting  starts Spark" in shown.getvalue()
+        assert "query" not in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(None, "?"), (0.04, "0.0 s"), (119.9, "119.9 s"), (150.0, "2.5 min"), (7_300.0, "2.0 h"), (200_000.0, "2.3 d")],
+)
+def test_durations_for_people(seconds: float | None, words: str) -> None:
+    """Two of a unit at least, so that nothing is rounded away."""
+    assert duration_text(seconds) == words
