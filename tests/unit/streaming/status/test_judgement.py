@@ -72,7 +72,7 @@ def test_it_starts_until_each_query_runs() -> None:
 
 
 def test_a_query_that_has_all_waits_for_messages(run: Run) -> None:
-    """This is no waiting: nothing is wrong."""
+    """Nothing is wrong then, so the word is running."""
     run.live(5)
     assert run.judged == (State.RUNNING, "all that is in the log is kept; waits for new messages")
 

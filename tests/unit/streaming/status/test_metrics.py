@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
@@ -81,7 +81,7 @@ def test_figures_are_those_of_the_run() -> None:
     assert value("state", labels(broker="metrics-a", state="running")) == 1
     assert value("state", labels(broker="metrics-a", state="lagging")) == 0
     assert value("memory_bytes", labels(process="driver")) > 10_000_000
-    assert found["process_open_fds", ()] == pytest.approx(len(os.listdir("/proc/self/fd")), abs=5)
+    assert found["process_open_fds", ()] == pytest.approx(len(list(Path("/proc/self/fd").iterdir())), abs=5)
 
 
 def test_several_brokers_share_each_family() -> None:
