@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
@@ -15,7 +14,6 @@ from reput.streaming.output.log_end import LogEnd
 
 #: What a micro-batch spends its time on, in order. Spark plans it and notes its end; reput reads, writes and syncs.
 PHASES = ("plan", "read", "write", "sync", "commit")
-_NO_PHASES: Mapping[str, float] = MappingProxyType({})
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIMES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
@@ -52,7 +50,7 @@ class BatchReport:
     anomalies: AnomalyCounts = NO_ANOMALIES
     quarantined: Counter[str] = field(default_factory=Counter)
     store_timestamp: int | None = None
-    phases: Mapping[str, float] = _NO_PHASES
+    phases: Mapping[str, float] = field(default_factory=dict)
     expired_bytes: int = 0
 
 
