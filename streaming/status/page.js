@@ -2,7 +2,7 @@
 // Draws what /status says. Names and messages come from producers and disks: they are set as text, never as HTML.
 
 const EVERY_MS = 2000;
-const PLOT = { width: 600, height: 90, seconds: 3600 };
+const PLOT = { width: 600, height: 90, leastSeconds: 300, mostSeconds: 3600 };
 
 function element(name, attributes, ...children) {
   const made = document.createElement(name);
@@ -41,14 +41,17 @@ function figure(term, value) {
   return element("div", {}, element("dt", {}, term), element("dd", {}, value));
 }
 
-// One lag over the last hour: of several samples in a pixel the greatest counts.
-function plot(lags, index, now, caption, shown) {
+// One lag over the last hour, or since the start: of several samples in a pixel the greatest counts.
+function plot(lags, index, now, name, shown) {
+  const age = lags.length ? now - lags[0][0] : 0;
+  const span = Math.min(Math.max(age, PLOT.leastSeconds), PLOT.mostSeconds);
+  const caption = `${name}, last ${duration(span)}`;
   const svg = drawn("svg", { class: "lag", viewBox: `0 0 ${PLOT.width} ${PLOT.height}`, preserveAspectRatio: "none", role: "img" });
   svg.setAttribute("aria-label", caption);
   const most = new Map();
   for (const lag of lags) {
     if (lag[index] === null) continue;
-    const x = Math.round(PLOT.width * (1 - (now - lag[0]) / PLOT.seconds));
+    const x = Math.round(PLOT.width * (1 - (now - lag[0]) / span));
     if (x >= 0) most.set(x, Math.max(most.get(x) || 0, lag[index]));
   }
   const top = Math.max(...most.values(), 0);
@@ -61,19 +64,17 @@ function plot(lags, index, now, caption, shown) {
 }
 
 function queryCard(query, now) {
-  const last = query.recent[0];
-  const rate = last ? whole(last.messages / Math.max(last.seconds, 1e-9)) : "–";
   return element("div", { class: `query ${query.query}` },
     element("h2", {}, query.query === "logic" ? "queues and index" : "message table", element("small", {}, query.phase)),
     element("dl", { class: "figures" },
       figure("behind", size(query.behind.bytes)),
       figure("oldest missing", duration(query.behind.seconds)),
       figure("messages", whole(query.messages)),
-      figure("last batch, per s", rate),
+      figure("per s, last minute", whole(query.messagesPerSecond)),
       figure("last batch", query.lastBatchAt === null ? "none yet" : `${duration(Math.max(0, now - query.lastBatchAt))} ago`),
       figure("restarts", whole(query.restarts))),
-    plot(query.lags, 1, now, "bytes behind, last hour", size),
-    plot(query.lags, 2, now, "age of the oldest missing message, last hour", duration));
+    plot(query.lags, 1, now, "bytes behind", size),
+    plot(query.lags, 2, now, "age of the oldest missing message", duration));
 }
 
 function rows(head, lines) {

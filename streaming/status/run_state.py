@@ -48,11 +48,16 @@ class QueryPhase(Enum):
 
 @dataclass(frozen=True)
 class LagSample:
-    """The lag in one stretch of time; `least_seconds` is the least that was seen in it, None if none was known."""
+    """The lag `at` the end of a stretch of time that has `begun` a few seconds before.
 
+    `least_seconds` is the least that was seen in it, None if none was known; `messages` were kept by then in this run.
+    """
+
+    begun: float
     at: float
     lag: Lag
     least_seconds: float | None
+    messages: int
 
 
 @dataclass(frozen=True)
@@ -95,13 +100,20 @@ class QueryState:
         """Note the lag at `now`."""
         self.lag = lag
         last = self.lags[-1] if self.lags else None
-        if last is not None and now - last.at < _LAGS_A_SAMPLE_S:
+        if last is not None and now - last.begun < _LAGS_A_SAMPLE_S:
             known = [each for each in (last.least_seconds, lag.seconds) if each is not None]
-            self.lags[-1] = LagSample(last.at, lag, min(known, default=None))
+            self.lags[-1] = LagSample(last.begun, now, lag, min(known, default=None), self.messages)
         else:
-            self.lags.append(LagSample(now, lag, lag.seconds))
+            self.lags.append(LagSample(now, now, lag, lag.seconds, self.messages))
         while self.lags[0].at < now - _LAGS_KEPT_S:
             self.lags.popleft()
+
+    def messages_per_second(self, now: float, window_s: float = 60.0) -> float | None:
+        """The rate of the last `window_s` seconds, or since the first look at the log; None before there is one."""
+        before = next((sample for sample in self.lags if sample.at >= now - window_s), None)
+        if before is None or now - before.at < 1.0:
+            return None
+        return (self.messages - before.messages) / (now - before.at)
 
 
 class RunState:

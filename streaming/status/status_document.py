@@ -49,7 +49,7 @@ def _broker(run: RunState) -> dict[str, Any]:
                 "endOffset": None if run.log_end is None else run.log_end.offset,
                 "lookedAt": run.looked_at,
             },
-            "queries": [_query(name, query) for name, query in sorted(run.queries.items())],
+            "queries": [_query(name, query, run.clock()) for name, query in sorted(run.queries.items())],
             "findings": [
                 {"at": found.at, "query": found.query, "text": found.text} for found in reversed(run.findings)
             ],
@@ -60,7 +60,7 @@ def _broker(run: RunState) -> dict[str, Any]:
         }
 
 
-def _query(name: str, query: QueryState) -> dict[str, Any]:
+def _query(name: str, query: QueryState, now: float) -> dict[str, Any]:
     return {
         "query": name,
         "phase": query.phase.value,
@@ -74,6 +74,7 @@ def _query(name: str, query: QueryState) -> dict[str, Any]:
         "restarts": query.restarts,
         "batches": query.batches,
         "messages": query.messages,
+        "messagesPerSecond": query.messages_per_second(now),
         "bytes": query.size_bytes,
         "seconds": query.seconds,
         "lastBatchAt": query.last_at,

@@ -108,7 +108,7 @@ def test_lagging_says_when_it_is_over(run: Run) -> None:
         run.live(1)
         run.behind_s["logic"] -= 2.0
     assert run.judged[0] is State.LAGGING
-    assert run.judged[1] == "logic is 602.0 kB and 10.0 min behind, caught up in about 5.1 min"
+    assert run.judged[1] == "logic is 602.0 kB and 10.0 min behind, caught up in about 5.0 min"
 
 
 def test_a_query_that_waits_beats_what_was_found(run: Run) -> None:
