@@ -65,6 +65,8 @@ class LogReader:
         #: The verdict on the last end found, when a growing log has no such thing there.
         self.bad_end: Verdict | None = None
         self._warned_at = -1
+        #: Whether a bad record at the end is warned of; who looks again and again meets ones that are being written.
+        self.warns = True
 
     @property
     def decode_options(self) -> DecodeOptions:
@@ -316,7 +318,7 @@ class LogReader:
     def _note_end(self, end: ReputEnd) -> int:
         """Keep the end for those that ask, warn of what stands there, and return its offset."""
         self.bad_end = end.verdict if end.verdict not in _QUIET_VERDICTS else None
-        if self.bad_end is not None and end.offset != self._warned_at:
+        if self.warns and self.bad_end is not None and end.offset != self._warned_at:
             self._warned_at = end.offset
             _log.warning(
                 "waiting at offset %d: what stands there is no record yet (%s); if the log goes on behind it, that "

@@ -31,8 +31,9 @@ class LogEndWatch:
     """Looks for the end of the log on request, from any thread; a log that did not grow is not read again."""
 
     def __init__(self, log: LogReader) -> None:
-        """`log` must not be used by anything else."""
+        """`log` must not be used by anything else; it warns of nothing that it meets."""
         self._log = log
+        log.warns = False
         self._lock = threading.Lock()
 
     def look_ahead(self, start: int) -> None:

@@ -41,9 +41,10 @@ class _NoLog:
 
 @dataclass
 class _Line:
-    """Batches of one query that are told in one line of the log."""
+    """Batches of one query that are told in one line of the log: `report` has their sums, `begun_at` is monotonic."""
 
     report: BatchReport
+    begun_at: float
     batches: int = 1
 
     def add(self, report: BatchReport) -> None:
@@ -53,7 +54,6 @@ class _Line:
             report,
             start=self.report.start,
             messages=self.report.messages + report.messages,
-            seconds=self.report.seconds + report.seconds,
             anomalies=self.report.anomalies + report.anomalies,
             quarantined=self.report.quarantined + report.quarantined,
         )
@@ -131,7 +131,8 @@ class ProgressReporter:
             if report.query in self._lines:
                 self._lines[report.query].add(report)
             else:
-                self._lines[report.query] = _Line(report)
+                begun_at = self._told_at.get(report.query, time.monotonic() - report.seconds)
+                self._lines[report.query] = _Line(report, begun_at)
         self.state.look(self._watch)
         if self._live is not None:
             self._show()
@@ -198,7 +199,7 @@ class ProgressReporter:
             lines = [self._lines.pop(name) for name in due]
             self._told_at.update(dict.fromkeys(due, now))
         for line in lines if self._live is None else ():
-            _log.info("%s", _words(line, self.state.query(line.report.query).lag))
+            _log.info("%s", _words(line, self.state.query(line.report.query).lag, now))
 
     def _show(self) -> None:
         assert self._live is not None
@@ -206,9 +207,11 @@ class ProgressReporter:
             self._live.update(_screen(state), refresh=True)
 
 
-def _words(line: _Line, lag: Lag) -> str:
-    report, seconds = line.report, max(line.report.seconds, 1e-9)
-    batches = f" in {line.batches} batches" if line.batches > 1 else ""
+def _words(line: _Line, lag: Lag, now: float) -> str:
+    """A batch's own rate, or that of the time since the last line, in which the query may have waited for messages."""
+    report, many = line.report, line.batches > 1
+    seconds = max(now - line.begun_at if many else report.seconds, 1e-9)
+    batches = f" in {line.batches} batches" if many else ""
     return (
         f"{report.query}: [{report.start}, {report.end}): {report.messages} messages{batches}, "
         f"{report.messages / seconds:.0f} messages/s, {(report.end - report.start) / seconds / _MB:.1f} MB/s, {lag}"

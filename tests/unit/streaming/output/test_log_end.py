@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.source.log.log_reader import LogReader
@@ -62,3 +63,19 @@ def test_a_log_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:
     assert seen.look(0) is not None
     (tmp_path / "commitlog").rename(tmp_path / "gone")
     assert seen.look(0) is None
+
+
+def test_a_record_that_is_being_written_is_no_alarm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever looks every second meets some; what stands there for a while is told by the queries."""
+    with CommitLogWriter(tmp_path / "commitlog", 4096) as writer:
+        writer.append(Message())
+        writer.append(Message())
+    begin = writer.records[1].physical_offset
+    segment = next((tmp_path / "commitlog").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[begin + 8 : begin + 12] = b"\1\2\3\4"  # the CRC of its body
+    segment.write_bytes(content)
+    seen = watch(tmp_path, "tailGuardMs=0").look(0)
+    assert seen is not None
+    assert (seen.offset, bool(seen.at_end)) == (begin, True)
+    assert caplog.messages == []

@@ -84,7 +84,7 @@ def test_lines_are_few_unless_something_was_found(
             reporter.on_batch(BatchReport("logic", 10 * number, 10 * number + 10, 2, 0.5))
         first, second = caplog.messages
         assert first.startswith("logic: [0, 10): 2 messages, 4 messages/s")
-        assert second.startswith("logic: [10, 610): 120 messages in 60 batches, 4 messages/s")
+        assert second.startswith("logic: [10, 610): 120 messages in 60 batches, 2 messages/s")
         reporter.on_batch(BatchReport("logic", 1_000, 1_010, 2, 0.5, AnomalyCounts(gap=1)))
         assert caplog.messages[2].startswith("logic: [610, 1010): 80 messages in 40 batches")
         assert caplog.messages[2].endswith("anomalies: 1 gap")
