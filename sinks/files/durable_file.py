@@ -131,9 +131,10 @@ class DurableFiles:
             if durable:
                 self._changed_directories.add(str(path.parent))
                 self._sync_directories()
-                self.sync_seconds += time.monotonic() - began
         except OSError as error:
             raise _refused("replace", path, error) from error
+        if durable:
+            self.sync_seconds += time.monotonic() - began
 
     def make_durable(self, files: Iterable[tuple[str, ...]]) -> None:
         """Make files and their names durable that any process put in place with `put_unsynced`.
