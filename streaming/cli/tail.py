@@ -54,7 +54,7 @@ def tail(
         state = RunState(settings.broker.name, facts_of(settings, paths))
         service = settings.service
         publisher = StatusPublisher(
-            [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port
+            [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port or None
         )
         line_every_s = 0.0 if available_now else service.progress_every_ms / 1000
         reporter = ProgressReporter(Console(stderr=True), state, line_every_s=line_every_s, turn=publisher.turn)

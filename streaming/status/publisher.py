@@ -28,10 +28,12 @@ class StatusPublisher:
         facts: dict[str, Any],
         *,
         host: str = "localhost",
-        port: int = 0,
+        port: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`runs` are brokers' runs with their outputs, `facts` is what is true of all; port 0 serves nothing.
+        """`runs` are brokers' runs with their outputs, `facts` is what is true of all.
+
+        Without a `port` nothing is served, port 0 is any free one.
 
         Raises
         ------
@@ -46,7 +48,7 @@ class StatusPublisher:
         self._turned_at: float | None = None
         self._open = ExitStack()
         self._server = None
-        if port:
+        if port is not None:
             registry = registry_of(self._states)
             self._server = StatusServer(
                 *(host, port), status=self.document, registry=registry, is_healthy=lambda: self.is_healthy
@@ -62,6 +64,11 @@ class StatusPublisher:
     ) -> None:
         self._open.close()
         self._write(at_once=True)
+
+    @property
+    def port(self) -> int | None:
+        """The port that is served."""
+        return None if self._server is None else self._server.port
 
     def write_files(self) -> None:
         """Write files from now on: the outputs are locked, so no other run writes them."""
