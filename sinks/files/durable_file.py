@@ -176,6 +176,20 @@ class DurableFiles:
         except OSError as error:
             raise _refused("remove", path, error) from error
 
+    def sync_names(self, *parts: str) -> None:
+        """Make durable which files a directory has, where that has changed.
+
+        No content depends on it: after a failure it may be called again, and `sync` tries it again, too.
+        """
+        directory = self._path(parts)
+        if str(directory) not in self._changed_directories:
+            return
+        try:
+            _sync_directory(str(directory))
+        except OSError as error:
+            raise _refused("sync", directory, error) from error
+        self._changed_directories.discard(str(directory))
+
     def remove_tree(self, *parts: str) -> None:
         """Remove a directory and all below it, durably; it is renamed first, so that nobody finds half of it.
 

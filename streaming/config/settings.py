@@ -149,6 +149,14 @@ class LogicOptions:
         0,
         "0: the next micro-batch begins when the last one ends; consumers wait for queue entries",
     )
+    clean_resource_interval: int = option(
+        "cleanResourceInterval",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        10_000,
+        "the broker's default; how often reput tail looks where the log begins, and removes queue and index files that "
+        "have expired with it; 0: never, which leaves that to reput expire",
+    )
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,11 @@ from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.spark.job import outcome, outcome_of, run_job
 from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 
 Report = Callable[[BatchReport], None]
-# How long a run that ends with the log may merge small files then; what is left is merged by the next run.
+# How long a run that ends with the log may remove expired files, and merge small ones; the next run does the rest.
 _SECONDS_AT_END = 30.0
 
 
@@ -52,6 +53,9 @@ class Dispatch(Protocol):
 
     def while_idle(self) -> None:
         """Do a little of what can wait, between batches."""
+
+    def clean(self) -> None:
+        """Remove some of the files that have expired with the log, between batches."""
 
     def finish(self) -> None:
         """Do what is left to be done after the last batch of a run that ends with the log."""
@@ -91,10 +95,13 @@ class LogicDispatch:
         on_arrival: ArrivalListener | None = None,
         quarantine: QuarantineStep | None = None,
         table: TableDispatch | None = None,
+        *,
+        clean: CleanConsumeQueueService,
     ) -> None:
         """`on_arrival` is called with each batch's arrivals once they are durable, and again if the batch is replayed.
 
-        `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log.
+        `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log. `clean` removes
+        what expires of the sinks of `logic`.
         """
         self._step = LogicStep(
             *(logic, files, decode),
@@ -106,6 +113,7 @@ class LogicDispatch:
         self._continuity = continuity
         self._report = report
         self._on_arrival = on_arrival
+        self._clean = clean
         # What was passed over since the last report.
         self._passed_over: Counter[str] = Counter()
         self._expired_bytes = 0
@@ -137,14 +145,20 @@ class LogicDispatch:
         for row in self._continuity.rows_of(results):
             self._write(row, began, read_at - began)
             began = read_at = time.monotonic()
+        self.clean()
 
     def while_idle(self) -> None:
         """Tidy the table a while, if there is one."""
         if self._table is not None:
             self._table.while_idle()
 
+    def clean(self) -> None:
+        """Remove some of the queue and index files that have expired with the log."""
+        self._clean.step()
+
     def finish(self) -> None:
-        """Tidy the table, if there is one."""
+        """Remove what has expired, and tidy the table, if there is one."""
+        self._clean.step(_SECONDS_AT_END)
         if self._table is not None:
             self._table.finish()
 
@@ -248,6 +262,9 @@ class TableDispatch:
         if self._upkeep is not None:
             self._upkeep.after_batch(0)
 
+    def clean(self) -> None:
+        """Nothing: rows of the table outlive the log."""
+
     def finish(self) -> None:
         """Tidy the table."""
         if self._upkeep is not None:
@@ -337,10 +354,17 @@ class BatchGate:
 
     def while_idle(self) -> None:
         """Let the dispatch tidy, unless it is busy with a batch, has failed, or a stop was asked for."""
+        self._if_idle(self._dispatch.while_idle)
+
+    def clean(self) -> None:
+        """Let the dispatch remove files that have expired, as in `while_idle`."""
+        self._if_idle(self._dispatch.clean)
+
+    def _if_idle(self, action: Callable[[], None]) -> None:
         if self._idle.acquire(blocking=False):
             try:
                 if self.failure is None and not self._stopping.is_set():
-                    self._dispatch.while_idle()
+                    action()
             finally:
                 self._idle.release()
 

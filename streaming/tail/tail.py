@@ -47,6 +47,7 @@ from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_sizes import BatchSizes
 from reput.streaming.tail.catch_up import catch_up
+from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import BadEndWatch, LogContinuity
 from reput.streaming.tail.micro_batch import BatchGate, BatchUpkeep, Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.tail.ranges import stream_ranges
@@ -211,6 +212,7 @@ class Tail:
             LogicDispatch,
             *(self._logic, self._files, self._log.decode_options, self._continuity(LOGIC), self._reporter.on_batch),
             *(self._on_arrival, quarantine),
+            clean=CleanConsumeQueueService(self._logic.sinks, self._log, self._config.logic.clean_resource_interval),
         )
         if table is None:
             return [logic()]
@@ -328,6 +330,7 @@ class Tail:
                 self._check_output()
                 for each in running:
                     self._note_bad_end(each.query)
+                    each.gate.clean()
             if time.monotonic() - tidied_at >= _TIDIED_AFTER_S:
                 tidied_at = time.monotonic()
                 for each in running:
