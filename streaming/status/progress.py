@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -138,6 +138,11 @@ class ProgressReporter:
             self._show()
         else:
             self._tell(at_once=bool(found))
+
+    def on_clean(self, removed: Mapping[str, int]) -> None:
+        """Count files of queues and index that were removed, given by the directory of their kind."""
+        for kind, count in removed.items():
+            self.state.count("expired_files", kind, count)
 
     def on_upkeep(self, done: UpkeepDone) -> None:
         """Count what upkeep of the table did."""

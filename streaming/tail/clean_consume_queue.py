@@ -62,12 +62,18 @@ class CleanConsumeQueueService:
     """
 
     def __init__(
-        self, sinks: Sequence[Sink], log: LogReader, interval_ms: int, clock: Callable[[], float] = time.monotonic
+        self,
+        sinks: Sequence[Sink],
+        log: LogReader,
+        interval_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[CleanReport], None] = lambda _: None,
     ) -> None:
         """`interval_ms` is ``cleanResourceInterval``: the time between two looks at the log, 0 for none at all.
 
-        `clock` is monotonic, in seconds.
+        `clock` is monotonic, in seconds. `report` is told what was removed, when all is done for one begin of the log.
         """
+        self._report = report
         self._sinks = sinks
         self._log = LogReader(log.options)
         self._interval = interval_ms / 1000
@@ -145,7 +151,9 @@ class CleanConsumeQueueService:
             self._warned_of = first
             more = f" (and {len(run.errors) - 1} more)" if len(run.errors) > 1 else ""
             _log.warning("expired files stay for now: %s%s; trying again every %g s", first, more, self._interval)
-        return CleanReport(run.min_physic_offset, dict(run.removed), len(run.errors))
+        report = CleanReport(run.min_physic_offset, dict(run.removed), len(run.errors))
+        self._report(report)
+        return report
 
 
 def _clean_queue(sink: QueueSink, topic: bytes, queue_id: int, begin: int, removed: Counter[str]) -> None:

@@ -212,7 +212,10 @@ class Tail:
             LogicDispatch,
             *(self._logic, self._files, self._log.decode_options, self._continuity(LOGIC), self._reporter.on_batch),
             *(self._on_arrival, quarantine),
-            clean=CleanConsumeQueueService(self._logic.sinks, self._log, self._config.logic.clean_resource_interval),
+            clean=CleanConsumeQueueService(
+                *(self._logic.sinks, self._log, self._config.logic.clean_resource_interval),
+                report=lambda report: self._reporter.on_clean(report.removed),
+            ),
         )
         if table is None:
             return [logic()]
