@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from reput.sinks.files.store_path import LOCK
-from reput.source.errors import OutputError, StoreLockedError
+from reput.source.errors import OutputAwayError, OutputError, StoreLockedError
 
 _FLOCK = struct.Struct("hhqqi4x")
 _held: set[str] = set()
@@ -66,15 +66,25 @@ class StoreLock:
         return f" by process {process}" if kind != fcntl.F_UNLCK and process > 0 else ""
 
     def check_in_place(self) -> None:
-        """Raise OutputError when the output was removed or replaced since it was locked."""
+        """Check that the output is where it was when it was locked.
+
+        Raises
+        ------
+        OutputAwayError
+            It is not there, and its files still exist: it was renamed, or its disk was unmounted.
+        OutputError
+            It was removed or replaced.
+        """
+        ours = os.fstat(self._descriptor)
         try:
             found = os.stat(self._root / LOCK)
         except OSError as error:
-            raise OutputError(
+            kind = OutputAwayError if ours.st_nlink else OutputError
+            raise kind(
                 f"the output {self._root} was removed while reput wrote to it ({error.strerror}: its file {LOCK})",
                 file=self._root,
             ) from error
-        if not os.path.samestat(found, os.fstat(self._descriptor)):
+        if not os.path.samestat(found, ours):
             raise OutputError(
                 f"the output {self._root} was replaced by another one while reput wrote to it", file=self._root
             )
