@@ -13,6 +13,7 @@ from types import TracebackType
 
 from reput.sinks.files.store_path import LOCK
 from reput.source.errors import OutputAwayError, OutputError, StoreLockedError
+from reput.source.system_errors import UNANSWERED, output_error_of
 
 _FLOCK = struct.Struct("hhqqi4x")
 _held: set[str] = set()
@@ -72,6 +73,8 @@ class StoreLock:
         ------
         OutputAwayError
             It is not there, and its files still exist: it was renamed, or its disk was unmounted.
+        OutputFailingError
+            Its disk does not answer.
         OutputError
             It was removed or replaced.
         """
@@ -79,8 +82,9 @@ class StoreLock:
         try:
             found = os.stat(self._root / LOCK)
         except OSError as error:
-            kind = OutputAwayError if ours.st_nlink else OutputError
-            raise kind(
+            # A mount point may be closed to this user. Files that have no name any more will not come back.
+            kind = output_error_of(error) if error.errno in UNANSWERED else OutputAwayError
+            raise (kind if ours.st_nlink else OutputError)(
                 f"the output {self._root} was removed while reput wrote to it ({error.strerror}: its file {LOCK})",
                 file=self._root,
             ) from error

@@ -18,8 +18,10 @@ from reput.source.system_errors import output_error_of
 JAVA_ERRORS = (Py4JJavaError, PySparkException)
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
-# What Kernel says of a path without a log.
+# What Kernel says of a path without a log, and what that means.
 _GONE = "is not found"
+_NO_TABLE = "there is no Delta table any more: its directory or its _delta_log is gone"
+_PUT_BACK = "put it back, or start again"
 _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
 
 
@@ -140,9 +142,13 @@ def explain_refusal(path: TableLocation, said: str) -> tuple[str, str | None]:
         undo = "; ".join(f"{alter} DROP FEATURE {quoted(each.strip())}" for each in names)
         return f"the table needs {', '.join(names)}, which reput does not write", f"undo it: {undo}"
     if _GONE in said:
-        gone = "there is no Delta table any more: its directory or its _delta_log is gone"
-        return gone, "put it back, or start again"
+        return _NO_TABLE, _PUT_BACK
     return said, None
+
+
+def gone(path: TableLocation) -> tuple[str, str]:
+    """What to say where a table was, and is no more, and what to do about it."""
+    return f"{path}: {_NO_TABLE}", _PUT_BACK
 
 
 @contextmanager

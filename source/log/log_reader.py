@@ -58,6 +58,7 @@ class LogReader:
         self._watch = LastRecordWatch(options.on_damage)
         # The initial offset, once it was looked for in the log.
         self._begin: int | None = None
+        self._began_at: int | None = None
         # The end found last, if nothing stood there; the segments at that time, and when all of the log was looked at.
         self._empty_end: tuple[int, MappedFileQueue, float] | None = None
         self._found: tuple[ReputEnd, float] | None = None
@@ -65,6 +66,15 @@ class LogReader:
         #: The verdict on the last end found, when a growing log has no such thing there.
         self.bad_end: Verdict | None = None
         self._warned_at = -1
+
+    def beginning_at(self, offset: int) -> LogReader:
+        """A reader of the same log, for another thread, whose `initial_offset` is `offset`: what the options once said.
+
+        Neither a time nor the log's end is looked for again, and a number may have expired since.
+        """
+        reader = LogReader(self._options)
+        reader._began_at = offset
+        return reader
 
     @property
     def decode_options(self) -> DecodeOptions:
@@ -88,6 +98,8 @@ class LogReader:
             The number given has expired, and `failOnDataLoss` is on.
         """
         queue = self.queue()
+        if self._began_at is not None:
+            return max(self._began_at, queue.min_offset)
         wanted, timestamp = self._options.starting_offset, self._options.starting_timestamp
         if timestamp is not None or wanted == LATEST:
             if self._begin is None:

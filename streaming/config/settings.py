@@ -287,6 +287,21 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
+class TailOptions:
+    """`reput tail` as a whole."""
+
+    retry_for_ms: int = option(
+        "retryForMs",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        600_000,
+        "of reput tail without --available-now: how long a query that failed for a reason that may pass is opened again "
+        "and again without getting anywhere; then the run ends with exit code 75. Ten minutes are enough for a server "
+        "that is rebooted or for somebody who makes room; 0 ends the run at once",
+    )
+
+
+@dataclass(frozen=True)
 class RebuildOptions:
     """`reput rebuild`."""
 
@@ -338,6 +353,7 @@ class Settings:
     queue: QueueOptions = field(default_factory=QueueOptions)
     index: IndexOptions = field(default_factory=IndexOptions)
     table: TableOptions = field(default_factory=TableOptions)
+    tail: TailOptions = field(default_factory=TailOptions)
     rebuild: RebuildOptions = field(default_factory=RebuildOptions)
     spark: SparkOptions = field(default_factory=SparkOptions)
 

@@ -16,11 +16,18 @@ from reput.streaming.config.pipeline import PipelineConfig
 
 @dataclass(frozen=True)
 class LogicSinks:
-    """All sinks; `index` is the one among them that shares no files with the others and is written beside them."""
+    """All sinks; `index` is the one among them that shares no files with the others and is written beside them.
+
+    Attributes
+    ----------
+    count_of_empty
+        What the store's release has in the header of an empty index file.
+    """
 
     sinks: tuple[Sink, ...]
     index: IndexSink | None
     needs: LogicNeeds
+    count_of_empty: int
 
     @classmethod
     def open(cls, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
@@ -31,9 +38,17 @@ class LogicSinks:
         OptionError
             The store's ``config/`` cannot be read.
         """
+        needs = logic_needs(config, config.store)
+        return cls._made(config, files, needs, count_of_empty_index(config, config.store))
+
+    def anew(self, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
+        """Make the same sinks once more, with `files` of their own; the store is not asked again: it may be away."""
+        return self._made(config, files, self.needs, self.count_of_empty)
+
+    @classmethod
+    def _made(cls, config: PipelineConfig, files: DurableFiles, needs: LogicNeeds, count_of_empty: int) -> LogicSinks:
         sinks: list[Sink] = []
         index = None
-        needs = logic_needs(config, config.store)
         queue = config.queue
         if queue.consume_queue_enable:
             sizes = queue.mapped_file_size_consume_queue, queue.ext_file_size
@@ -41,8 +56,7 @@ class LogicSinks:
             if needs.batch_topics:
                 sinks.append(BatchConsumeQueueSink(files, queue.mapper_file_size_batch_consume_queue))
         if config.index.message_index_enable:
-            count = count_of_empty_index(config, config.store)
             sizes = config.index.max_hash_slot_num, config.index.max_index_num
-            index = IndexSink(files.beside(), *sizes, count_of_empty=count)
+            index = IndexSink(files.beside(), *sizes, count_of_empty=count_of_empty)
             sinks.append(index)
-        return cls(tuple(sinks), index, needs)
+        return cls(tuple(sinks), index, needs, count_of_empty)
