@@ -291,8 +291,9 @@ class LogReader:
             where = ", ".join(map(str, self._options.path))
             end = known.offset + known.size
             raise TransientError(
-                f"{where} holds no segment, and the log was read as far as offset {end}: is its volume mounted? start "
-                "the same command again when the log is back",
+                f"{where} holds no segment, and the log was read as far as offset {end}: its volume is not mounted, or "
+                "its files were removed",
+                advice="start the same command again when the log is back",
                 physical_offset=end,
             )
 

@@ -125,8 +125,8 @@ class SegmentListing:
 
 def _gone(path: object, what: str) -> TransientError:
     return TransientError(
-        f"{what}, and it held the commitlog that was being read: was its volume unmounted, or the directory "
-        "replaced? start the same command again when the log is back",
+        f"{what}, and it held the commitlog that was being read: its volume was unmounted, or the directory replaced",
+        advice="start the same command again when the log is back",
         file=path,
     )
 

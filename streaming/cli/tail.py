@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ def tail(
     from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
     from reput.streaming.output.progress import ProgressReporter  # noqa: PLC0415
     from reput.streaming.process.interruption import deferred  # noqa: PLC0415
-    from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session  # noqa: PLC0415
+    from reput.streaming.spark import session as spark  # noqa: PLC0415
     from reput.streaming.tail.tail import Tail  # noqa: PLC0415
 
     set_up_logging()
@@ -49,19 +50,23 @@ def tail(
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
         with Tail(settings, OutputPaths(output, table, checkpoint), reporter) as job:
-            spark = start_session(
-                "reput tail",
-                master=settings.spark.master,
-                driver_memory=settings.spark.driver_memory,
-                log_file=None if verbose else job.spark_log,
-                settings=TAIL_SETTINGS,
-                table=table,
+            sessions = spark.Sessions(
+                partial(
+                    spark.start_session,
+                    "reput tail",
+                    master=settings.spark.master,
+                    driver_memory=settings.spark.driver_memory,
+                    log_file=None if verbose else job.spark_log,
+                    settings=spark.TAIL_SETTINGS,
+                    table=table,
+                )
             )
             try:
+                sessions.current()  # a signal ends the command at once meanwhile
                 with deferred(job.stop):
-                    job.run(spark, available_now=available_now)
+                    job.run(sessions, available_now=available_now)
             finally:
-                end_session(spark)
+                sessions.end()
         summary = reporter.summary()
         typer.echo(json.dumps({"summary": summary}) if as_json else "\n".join(summary or ["the log has nothing new"]))
 

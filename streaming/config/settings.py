@@ -295,9 +295,9 @@ class TailOptions:
         whole_number(0, WAIT_MS_MAX),
         _WAIT_MS,
         600_000,
-        "of reput tail without --available-now: how long a query that failed for a reason that may pass is opened again "
-        "and again without getting anywhere; then the run ends with exit code 75. Ten minutes are enough for a server "
-        "that is rebooted or for somebody who makes room; 0 ends the run at once",
+        "of reput tail without --available-now: for so long a query that failed for a reason that may pass is opened "
+        "again without getting anywhere; then the run ends with exit code 75. In ten minutes a server is rebooted, or "
+        "somebody makes room; 0 ends the run at once",
     )
 
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -72,6 +73,20 @@ def _seconds(seconds: float | None) -> str:
     return "?" if seconds is None else f"{seconds:.1f}"
 
 
+@dataclass(frozen=True)
+class QueryHealth:
+    """Whether a query works, or waits for a failure to pass.
+
+    `failure` is what it waits for, and `since` when that began, in seconds since 1970; both are None while it works.
+    `restarts` counts how often it was to be opened again in the whole run.
+    """
+
+    state: Literal["running", "waiting"] = "running"
+    failure: str | None = None
+    since: float | None = None
+    restarts: int = 0
+
+
 @dataclass
 class _Total:
     batches: int = 0
@@ -99,6 +114,7 @@ class ProgressReporter:
 
     def __init__(self, console: Console) -> None:
         self._totals: dict[str, _Total] = {}
+        self._health: dict[str, QueryHealth] = {}
         self._lock = threading.Lock()
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._look_at_log: Callable[[int], LogEnd | None] = lambda _: None
@@ -146,6 +162,23 @@ class ProgressReporter:
             Lag.between(log_end, report.end, total.store_timestamp),
             findings(report.anomalies, report.quarantined),
         )
+
+    def on_waiting(self, query: str, failure: str, pause_s: float, attempt: int) -> None:  # noqa: ARG002
+        """Note that the query failed and is opened again in `pause_s` seconds, for the `attempt`-th time in a row."""
+        with self._lock:
+            known = self._health.get(query, QueryHealth())
+            since = time.time() if known.since is None else known.since
+            self._health[query] = QueryHealth("waiting", failure, since, known.restarts + 1)
+
+    def on_resumed(self, query: str) -> None:
+        """Note that the query goes on."""
+        with self._lock:
+            self._health[query] = QueryHealth(restarts=self._health.get(query, QueryHealth()).restarts)
+
+    def health(self, query: str) -> QueryHealth:
+        """Whether the query works."""
+        with self._lock:
+            return self._health.get(query, QueryHealth())
 
     def refresh(self) -> None:
         """Update the live table's lag; to be called now and then."""

@@ -16,7 +16,15 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from reput.source.errors import TRY_AGAIN, MayPassError, OutputError, ReputError, StoreError, TransientError, remote_error
+from reput.source.errors import (
+    TRY_AGAIN,
+    MayPassError,
+    OutputError,
+    ReputError,
+    StoreError,
+    TransientError,
+    remote_error,
+)
 from reput.source.printable import printable
 from reput.source.system_errors import output_error_of, says_no_room, says_unanswered
 from reput.streaming.process.jvm import has_jvm_died, last_jvm
