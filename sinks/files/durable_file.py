@@ -16,8 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from reput.source.errors import OutputError, OutputFullError
-from reput.source.resource_limits import NO_ROOM, limit_reached
+from reput.source.errors import OutputError
+from reput.source.resource_limits import limit_reached
+from reput.source.system_errors import output_error_of
 
 # How many files are kept open. Files written since the last `sync` stay open beyond that, so that a failed write-back
 # is reported to the descriptor that wrote.
@@ -351,7 +352,6 @@ def _sync_directory(directory: str) -> None:
 
 
 def _refused(action: str, path: Path, error: OSError) -> OutputError:
-    kind = OutputFullError if error.errno in NO_ROOM else OutputError
     needed = "the output needs a writable directory with room on its disk"
     why, advice = limit_reached(error) or (error.strerror, needed)
-    return kind(f"cannot {action} {path}: {why}", advice=advice, file=path)
+    return output_error_of(error)(f"cannot {action} {path}: {why}", advice=advice, file=path)

@@ -23,8 +23,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.file_path import file_path
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.turns import turn
-from reput.source.errors import OutputError, OutputFullError
-from reput.source.resource_limits import NO_ROOM
+from reput.source.system_errors import output_error_of
 
 #: The directory of a table's log.
 LOG = "_delta_log"
@@ -333,5 +332,4 @@ def _sync_existing(*paths: Path) -> None:
             with suppress(FileNotFoundError):
                 _sync(path)
         except OSError as error:
-            kind = OutputFullError if error.errno in NO_ROOM else OutputError
-            raise kind(f"cannot sync {path}: {error.strerror}", file=path) from error
+            raise output_error_of(error)(f"cannot sync {path}: {error.strerror}", file=path) from error

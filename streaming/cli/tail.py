@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +39,7 @@ def tail(
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
     from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
     from reput.streaming.process.interruption import deferred  # noqa: PLC0415
-    from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session  # noqa: PLC0415
+    from reput.streaming.spark import session as spark  # noqa: PLC0415
     from reput.streaming.status.facts import facts_of, versions  # noqa: PLC0415
     from reput.streaming.status.progress import ProgressReporter  # noqa: PLC0415
     from reput.streaming.status.publisher import StatusPublisher  # noqa: PLC0415
@@ -63,20 +64,24 @@ def tail(
             with Tail(settings, paths, reporter) as job:
                 publisher.write_files()
                 reporter.starting("starts Spark")
-                spark = start_session(
-                    "reput tail",
-                    master=settings.spark.master,
-                    driver_memory=settings.spark.driver_memory,
-                    log_file=None if verbose else job.spark_log,
-                    settings=TAIL_SETTINGS,
-                    table=table,
+                sessions = spark.Sessions(
+                    partial(
+                        spark.start_session,
+                        "reput tail",
+                        master=settings.spark.master,
+                        driver_memory=settings.spark.driver_memory,
+                        log_file=None if verbose else job.spark_log,
+                        settings=spark.TAIL_SETTINGS,
+                        table=table,
+                    )
                 )
-                reporter.starting("opens the table and starts the queries" if table else "starts the queries")
                 try:
+                    sessions.current()  # a signal ends the command at once meanwhile
+                    reporter.starting("opens the table and starts the queries" if table else "starts the queries")
                     with deferred(job.stop):
-                        job.run(spark, available_now=available_now)
+                        job.run(sessions, available_now=available_now)
                 finally:
-                    end_session(spark)
+                    sessions.end()
         summary = reporter.summary()
         typer.echo(json.dumps({"summary": summary}) if as_json else "\n".join(summary or ["the log has nothing new"]))
 

@@ -295,6 +295,21 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
+class TailOptions:
+    """`reput tail` as a whole."""
+
+    retry_for_ms: int = option(
+        "retryForMs",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        600_000,
+        "of reput tail without --available-now: for so long a query that failed for a reason that may pass is opened "
+        "again without getting anywhere; then the run ends with exit code 75. In ten minutes a server is rebooted, or "
+        "somebody makes room; 0 ends the run at once",
+    )
+
+
+@dataclass(frozen=True)
 class RebuildOptions:
     """`reput rebuild`."""
 
@@ -374,6 +389,7 @@ class Settings:
     queue: QueueOptions = field(default_factory=QueueOptions)
     index: IndexOptions = field(default_factory=IndexOptions)
     table: TableOptions = field(default_factory=TableOptions)
+    tail: TailOptions = field(default_factory=TailOptions)
     rebuild: RebuildOptions = field(default_factory=RebuildOptions)
     spark: SparkOptions = field(default_factory=SparkOptions)
     service: ServiceOptions = field(default_factory=ServiceOptions)

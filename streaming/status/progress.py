@@ -17,7 +17,6 @@ from rich.text import Text
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.table.upkeep import UpkeepDone
-from reput.source.errors import ReputError
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.process.failures import failure_of, one_line
 from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch, duration_text, findings, size_text
@@ -154,13 +153,17 @@ class ProgressReporter:
             state.gauge("table_files", done.files)
             state.gauge("table_small_files", done.small_files)
 
-    def on_waiting(self, query: str, failure: ReputError, pause_s: float, attempt: int) -> None:
-        """Tell that a query waits because of `failure`, for the `attempt`-th time since it last advanced."""
-        self.state.on_waiting(query, one_line(str(failure)), pause_s, attempt)
+    def on_running(self, query: str, end: int) -> None:
+        """Note that a query was opened, and that it goes on at `end`, where a record begins."""
+        self.state.on_running(query, end)
+
+    def on_waiting(self, query: str, failure: str, pause_s: float, attempt: int) -> None:
+        """Note that a query failed and is opened again in `pause_s` seconds, for the `attempt`-th time in a row."""
+        self.state.on_waiting(query, failure, pause_s, attempt)
 
     def on_resumed(self, query: str) -> None:
-        """Tell that a query goes on."""
-        self.state.on_running(query, 0)
+        """Note that a query that was opened again has got on."""
+        self.state.on_resumed(query)
 
     def refresh(self) -> None:
         """Look at the log and show how far the queries are behind it; to be called now and then."""

@@ -328,11 +328,14 @@ class BatchUpkeep:
 class BatchGate:
     """Lets a stop wait for the current batch, which `query.stop()` alone would interrupt."""
 
-    def __init__(self, dispatch: Dispatch) -> None:
+    def __init__(self, dispatch: Dispatch, check: Callable[[], None]) -> None:
+        """`check` raises if nothing may be written just now; it is asked before each batch."""
         self._dispatch = dispatch
+        self._check = check
         self._stopping = threading.Event()
         self._idle = threading.Lock()
-        #: What ended a batch halfway: sinks may have some of its effects and must be recovered before the next batch.
+        #: What ended a batch, or the idle work after it, halfway: sinks may have some of the effects, and must be
+        #: recovered before the next batch.
         self.failure: BaseException | None = None
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
@@ -342,6 +345,7 @@ class BatchGate:
                 # The previous batch is committed. This one is planned, and will be done after the next start.
                 raise StoppedBetweenBatchesError
             try:
+                self._check()
                 self._dispatch(ranges, batch_id)
             except Exception as error:
                 self.failure = error
@@ -364,7 +368,10 @@ class BatchGate:
         if self._idle.acquire(blocking=False):
             try:
                 if self.failure is None and not self._stopping.is_set():
+                    self._check()
                     action()
+            except Exception as error:  # noqa: BLE001  whoever looks after the query finds it
+                self.failure = error
             finally:
                 self._idle.release()
 

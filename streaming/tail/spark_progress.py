@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -21,16 +23,25 @@ _COMMIT = "commitOffsets"
 
 
 class SparkProgress(StreamingQueryListener):
-    """Notes Spark's part of each micro-batch in a `RunState`; Spark calls it from a thread of its own."""
+    """Notes Spark's part of each micro-batch of one query in a `RunState`; Spark calls it from a thread of its own."""
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, spark: SparkSession, query: str, state: RunState) -> None:
+        """Begin to listen, before the query of that name is started."""
+        self._spark = spark
+        self._query = query
         self._state = state
+        spark.streams.addListener(self)
+
+    def close(self) -> None:
+        """Listen no more."""
+        with suppress(Exception):  # Spark may have died
+            self._spark.streams.removeListener(self)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
         """Note the batch's phases and how far it read."""
         progress: Any = event.progress
         took = progress.durationMs
-        if progress.name is None or "addBatch" not in took:  # nothing was read
+        if progress.name != self._query or "addBatch" not in took:  # nothing was read
             return
         planned = sum(took.get(name, 0) for name in _PLANNING) / 1000
         committed = took.get(_COMMIT, 0) / 1000

@@ -94,7 +94,7 @@ def test_ready_and_healthy_are_two_things(state: RunState) -> None:
         clock.now += 121
         assert ask(port, "/healthz")[0] == 503
         publisher.turn()
-        state.on_running("logic", 5)
+        state.on_resumed("logic")
         assert (ask(port, "/healthz")[0], ask(port, "/readyz")[0]) == (200, 200)
 
 
