@@ -53,7 +53,7 @@ def tail(
         check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
         paths = OutputPaths(output, table, checkpoint)
         state = RunState(settings.broker.name, facts_of(settings, paths))
-        service = settings.service
+        service = settings.tail
         publisher = StatusPublisher(
             [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port or None
         )
