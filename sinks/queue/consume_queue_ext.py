@@ -213,7 +213,7 @@ class ConsumeQueueExt:
 
     def forget_file(self, file: int) -> None:
         """Forget the file that begins at byte `file` of the queue, which was removed."""
-        self._files.remove(file)
+        self._files = [other for other in self._files if other != file]
         if not self._files:
             self._end = 0
 

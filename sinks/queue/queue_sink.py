@@ -139,7 +139,8 @@ class QueueSink(KeepsProgress, ABC):
     def forget_file(self, path: RelativePath) -> None:
         """Forget a queue's oldest file, which was removed; between two batches only."""
         _, topic, queue_id, name = path
-        self._queues[os.fsencode(topic), int(queue_id)].files.remove(int(name))
+        queue = self._queues[os.fsencode(topic), int(queue_id)]
+        queue.files = [file for file in queue.files if file != int(name)]
 
     def _commit(self, batch: LogicBatch) -> None:
         """Make the files durable, then the progress record that they have all effects before the batch's end."""

@@ -380,7 +380,7 @@ MUTANTS = (
     _mutant(
         "a sink keeps files in mind that have expired",
         "sinks/queue/queue_sink.py",
-        "        self._queues[os.fsencode(topic), int(queue_id)].files.remove(int(name))\n",
+        "        queue.files = [file for file in queue.files if file != int(name)]\n",
         "        pass\n",
         "unit/streaming/tail/test_clean_consume_queue.py::test_what_the_sinks_hold_is_what_is_on_disk",
     ),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from support.model import index_file_contents
 from support.outputs import SEGMENT_BYTES, Output, config_of
@@ -19,6 +21,7 @@ from support.rebuild_runner import rebuild
 from support.sink_runner import (
     MEMORY,
     SinkRun,
+    dispatch_store,
     expected_queue_files,
     files_below,
     index_contents,
@@ -28,17 +31,27 @@ from support.sink_runner import (
     service_of,
 )
 
+from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_reader import index_file_names
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.queue.queue_sink import QueueSink
+from reput.sinks.verify.findings import Difference
 from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.startup import recover_sinks
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService, CleanReport
 from reput.streaming.tail.micro_batch import BatchGate, LogicDispatch
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
+
+if TYPE_CHECKING:
+    from conftest import BrokerStore
 
 
 @dataclass
@@ -201,8 +214,7 @@ def test_all_else_agrees_with_it(seed: int) -> None:
         before = files_below(output.out)
         assert not expire_output(output.config, output.out).removed
         assert not recover_output(output.config, output.store, output.out).is_changed
-        sections = StoreVerification(output.config, output.out).run(SerialTasks())
-        assert [section.findings.first for section in sections] == [[] for _ in sections]
+        assert differences(output.config, output.out) == []
         with SinkRun(output.out, output.settings) as run:
             assert run.end == reached
             assert service_of(run, output.log).step() in (None, CleanReport(least, {}, 0))
@@ -230,6 +242,75 @@ def check_rebuilt(output: Output, least: int) -> None:
         begin = disk.min_offset(least, end)
         assert mine.min_offset(least, end) == begin
         assert (mine.read(begin, end - begin) == disk.read(begin, end - begin)).all()
+
+
+STORES = {
+    "v5-batchcq": {"consumequeue", "batchconsumequeue", "index"},
+    "v4-sql92": {"consumequeue", "consumequeue_ext", "index"},
+    "v4-lmq": {"consumequeue", "index"},
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_all_kinds_of_queues(name: str, broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+    """Of logs of real brokers: the command agrees, verify and recover find nothing, a rebuild ends as the queues do."""
+    store, out = broker_store(name), tmp_path / "out"
+    shutil.copytree(store.root / "config", tmp_path / "store" / "config")
+    shutil.copytree(store.root / "commitlog", tmp_path / "store" / "commitlog")
+    sizes = ["mappedFileSizeConsumeQueue=400", "mapperFileSizeBatchConsumeQueue=460", "maxIndexNum=200"]
+    config = load_config(tmp_path / "store", broker_conf=store.broker_conf, overrides=["tailGuardMs=0", *sizes])
+    with no_fsync():
+        dispatch_store(config, out)
+        segments = sorted((tmp_path / "store" / "commitlog").iterdir())
+        for segment in segments[: len(segments) // 2]:
+            segment.unlink()
+        planned = expire_output(config, out, dry_run=True)
+        before = files_below(out)
+        report = one_step(config, out)
+    assert report is not None
+    assert report.removed.keys() == STORES[name]
+    after = files_below(out)
+    assert before.keys() - after.keys() == set(planned.removed)
+    assert after == {path: data for path, data in before.items() if path in after}
+    assert expire_output(config, out).removed == ()
+    assert differences(config, out) == []
+    if name != "v4-sql92":  # recover compares no ConsumeQueueExt
+        assert not recover_output(config, tmp_path / "store", out).is_changed
+    assert one_step(config, out) == CleanReport(report.min_physic_offset, {}, 0)
+    rebuild(config, tmp_path / "fresh")
+    fresh = entries_of(tmp_path / "fresh", config.queue.mapper_file_size_batch_consume_queue)
+    left = entries_of(out, config.queue.mapper_file_size_batch_consume_queue)
+    assert bool(fresh) == (name == "v5-batchcq")
+    for queue, entries in fresh.items():
+        assert left[queue].endswith(entries)
+        assert len(left[queue]) - len(entries) < 460 + 46
+
+
+def one_step(config: PipelineConfig, out: Path) -> CleanReport | None:
+    """What a tail without a new record does after its start."""
+    log = LogReader(SourceOptions.parse(config.source_options()))
+    files = DurableFiles(out)
+    logic = LogicSinks.open(config, files)
+    recover_sinks(logic.sinks, log, fail_on_data_loss=True)
+    try:
+        return CleanConsumeQueueService(logic.sinks, log, config.logic.clean_resource_interval).step(60)
+    finally:
+        files.close()
+
+
+def differences(config: PipelineConfig, out: Path) -> list[Difference]:
+    """What `reput verify` finds."""
+    sections = StoreVerification(config, out).run(SerialTasks())
+    return [difference for section in sections for difference in section.findings.first]
+
+
+def entries_of(root: Path, file_size: int) -> dict[tuple[bytes, int], bytes]:
+    """The entries of each BatchConsumeQueue, in a row."""
+    found = {}
+    for disk in load_queues(root, BATCH_KIND, file_size):
+        units = np.concatenate([disk.units(file) for file in disk.files])
+        found[disk.topic, disk.queue_id] = units[units["msg_size"] > 0].tobytes()
+    return found
 
 
 def test_a_queue_that_has_expired_keeps_its_last_file(running: Running) -> None:
@@ -376,8 +457,6 @@ def test_never_beside_a_batch(running: Running) -> None:
 
 def test_the_interval_is_the_brokers(tmp_path: Path) -> None:
     """Its name, its default, and what broker.conf sets."""
-    from reput.streaming.config.pipeline import load_config
-
     store = tmp_path / "store"
     store.mkdir()
     assert config_of(store).logic.clean_resource_interval == 10_000
