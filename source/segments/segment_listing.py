@@ -54,8 +54,8 @@ class SegmentListing:
         Raises
         ------
         TransientError
-            The log had segments before, and now it has none, or one of its directories has gone or cannot be listed.
-            No broker leaves such a log: it keeps its last segment.
+            The log had segments before, and now it has none, or one of its directories has gone. No broker leaves such
+            a log: it keeps its last segment.
         ReputError
             ``MappedFileQueue.load`` raised it. For files that form no row, that is only once they have formed none for
             some seconds, or when no row was listed before.
@@ -63,7 +63,7 @@ class SegmentListing:
         stamps = [_stamp(path) for path in self._paths]
         if self._queue is not None and self._is_known(self._queue, stamps):
             return self._queue
-        found = self._list()
+        found = self._list(stamps)
         self._check_stayed(stamps)
         self._check_not_gone(found, stamps)
         if self._queue is None or stamps != self._stamps or found != self._queue:
@@ -82,7 +82,7 @@ class SegmentListing:
             return False
         return queue.unfinished is None and self._clock() - self._listed_at < _LISTED_EVERY_S
 
-    def _list(self) -> MappedFileQueue:
+    def _list(self, stamps: Sequence[_Stamp | None]) -> MappedFileQueue:
         try:
             found = MappedFileQueue.load(self._paths, self._mapped_file_size, dledger=self._dledger)
         except SegmentError as error:
@@ -96,10 +96,10 @@ class SegmentListing:
                 raise
             return self._queue
         except StoreError as error:
-            if self._queue is None or not self._queue.files:
+            if self._queue is None or not self._queue.files or None not in stamps:
                 raise
-            away = next((path for path in self._paths if _stamp(path) is None), None)
-            raise _gone(error.file, error.cause) if away is None else _gone(away, f"{away} is gone") from error
+            away = self._paths[stamps.index(None)]
+            raise _gone(away, f"{away} is gone") from error
         self._odd_since = None
         return found
 
@@ -123,7 +123,7 @@ class SegmentListing:
                 raise _gone(path, f"{path} holds no segment any more")
 
 
-def _gone(path: object, what: str) -> TransientError:
+def _gone(path: Path, what: str) -> TransientError:
     return TransientError(
         f"{what}, and it held the commitlog that was being read: its volume was unmounted, or the directory replaced",
         advice="start the same command again when the log is back",
