@@ -196,10 +196,7 @@ class RunState:
         with self._lock:
             state = self.query(query)
             state.end = end if state.end is None else max(end, state.end)
-            if state.phase is QueryPhase.WAITING:
-                state.restarts += 1
-                state.restarted_at.append(self.clock())
-            else:
+            if state.phase is not QueryPhase.WAITING:
                 state.phase = QueryPhase.RUNNING
 
     def on_resumed(self, query: str) -> None:
@@ -216,6 +213,8 @@ class RunState:
             state = self.query(query)
             if state.phase is not QueryPhase.WAITING:
                 state.waits_since = now
+            state.restarts += 1
+            state.restarted_at.append(now)
             state.phase, state.waits_for, state.attempt = QueryPhase.WAITING, printable(cause), attempt
             state.waits_until = now + pause_s
 

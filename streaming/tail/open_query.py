@@ -11,7 +11,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.source.errors import remote_error
 from reput.streaming.process.failures import text_of
-from reput.streaming.tail.micro_batch import BatchGate, Dispatch
+from reput.streaming.tail.batch_gate import BatchGate
+from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.spark_progress import SparkProgress
 
 # How long a stopped query may take to note that its last batch is done.
 _STOP_SECONDS = 10.0
@@ -25,6 +27,8 @@ class OpenQuery:
 
     Attributes
     ----------
+    progress
+        Asks Spark what it says of the query.
     began_at
         Where the dispatch ended when its sinks had been recovered.
     has_died
@@ -36,6 +40,7 @@ class OpenQuery:
     dispatch: Dispatch
     gate: BatchGate
     query: StreamingQuery
+    progress: SparkProgress
     began_at: int
     has_died: Callable[[], bool]
     close_files: Callable[[], None]

@@ -27,19 +27,13 @@ from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.tail.batch_gate import BatchGate, StoppedBetweenBatchesError
 from reput.streaming.tail.batch_sizes import BatchSizes
 from reput.streaming.tail.catch_up import catch_up
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.micro_batch import (
-    BatchGate,
-    BatchUpkeep,
-    Dispatch,
-    LogicDispatch,
-    StoppedBetweenBatchesError,
-    TableDispatch,
-)
+from reput.streaming.tail.micro_batch import BatchUpkeep, Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.spark_progress import SparkProgress
@@ -166,21 +160,18 @@ class QueryOpener:
         if self._is_stopped():  # the sinks may still be behind the checkpoint
             raise StoppedBetweenBatchesError
         self._check_output()
-        gate = BatchGate(dispatch, self._check_output)
-        progress = SparkProgress(spark, dispatch.names[0], self._reporter.state)
-        try:
-            query = self._start(spark, dispatch, gate, parts.log)
-        except BaseException:
-            progress.close()
-            raise
+        progress = SparkProgress(dispatch.names[0], self._reporter.state)
+
+        def before_batch() -> None:
+            self._check_output()
+            progress.note()
+
+        gate = BatchGate(dispatch, before_batch)
+        query = self._start(spark, dispatch, gate, parts.log)
+        progress.watch(query)
         for name in dispatch.names:
             self._reporter.on_running(name, aligned(parts.log, dispatch.end_offset))
-
-        def close() -> None:
-            progress.close()
-            parts.close()
-
-        return OpenQuery(dispatch, gate, query, began_at, partial(sessions.is_lost, spark), close)
+        return OpenQuery(dispatch, gate, query, progress, began_at, partial(sessions.is_lost, spark), parts.close)
 
     def _start(self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, log: LogReader) -> StreamingQuery:
         name = dispatch.names[0]
@@ -218,6 +209,7 @@ class QueryOpener:
                 *(output.logic.sinks, output.log, self._config.logic.clean_resource_interval),
                 report=lambda report: self._reporter.on_clean(report.removed),
             ),
+            on_read=self._reporter.state.on_read,
         )
         return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)))
 
@@ -239,7 +231,10 @@ class QueryOpener:
             recover_sinks([table], log, fail_on_data_loss=self._fails)
             stack.pop_all()
         decode, report = log.decode_options, self._reporter.on_batch
-        dispatch = TableDispatch(table, decode, self._continuity(TABLE, log), report, self._upkeep(table))
+        dispatch = TableDispatch(
+            *(table, decode, self._continuity(TABLE, log), report, self._upkeep(table)),
+            on_read=self._reporter.state.on_read,
+        )
         return dispatch, Parts(dispatch, log, (files,))
 
     def _upkeep(self, table: MessageTable) -> BatchUpkeep | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -10,10 +9,8 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
@@ -39,10 +36,11 @@ from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.tail.batch_gate import StoppedBetweenBatchesError
 from reput.streaming.tail.causes import Causes
 from reput.streaming.tail.log_continuity import BadEndWatch
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.micro_batch import StoppedBetweenBatchesError
+from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.opening import QueryOpener
 from reput.streaming.tail.rehearsal import rehearse
 from reput.streaming.tail.retry import Retry
@@ -225,7 +223,7 @@ class Tail:
                 self._look_at_output()
                 for each in self._queries:
                     if each.query is not None:
-                        self._note_bad_end(each.query.query)
+                        self._note_bad_end(each.name, each.query)
                         each.query.gate.clean()
             if time.monotonic() - tidied_at >= _TIDIED_AFTER_S:
                 tidied_at = time.monotonic()
@@ -259,14 +257,14 @@ class Tail:
         if self._lock is not None:
             self._lock.check_in_place()
 
-    def _note_bad_end(self, query: StreamingQuery) -> None:
+    def _note_bad_end(self, name: str, query: OpenQuery) -> None:
         """Note where the query waits at something that is no record."""
         try:
-            progress: Any = query.lastProgress
+            progress = query.progress.note()
         except Exception:  # noqa: BLE001  Spark has died, which the next look at the query finds
             return
         for source in progress["sources"] if progress else ():
-            latest = json.loads(source["latestOffset"] or "null")  # null until the log was read
+            latest = source["latestOffset"]  # null until the log was read
             if latest is not None:
-                words = self._bad_end.note(query.name, int(latest["physicOffset"]), latest.get("badEnd"))
-                self._reporter.state.on_bad_end(query.name, words)
+                words = self._bad_end.note(name, int(latest["physicOffset"]), latest.get("badEnd"))
+                self._reporter.state.on_bad_end(name, words)

@@ -393,7 +393,7 @@ MUTANTS = (
     ),
     _mutant(
         "what is no Exception ends py4j's thread",
-        "streaming/tail/micro_batch.py",
+        "streaming/tail/batch_gate.py",
         "                raise RuntimeError(msg) from error\n",
         "                raise\n",
         "spark/test_never_idle.py",
@@ -657,7 +657,7 @@ MUTANTS = (
     ),
     _mutant(
         "Spark's checkpoint of a table stays where one query kept both",
-        "streaming/tail/tail.py",
+        "streaming/tail/opening.py",
         "            forget(self._paths.checkpoint_of(TABLE))",
         "            pass",
         "spark/test_tail.py::test_one_query_for_both_where_they_stand_at_the_same_offset",

@@ -126,7 +126,7 @@ def test_a_query_that_waits_beats_what_was_found(run: Run) -> None:
     assert run.judged[0] is State.WAITING  # it was opened, and may fail again at once
     run.state.on_resumed("table")
     assert run.judged == (State.DEGRADED, "30.0 s ago, logic: something")
-    assert run.state.query("table").restarts == 1
+    assert run.state.query("table").restarts == 2
 
 
 def test_what_is_no_record_is_waited_for(run: Run) -> None:

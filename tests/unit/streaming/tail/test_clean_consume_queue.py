@@ -45,8 +45,9 @@ from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.startup import recover_sinks
 from reput.streaming.recover.recover import expire_output, recover_output
+from reput.streaming.tail.batch_gate import BatchGate
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService, CleanReport
-from reput.streaming.tail.micro_batch import BatchGate, LogicDispatch
+from reput.streaming.tail.micro_batch import LogicDispatch
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 
@@ -439,7 +440,7 @@ def test_a_failure_is_one_warning_and_tried_again(running: Running, caplog: pyte
 def test_never_beside_a_batch(running: Running) -> None:
     """The gate's lock keeps it out while a batch is written, behind a failed one, and after a request to stop."""
     dispatch = mock.create_autospec(LogicDispatch, instance=True)
-    gate = BatchGate(dispatch)
+    gate = BatchGate(dispatch, lambda: None)
     dispatch.side_effect = lambda *_: gate.clean()
     gate(mock.Mock(), 0)
     assert dispatch.clean.call_count == 0
@@ -449,7 +450,7 @@ def test_never_beside_a_batch(running: Running) -> None:
     with pytest.raises(ZeroDivisionError):
         gate(mock.Mock(), 1)
     gate.clean()
-    stopped = BatchGate(dispatch)
+    stopped = BatchGate(dispatch, lambda: None)
     stopped.close()
     stopped.clean()
     assert dispatch.clean.call_count == 1

@@ -14,11 +14,14 @@ from rich.console import Console
 from support.live_log import Clock
 
 from reput.source.errors import CorruptRecordError, OutputFailingError, ReputError, TransientError
-from reput.streaming.output.progress import ProgressReporter, QueryHealth
 from reput.streaming.process.failures import may_pass_in_a_run
-from reput.streaming.tail.micro_batch import BatchGate, Dispatch
+from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.status.run_state import QueryPhase, RunState
+from reput.streaming.tail.batch_gate import BatchGate
+from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.retry import Retry
+from reput.streaming.tail.spark_progress import SparkProgress
 from reput.streaming.tail.supervisor import SupervisedQuery
 
 LIMIT_SECONDS = 20
@@ -87,7 +90,15 @@ class Scene:
         """As if it had just been opened."""
         dispatch = cast("Dispatch", self.sinks)
         gate = BatchGate(dispatch, lambda: None)
-        found = OpenQuery(dispatch, gate, cast("Any", query), self.sinks.end_offset, lambda: False, lambda: None)
+        found = OpenQuery(
+            dispatch,
+            gate,
+            cast("Any", query),
+            SparkProgress("table", RunState()),
+            self.sinks.end_offset,
+            lambda: False,
+            lambda: None,
+        )
         found.close_files = lambda: self.closed.append(found)
         self.opened.append(found)
         return found
@@ -162,19 +173,19 @@ def test_it_waits_is_opened_again_and_goes_on(scene: Scene, caplog: pytest.LogCa
     caplog.set_level(logging.INFO, "reput")
     scene.next_ones += [full(), OSError(5, "Input/output error", "/out/x"), SparksQuery()]
     scene.query.begin(scene.open(SparksQuery(1, full())))
-    assert scene.reporter.health("table") == QueryHealth()
+    state = scene.reporter.state.query("table")
+    assert (state.phase, state.restarts) == (QueryPhase.STARTING, 0)
     scene.look_until(lambda: scene.query.query is None)
     for seconds in (1, 2, 5):
-        health = scene.reporter.health("table")
-        assert (health.state, health.since is None) == ("waiting", False)
+        assert (state.phase, state.waits_since is None) == (QueryPhase.WAITING, False)
         scene.pass_pause(seconds)
-    assert health.failure == "the system refused: Input/output error: /out/x"
+    assert state.waits_for == "the system refused: Input/output error: /out/x"
     assert scene.query.look()
-    assert scene.reporter.health("table").state == "waiting"  # it has yet to get anywhere
+    assert state.phase is QueryPhase.WAITING  # it has yet to get anywhere
     scene.clock.now += 30
     scene.sinks.end_offset = 7
     assert scene.query.look()
-    assert scene.reporter.health("table") == QueryHealth("running", restarts=3)
+    assert (state.phase, state.waits_for, state.restarts) == (QueryPhase.RUNNING, None, 3)
     refused = "the system refused: Input/output error: /out/x"
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "table waits 1 s and is opened again (attempt 1, since 0 s): the disk is full"),
@@ -193,10 +204,10 @@ def test_a_query_without_anything_to_do_goes_on_too(scene: Scene) -> None:
     scene.look_until(lambda: scene.query.query is None)
     scene.pass_pause(1)
     assert scene.query.look()
-    assert scene.reporter.health("table").state == "waiting"
+    assert scene.reporter.state.query("table").phase is QueryPhase.WAITING
     idle.lastProgress = {}
     assert scene.query.look()
-    assert scene.reporter.health("table").state == "running"
+    assert scene.reporter.state.query("table").phase is QueryPhase.RUNNING
 
 
 def test_progress_between_two_failures_gives_all_the_time_again(scene: Scene) -> None:
@@ -285,5 +296,5 @@ def test_a_query_whose_spark_does_not_answer(scene: Scene) -> None:
     scene.query.begin(scene.open(silent))
     silent._ask = silent.stop = lambda: (_ for _ in ()).throw(ConnectionRefusedError(111, "Connection refused"))  # type: ignore[assignment]
     scene.look_until(lambda: scene.query.query is None)
-    assert scene.reporter.health("table").state == "waiting"
+    assert scene.reporter.state.query("table").phase is QueryPhase.WAITING
     assert scene.closed == scene.opened
