@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import select
 import sys
 from collections.abc import Callable
@@ -18,8 +17,8 @@ from typer.core import TyperCommand
 import reput
 from reput.sinks.table.location import TableLocation, parse_location
 from reput.source.errors import OptionError
-from reput.source.printable import printable
 from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
+from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
 from reput.streaming.process.standard_streams import STANDARD_OUTPUT, drop_output
 from reput.streaming.process.working_directory import made_absolute
@@ -33,11 +32,14 @@ class _Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         is_json = ctx.params.get("as_json", False) or ctx.params.get("output_format") == _JSON_FORMAT
-        before = _is_read_by_program.set(is_json)
+        before, lines_before = _is_read_by_program.set(is_json), _lines.set(None)
         result: list[Any] = []
         try:
             run_or_fail(lambda: result.append(super(_Command, self).invoke(ctx)))
+        except InterruptedBySignal as stopped:
+            raise InterruptedBySignal(_log_lines().stopped) from stopped
         finally:
+            _lines.reset(lines_before)
             _is_read_by_program.reset(before)
         return result[0]
 
@@ -75,6 +77,8 @@ app = Application(
 _JSON_FORMAT = "json"
 # Whether the command was asked for JSON: then its error is JSON, too.
 _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
+# What makes the lines of the command's log, once it is set up.
+_lines: ContextVar[LogLines | None] = ContextVar("lines", default=None)
 
 
 def table_option(words: str) -> Any:
@@ -100,20 +104,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 def report_error(words: str) -> None:
     """Print one line of reput's to standard error; the line is lost if nothing reads standard error any more."""
-    write_error(f"reput: {words}")
-
-
-def write_error(line: str) -> None:
-    """Print a line to standard error as it is; the line is lost if nothing reads standard error any more."""
-    with suppress(OSError):
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+    write_error(_log_lines().failure(words))
 
 
 def run_or_fail(action: Callable[[], None]) -> None:
     """Run a command; an error becomes one line and the error's exit code, see ``source.errors``.
 
-    If JSON was asked for, the line is the error's ``to_json``.
+    If a report in JSON was asked for, the line is the error's ``to_json``; else it is one of the log.
 
     The reader of standard output may close it before the end, as ``head`` does: that is no failure.
     """
@@ -151,22 +148,20 @@ def _is_unread(error: BaseException) -> bool:
     return False
 
 
-class _OneLine(logging.Formatter):
-    """Formats a message as one line, without the control characters that names in it may have."""
+def set_up_logging(log_format: LogFormat = LogFormat.TEXT, *, is_bounded: bool = False) -> LogLines:
+    """Log reput's messages to standard error, and the command's error in the same format; return what makes the lines.
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The message in one printable line."""
-        return printable(super().format(record))
+    If it `is_bounded`, warnings that repeat are told now and then, as is fit for a command that runs for years.
+    """
+    lines = LogLines(log_format)
+    _lines.set(lines)
+    log_to_standard_error(lines, is_bounded=is_bounded)
+    return lines
 
 
-def set_up_logging() -> None:
-    """Log reput's messages, with their time, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("reput")
-    logger.handlers = [handler]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+def _log_lines() -> LogLines:
+    """What makes the command's lines; those of text before the command has said otherwise."""
+    return _lines.get() or LogLines()
 
 
 def _version(show: bool) -> None:

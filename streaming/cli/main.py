@@ -70,9 +70,9 @@ def main() -> None:
             drop_output()
             sys.stderr.write(f"reput: cannot write to standard output: {error.strerror}\n")
             sys.exit(1)
-    except interruption.InterruptedBySignal:
+    except interruption.InterruptedBySignal as stopped:
         is_service = sys.argv[1:2] == [_SERVICE]
-        sys.stderr.write("" if is_service else "reput: stopped\n")
+        sys.stderr.write("" if is_service else f"{stopped}\n")
         sys.exit(0 if is_service else interruption.exit_code())
     finally:
         interruption.ignore_further()

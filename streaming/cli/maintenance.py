@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from reput.streaming.cli.app import DryRun, Json, Output, Store, Yes, app, run_or_fail, set_up_logging
+from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
@@ -19,12 +20,13 @@ def recover(
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Bring queues and index into agreement with the log after an unclean stop, a cut log or lost files."""
     from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
     from reput.streaming.recover import report  # noqa: PLC0415
 
-    set_up_logging()
+    set_up_logging(log_format)
 
     def run() -> None:
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
@@ -45,12 +47,13 @@ def expire(
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Remove leading queue and index files of which the log has no record any more."""
     from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
     from reput.streaming.recover import report  # noqa: PLC0415
 
-    set_up_logging()
+    set_up_logging(log_format)
 
     def run() -> None:
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)

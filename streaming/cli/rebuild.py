@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from reput.streaming.cli.app import Json, Store, Verbose, Yes, app, run_or_fail, set_up_logging, table_option
+from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 # If reput's own processes read the log, Spark only commits what they wrote to the table.
@@ -58,6 +59,7 @@ def rebuild(
     option: Overrides = None,
     yes: Yes = False,
     as_json: Json = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
     verbose: Verbose = False,
 ) -> None:
     """Make queues, index and table from a commitlog, in parallel; stopped, the same command goes on.
@@ -71,7 +73,7 @@ def rebuild(
     from reput.streaming.rebuild.request import RebuildRequest  # noqa: PLC0415
     from reput.streaming.tasks.task_session import task_session  # noqa: PLC0415
 
-    set_up_logging()
+    set_up_logging(log_format)
 
     def run() -> None:
         overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]

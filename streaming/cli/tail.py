@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from reput.streaming.cli.app import Json, Store, Verbose, app, run_or_fail, set_up_logging, table_option
+from reput.streaming.cli.first_words import FirstWords
+from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 
@@ -32,25 +34,28 @@ def tail(
     option: Overrides = None,
     verbose: Verbose = False,
     as_json: Json = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
-    from rich.console import Console  # noqa: PLC0415  --help need not wait for it and Spark's modules
+    with FirstWords("starting  loads Spark's modules"):
+        from rich.console import Console  # noqa: PLC0415  --help need not wait for it and Spark's modules
 
-    from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
-    from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
-    from reput.streaming.process.interruption import deferred  # noqa: PLC0415
-    from reput.streaming.spark import session as spark  # noqa: PLC0415
-    from reput.streaming.status.facts import facts_of, versions  # noqa: PLC0415
-    from reput.streaming.status.progress import ProgressReporter  # noqa: PLC0415
-    from reput.streaming.status.publisher import StatusPublisher  # noqa: PLC0415
-    from reput.streaming.status.run_state import RunState  # noqa: PLC0415
-    from reput.streaming.tail.tail import Tail  # noqa: PLC0415
+        from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
+        from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
+        from reput.streaming.process.interruption import deferred  # noqa: PLC0415
+        from reput.streaming.spark import session as spark  # noqa: PLC0415
+        from reput.streaming.status.facts import facts_of, versions  # noqa: PLC0415
+        from reput.streaming.status.progress import ProgressReporter  # noqa: PLC0415
+        from reput.streaming.status.publisher import StatusPublisher  # noqa: PLC0415
+        from reput.streaming.status.run_state import RunState  # noqa: PLC0415
+        from reput.streaming.tail.tail import Tail  # noqa: PLC0415
 
-    set_up_logging()
+    lines = set_up_logging(log_format, is_bounded=not available_now)
 
     def run() -> None:
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
+        lines.broker = settings.broker.name
         paths = OutputPaths(output, table, checkpoint)
         state = RunState(settings.broker.name, facts_of(settings, paths))
         service = settings.tail
@@ -58,7 +63,9 @@ def tail(
             [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port or None
         )
         line_every_s = 0.0 if available_now else service.progress_every_ms / 1000
-        reporter = ProgressReporter(Console(stderr=True), state, line_every_s=line_every_s, turn=publisher.turn)
+        # Where Spark or another program's reader has lines, there is no room for a screen.
+        console = Console(stderr=True, force_terminal=False if verbose or lines.is_json else None)
+        reporter = ProgressReporter(console, state, line_every_s=line_every_s, turn=publisher.turn)
         with publisher, reporter:
             reporter.starting("looks at the log and recovers the output")
             with Tail(settings, paths, reporter) as job:
@@ -73,6 +80,7 @@ def tail(
                         log_file=None if verbose else job.spark_log,
                         settings=spark.TAIL_SETTINGS,
                         table=table,
+                        log_max_bytes=settings.spark.log_max_bytes,
                     )
                 )
                 try:

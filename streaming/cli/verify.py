@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from reput.streaming.cli.app import Json, Store, app, run_or_fail, set_up_logging, table_option
+from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
 _DIFFERS = 1
@@ -35,13 +36,14 @@ def verify(
     config: ConfigFile = None,
     option: Overrides = None,
     as_json: Json = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Prove that log, queues, index and table agree, writing nothing; exit code 1 when something differs."""
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
     from reput.streaming.verify import report as verify_report  # noqa: PLC0415
     from reput.streaming.verify import verify as verify_command  # noqa: PLC0415
 
-    set_up_logging()
+    set_up_logging(log_format)
     found = 0
 
     def run() -> None:

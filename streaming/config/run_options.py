@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from reput.source.options import WAIT_MS_MAX, byte_count, bytes_allowed, number_allowed, option, text, whole_number
 from reput.streaming.config.master import MASTER_ALLOWED, master_url
+from reput.streaming.process.process_log import LOG_BYTES_MAX
 
 _BYTES = bytes_allowed(1)
 _WAIT_MS = f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}"
 # Spark needs 450 MiB; the JVM gets the value as -Xmx.
 _HEAP = re.compile(r"([0-9]+)([kmgt])", re.IGNORECASE)
+_SPARK_LOG_MIN = 64 * 1024
 _HEAP_MIN, _HEAP_MAX = 512 * 1024 * 1024, 1024 * 1024 * 1024 * 1024
 
 
@@ -134,4 +136,12 @@ class SparkOptions:
         "a whole number with k, m, g or t, from 512m to 1t",
         "2g",
         "room for a micro-batch's entries beside Spark itself",
+    )
+    log_max_bytes: int = option(
+        "sparkLogMaxBytes",
+        byte_count(_SPARK_LOG_MIN),
+        bytes_allowed(_SPARK_LOG_MIN),
+        LOG_BYTES_MAX,
+        "of OUTPUT/reput/spark.log, what Spark's processes print; a full one becomes spark.log.1, and three such are "
+        "kept; a run without errors prints less than 1k",
     )

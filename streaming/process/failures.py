@@ -11,6 +11,8 @@ import os
 import re
 import tempfile
 import traceback
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -33,6 +35,9 @@ _LINE_LENGTH_MAX = 600
 # The connections of a killed process close before the process is seen to have ended.
 _JVM_ENDS_WITHIN_S = 0.5
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
+_TRACEBACK, _TRACEBACKS_KEPT = "reput-traceback-", 20
+# Where an error has the name of its file, so that it gets one, however often it is asked what failure it is.
+_FILE_OF_ERROR = "reput_traceback"
 
 #: Errors of the system that may pass by themselves, or once somebody makes room.
 _PASSING_ERRNOS = frozenset(
@@ -196,15 +201,30 @@ def _of_the_system(number: int, words: str, file: Any = None) -> ReputError:
     return kind(f"the system refused: {one_line(words)}", file=file)
 
 
+def _remove_old_tracebacks() -> None:
+    """Keep few files of this user: a service that is started again may meet the same defect every minute, for years."""
+    found = []
+    for path in Path(tempfile.gettempdir()).glob(f"{_TRACEBACK}*.txt"):
+        with suppress(OSError):
+            if (status := path.lstat()).st_uid == os.getuid():
+                found.append((status.st_mtime, path))
+    for _, path in sorted(found)[: -(_TRACEBACKS_KEPT - 1)]:
+        with suppress(OSError):
+            path.unlink()
+
+
 def _defect(error: BaseException) -> DefectError:
     """Write the traceback to a file that the user can send; the error names the file."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
     advice = None
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="reput-traceback-", suffix=".txt", delete=False) as file:
-            file.writelines(traceback.format_exception(type(error), error, error.__traceback__))
-        advice = f"please report it with {file.name}"
+        if (path := vars(error).get(_FILE_OF_ERROR)) is None:
+            _remove_old_tracebacks()
+            with tempfile.NamedTemporaryFile("w", prefix=_TRACEBACK, suffix=".txt", delete=False) as file:
+                file.writelines(traceback.format_exception(type(error), error, error.__traceback__))
+            path = vars(error)[_FILE_OF_ERROR] = file.name
+        advice = f"please report it with {path}"
     except OSError:
         pass
     cause = f"this is a defect of reput: {type(error).__name__}{where}: {first_line(error)}"

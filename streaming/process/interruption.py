@@ -16,7 +16,10 @@ _EXIT_CODE_OF_SIGNAL = 128  # what a shell reports for a command that a signal e
 
 
 class InterruptedBySignal(BaseException):
-    """The command was asked to stop. ``except Exception`` does not catch this."""
+    """The command was asked to stop; its text is the line that says so. ``except Exception`` does not catch this."""
+
+    def __init__(self, line: str = "reput: stopped") -> None:
+        super().__init__(line)
 
 
 class _State:

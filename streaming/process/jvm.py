@@ -22,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 
 from reput.source.errors import TransientError
+from reput.streaming.process.process_log import LOG_BYTES_MAX, ProcessLog
 
 _CONNECTED_WITHIN_S = 300.0
 _LOOKED_FOR_S = 0.02
@@ -42,8 +43,11 @@ class Jvm:
         *,
         home: Path,
         class_path: Sequence[Path] = (),
+        log_max_bytes: int = LOG_BYTES_MAX,
     ) -> None:
-        """Start it in `directory`; its output goes to `log_file` (None: to this process's terminal).
+        """Start it in `directory`; what it and its Python processes print goes to `log_file`.
+
+        None has it go to this process's terminal. A log of `log_max_bytes` is renamed, see ``process_log``.
 
         `home` is the JVM's ``SPARK_HOME``; `class_path` are jars behind Spark's own.
         """
@@ -66,7 +70,8 @@ class Jvm:
         if class_path:
             own = os.environ.get(_CLASS_PATH)
             environment[_CLASS_PATH] = os.pathsep.join(filter(None, [own, *map(str, class_path)]))
-        output = None if log_file is None else log_file.open("ab")
+        self._log = None if log_file is None else ProcessLog(log_file, log_max_bytes)
+        output = None if self._log is None else self._log.write_end
         try:
             self._process = subprocess.Popen(  # noqa: S603  Spark's own script
                 command,
@@ -78,8 +83,8 @@ class Jvm:
                 start_new_session=True,
             )
         finally:
-            if output is not None:
-                output.close()
+            if self._log is not None:
+                self._log.begun()
         _known[:] = [self]
 
     def connect(self) -> Any:
@@ -149,7 +154,7 @@ class Jvm:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self, *, within_s: float = 0.0) -> None:
-        """Give it `within_s` seconds to end by itself, then kill it; it has ended on return."""
+        """Give it `within_s` seconds to end by itself, then kill it; it has ended on return, and its log is written."""
         if self.is_alive:
             self._is_asked_to_end = True
         if self._process.stdin is not None:
@@ -160,6 +165,8 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.kill()
             self._process.wait()
+        if self._log is not None:
+            self._log.finish()
 
 
 # The last one that was started.

@@ -18,7 +18,7 @@ _log = logging.getLogger("reput")
 
 # Options that change no byte of the result.
 _FREE = {
-    *("sparkMaster", "sparkDriverMemory", "tailGuardMs", "logicTriggerMs", "tableTriggerMs"),
+    *("sparkMaster", "sparkDriverMemory", "sparkLogMaxBytes", "tailGuardMs", "logicTriggerMs", "tableTriggerMs"),
     *("rebuildMaxBytesPerWave", "rebuildMaxBytesPerPartition"),
     *("maxBytesPerPartition", "tableMaxBytesPerPartition", "maxBytesPerTrigger", "tableMaxBytesPerTrigger"),
 }

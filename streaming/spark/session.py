@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from reput.source.errors import EnvironmentSetupError, TransientError
 from reput.streaming.process.failures import first_line, is_passing, jvm_death
 from reput.streaming.process.interruption import before_interruption
 from reput.streaming.process.jvm import Jvm, has_jvm_died, kill_jvm, last_jvm, spark_home
+from reput.streaming.process.process_log import LOG_BYTES_MAX
 from reput.streaming.process.run_directory import end_processes_in, run_directory
 from reput.streaming.spark.class_archive import SparkClasses, user_cache
 from reput.streaming.spark.java import check_java
@@ -83,8 +85,11 @@ def start_session(
     settings: Mapping[str, str] | None = None,
     with_delta: bool = True,
     table: TableLocation | None = None,
+    log_max_bytes: int = LOG_BYTES_MAX,
 ) -> SparkSession:
     """Start Spark, by default with Delta; its own messages go to `log_file` (None: the terminal).
+
+    Of the messages, `log_max_bytes` are kept four times at most (``process_log``).
 
     `table` is the table that is read or written; only one on S3 makes a difference: its jars are got once.
 
@@ -126,7 +131,15 @@ def start_session(
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addHandler(logging.NullHandler())  # it also uses the root logger, which would print
     home = classes.home if prepared else spark_home()
-    session = _started(builder, log_file, home=home, class_path=s3_jars or ())
+    start_jvm = partial(
+        Jvm,
+        directory=run_directory(),
+        log_file=log_file,
+        home=home,
+        class_path=s3_jars or (),
+        log_max_bytes=log_max_bytes,
+    )
+    session = _started(builder, log_file, start_jvm)
     if packages and is_local:
         classes.keep_s3_jars(resolved_jars(session))
     session.sparkContext.setLogLevel("ERROR")
@@ -158,12 +171,10 @@ def _scratch_settings(master: str) -> dict[str, str]:
     return settings
 
 
-def _started(
-    builder: SparkSession.Builder, log_file: Path | None, *, home: Path, class_path: Sequence[Path]
-) -> SparkSession:
+def _started(builder: SparkSession.Builder, log_file: Path | None, start_jvm: Callable[..., Jvm]) -> SparkSession:
     for pause in (*_PAUSES_S, None):
         try:
-            return _start_once(builder, log_file, home=home, class_path=class_path)
+            return _start_once(builder, log_file, start_jvm)
         except Exception as error:
             words = first_line(error)
             if pause is None or not is_passing(error):
@@ -176,16 +187,14 @@ def _started(
     raise AssertionError
 
 
-def _start_once(
-    builder: SparkSession.Builder, log_file: Path | None, *, home: Path, class_path: Sequence[Path]
-) -> SparkSession:
+def _start_once(builder: SparkSession.Builder, log_file: Path | None, start_jvm: Callable[..., Jvm]) -> SparkSession:
     """Start a JVM unless this process has one, and a session in it."""
     options: dict[str, str] = builder._options  # noqa: SLF001  what the builder would pass to a JVM of its own
     jvm = None
     if SparkContext._gateway is None:  # noqa: SLF001
         if log_file is not None:
             log_file.parent.mkdir(parents=True, exist_ok=True)
-        jvm = Jvm(options, run_directory(), log_file, home=home, class_path=class_path)
+        jvm = start_jvm(options)
     try:
         return _beside_the_main_thread(lambda: _connected(builder, jvm))
     except BaseException:

@@ -9,23 +9,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.table.upkeep import UpkeepDone
 from reput.streaming.output.log_end import LogEnd
+from reput.streaming.process.allowance import Allowance
 from reput.streaming.process.failures import failure_of, one_line
-from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch, duration_text, findings, size_text
-from reput.streaming.status.judgement import judge
-from reput.streaming.status.run_state import QueryPhase, QueryState, RunState
+from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch, findings
+from reput.streaming.status.run_state import RunState
+from reput.streaming.status.screen import Screen
 
 _log = logging.getLogger("reput")
 _MB = 1_000_000
-_SHOWN_EVERY_S = 1.0
+_LOOKED_AT_EVERY_S = 1.0
+# So many lines may be told before their time because something was found; then one in the time between two lines.
+_FINDINGS_AT_ONCE = 20
 
 
 class _NoLog:
@@ -61,8 +60,9 @@ class _Line:
 class ProgressReporter:
     """Collects what the queries do in a `RunState`, and shows it.
 
-    On a terminal it is a live table. Elsewhere each query gets a line in the log for its first batch, then at most one
-    every `line_every_s` seconds, and one at once for a batch in which something was found.
+    On a terminal it is a live screen. Elsewhere each query gets a line in the log for its first batch, then at most one
+    every `line_every_s` seconds, and one at once for a batch in which something was found, unless that is so in batch
+    after batch.
     """
 
     def __init__(
@@ -76,26 +76,28 @@ class ProgressReporter:
         """`turn` is called whenever the run shows that it is alive, several times a second."""
         self.state = RunState() if state is None else state
         self._turn = turn
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        is_shown = console.is_terminal and not console.is_dumb_terminal
+        self._screen = Screen(console, self.state) if is_shown else None
         self._watch: LogWatch = _NoLog()
         self._looked_at = 0.0
         self._line_every_s = line_every_s
         self._lines: dict[str, _Line] = {}
         self._told_at: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._at_once = Allowance(_FINDINGS_AT_ONCE, max(line_every_s, 1e-3))
 
     def __enter__(self) -> ProgressReporter:
         """Begin to show the run."""
-        if self._live is not None:
-            self._live.start()
+        if self._screen is not None:
+            self._screen.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the terminal as it was, and note how the run ended."""
-        if self._live is not None:
-            self._live.stop()
+        if self._screen is not None:
+            self._screen.stop()
         if error is None:
             self.state.on_end("it ended as it was asked to", 0)
         elif isinstance(error, Exception):
@@ -107,8 +109,8 @@ class ProgressReporter:
     def starting(self, words: str) -> None:
         """Show what the run does before its queries run."""
         self.state.on_stage(words)
-        if self._live is not None:
-            self._show()
+        if self._screen is not None:
+            self._screen.refresh()
 
     def start(self, watch: LogWatch) -> None:
         """Begin to show how far the queries are behind the log that `watch` sees."""
@@ -132,11 +134,9 @@ class ProgressReporter:
             else:
                 begun_at = self._told_at.get(report.query, time.monotonic() - report.seconds)
                 self._lines[report.query] = _Line(report, begun_at)
+            at_once = bool(found) and self._at_once.take()
         self.state.look(self._watch)
-        if self._live is not None:
-            self._show()
-        else:
-            self._tell(at_once=bool(found))
+        self._tell(at_once=at_once)
 
     def on_clean(self, removed: Mapping[str, int]) -> None:
         """Count files of queues and index that were removed, given by the directory of their kind."""
@@ -169,13 +169,10 @@ class ProgressReporter:
         """Look at the log and show how far the queries are behind it; to be called now and then."""
         self._turn()
         now = time.monotonic()
-        if now - self._looked_at >= _SHOWN_EVERY_S:
+        if now - self._looked_at >= _LOOKED_AT_EVERY_S:
             self._looked_at = now
             self.state.look(self._watch)
-            if self._live is not None:
-                self._show()
-            else:
-                self._tell()
+            self._tell()
 
     def messages(self, query: str) -> int:
         """The number of messages that the query has processed in this run."""
@@ -206,13 +203,9 @@ class ProgressReporter:
             ]
             lines = [self._lines.pop(name) for name in due]
             self._told_at.update(dict.fromkeys(due, now))
-        for line in lines if self._live is None else ():
-            _log.info("%s", _words(line, self.state.query(line.report.query).lag, now))
-
-    def _show(self) -> None:
-        assert self._live is not None
-        with self.state.read() as state:
-            self._live.update(_screen(state), refresh=True)
+        for line in lines if self._screen is None else ():
+            query = line.report.query
+            _log.info("%s", _words(line, self.state.query(query).lag, now), extra={"query": query})
 
 
 def _words(line: _Line, lag: Lag, now: float) -> str:
@@ -225,29 +218,3 @@ def _words(line: _Line, lag: Lag, now: float) -> str:
         f"{report.messages / seconds:.0f} messages/s, {(report.end - report.start) / seconds / _MB:.1f} MB/s, {lag}"
         f"{findings(report.anomalies, report.quarantined)}"
     )
-
-
-def _screen(state: RunState) -> Group:
-    judged = judge(state)
-    head = Text.assemble((judged.state.value, "bold"), f"  {judged.reason}", no_wrap=True, overflow="ellipsis")
-    return Group(head, _table(state.queries)) if state.queries else Group(head)
-
-
-def _table(queries: dict[str, QueryState]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("query")
-    for name in ("messages", "per s", "MB/s", "end offset", "behind", "oldest"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name, query in sorted(queries.items()):
-        last = query.last
-        seconds = max(last.seconds, 1e-9) if last else 1.0
-        table.add_row(
-            name if query.phase is not QueryPhase.WAITING else f"{name} (waits)",
-            f"{query.messages:,}",
-            f"{last.messages / seconds:,.0f}" if last else "-",
-            f"{(last.end - last.start) / seconds / _MB:,.1f}" if last else "-",
-            "-" if query.end is None else str(query.end),
-            size_text(query.lag.size_bytes),
-            duration_text(query.lag.seconds),
-        )
-    return table

@@ -10,12 +10,14 @@ import gc
 import signal
 import sys
 from importlib import import_module
+from socket import socket
 
-from pyspark.daemon import manager
+from pyspark import daemon
 
 from reput.source.worker_process import keep_freed_memory
 
 _TASKS = "pyspark.worker"  # other worker modules only plan, and do not decode
+_serve = daemon.worker
 # Modules that a worker's first task would load: pyspark's serializers, the source's reader, and what reads a range.
 _LOADED_BY_TASKS = (
     "pandas",
@@ -38,9 +40,22 @@ def main() -> None:
             import_module(module)
         keep_freed_memory()
         import_module("reput.streaming.spark.warm_up").compile_kernels()
+    daemon.worker = _worker
     gc.collect()
     gc.freeze()
-    manager()
+    daemon.manager()
+
+
+def _worker(sock: socket, authenticated: bool) -> int:
+    """Serve one task; the exit code of a worker that Spark wants no more is returned, and nothing is printed of it.
+
+    Spark closes the connection of a worker that was idle for a minute, and of one whose task it ends. pyspark would
+    print a traceback each time, a megabyte a day where a message comes every other minute.
+    """
+    try:
+        return _serve(sock, authenticated)
+    except BrokenPipeError:
+        return 1
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ def task_session(
                 settings=TAIL_SETTINGS,
                 with_delta=table_master is not None,
                 table=table if table_master is not None else None,
+                log_max_bytes=config.spark.log_max_bytes,
             )
             cleanup.callback(end_session, spark)
         if tasks is None:

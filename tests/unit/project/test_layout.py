@@ -52,6 +52,7 @@ def test_only_two_modules_write_files() -> None:
         "sinks/files/durable_file.py",
         "sinks/files/store_lock.py",
         "sinks/table/storage.py",
+        "streaming/process/process_log.py",
         "streaming/spark/class_archive.py",
         "streaming/spark/session.py",
         "streaming/spark/warm_up.py",

@@ -100,6 +100,19 @@ def test_one_line_and_a_code(
         assert str(failure_of(error).advice).startswith(f"please report it with {tmp_path}/reput-traceback-")
 
 
+def test_tracebacks_of_defects_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file for an error that is asked twice, and the last twenty of all; files of others stay."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "reput-other.txt").write_text("")
+    names = []
+    for number in range(50):
+        error = ZeroDivisionError(f"defect {number}")
+        names.append(str(failure_of(error).advice).rpartition("/")[2])
+        assert str(failure_of(error).advice).endswith(names[-1])
+        os.utime(tmp_path / names[-1], (number, number))
+    assert {path.name for path in tmp_path.iterdir()} == {*names[-20:], "reput-other.txt"}
+
+
 def test_an_error_of_a_jvm_that_is_gone() -> None:
     """Pyspark asks the JVM how to show an error: without one, what the error holds is told all the same."""
 
@@ -147,13 +160,11 @@ def test_text_of_strangers_stays_on_its_line(capsys: pytest.CaptureFixture[str])
 
 def test_a_defect_anywhere_in_a_command_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in what a command does before it begins its work."""
-    from reput.streaming.cli import app as cli_app
     from reput.streaming.cli import main as cli
 
-    def broken() -> None:
+    def broken(*_: object) -> None:
         raise LookupError("nobody thought of it")
 
-    monkeypatch.setattr(cli_app, "set_up_logging", broken)
     monkeypatch.setattr("reput.streaming.cli.verify.set_up_logging", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = CliRunner().invoke(cli.app, ["verify", "--store", str(tmp_path)])

@@ -1,0 +1,153 @@
+"""What processes print, kept in files that stay within a bound however long the processes run.
+
+The JVM hands its standard error on to the daemon of Python workers, and that to its workers. A file that they write
+themselves can only be renamed under them, which they do not notice, or emptied under them, which loses what comes in
+between. So they all write into a pipe, and a thread of the driver puts what comes out into a file, which it replaces
+between two lines.
+
+* If the driver dies, nobody reads the pipe: a write then fails at once, which Java and Python leave unsaid, and the
+  JVM ends because its standard input is closed.
+* If the disk is full or gone, what does not fit is dropped and counted, and the run goes on.
+* A pipe that is full would have the JVM wait. The thread that empties it waits for nothing but the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+#: A file's size unless the caller says otherwise.
+LOG_BYTES_MAX: Final = 10 * 1024 * 1024
+#: How many older files there are beside the one that is written.
+OLDER_FILES: Final = 3
+# A line that is longer goes into the file piece by piece.
+_LINE_MAX = 64 * 1024
+_READ_AT_ONCE = 64 * 1024
+# What processes can write while the driver is busy; without privileges the system gives a pipe so much.
+_PIPE_BYTES = 1024 * 1024
+# A Python worker may hold its end a moment longer than the JVM that began it.
+_READ_OUT_WITHIN_S = 1.0
+_log = logging.getLogger("reput")
+
+
+class RotatingLog:
+    """A file of whole lines with at most `max_bytes`; `NAME.1` to `NAME.3` have what was written before, `.1` the last.
+
+    Nothing is synced, and nothing that the system refuses is an error; it is told once.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = LOG_BYTES_MAX) -> None:
+        """What the file has already stays in it."""
+        self._path = path
+        self._max_bytes = max_bytes
+        self._descriptor: int | None = None
+        self._lost_bytes = 0
+        self._lost_because = ""
+        self._is_told = False
+
+    def write(self, lines: bytes) -> None:
+        """Append `lines`; a line begins in the file in which it ends, unless it is longer than a file."""
+        try:
+            if self._lost_bytes:
+                self._append(f"\nreput: {self._lost_bytes} bytes are missing here: {self._lost_because}\n".encode())
+                self._lost_bytes = 0
+            while lines:
+                lines = lines[self._append(lines) :]
+        except OSError as error:
+            self._lost_bytes += len(lines)
+            self._lost_because = error.strerror or "the system gave no reason"
+            if not self._is_told:
+                self._is_told = True
+                _log.warning("cannot write %s: %s; until it can, what Spark prints is lost", self._path, error.strerror)
+            self.close()
+
+    def close(self) -> None:
+        """Close the file; the next `write` opens it again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _append(self, lines: bytes) -> int:
+        """Append as many lines as the file has room for, at least one in a new file; return their bytes."""
+        descriptor, size = self._opened()
+        room = max(0, self._max_bytes - size)
+        end = len(lines)
+        if end > room:
+            end = lines.rfind(b"\n", 0, room) + 1
+            if not end and size:
+                self._rotate()
+                return 0
+            end = end or room
+        view = memoryview(lines)[:end]
+        while view:
+            view = view[os.write(descriptor, view) :]
+        return end
+
+    def _opened(self) -> tuple[int, int]:
+        """The file's descriptor and size; a file that was removed or renamed by others is made anew."""
+        if self._descriptor is not None:
+            status = os.fstat(self._descriptor)
+            with suppress(FileNotFoundError):
+                there = os.stat(self._path)
+                if (there.st_dev, there.st_ino) == (status.st_dev, status.st_ino):
+                    return self._descriptor, status.st_size
+            self.close()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(self._path, flags, 0o644)
+        return self._descriptor, os.fstat(self._descriptor).st_size
+
+    def _rotate(self) -> None:
+        self.close()
+        names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in range(1, OLDER_FILES + 1))]
+        for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
+            with suppress(FileNotFoundError):
+                os.replace(newer, older)
+
+
+class ProcessLog:
+    """A pipe for processes to write to, whose other end a thread empties into a `RotatingLog`.
+
+    After the processes were started, `begun` must be called.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = LOG_BYTES_MAX) -> None:
+        self._log = RotatingLog(path, max_bytes)
+        #: `write_end` is the descriptor for the processes' standard output and error.
+        self._read_end, self.write_end = os.pipe()
+        with suppress(OSError):
+            fcntl.fcntl(self._read_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._thread = threading.Thread(target=self._copy, name="process-log", daemon=True)
+        self._thread.start()
+
+    def begun(self) -> None:
+        """Close this process's own end, so that the pipe ends with the last process that has it."""
+        os.close(self.write_end)
+
+    def finish(self) -> None:
+        """Wait until all is in the file that was written before the processes ended."""
+        self._thread.join(_READ_OUT_WITHIN_S)
+
+    def _copy(self) -> None:
+        for lines in _whole_lines(self._read_end):
+            self._log.write(lines)
+        self._log.close()
+        os.close(self._read_end)
+
+
+def _whole_lines(descriptor: int) -> Iterator[bytes]:
+    """What comes out of a pipe, whole lines each time; what is left at the pipe's end comes last."""
+    rest = b""
+    while read := os.read(descriptor, _READ_AT_ONCE):
+        rest += read
+        end = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) > _LINE_MAX else 0)
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+    if rest:
+        yield rest

@@ -1,0 +1,113 @@
+"""The live screen of a run on a terminal: its state and why, then a line for each query."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from reput.streaming.status.batch_report import duration_text, size_text
+from reput.streaming.status.judgement import State, judge
+from reput.streaming.status.run_state import QueryPhase, QueryState, RunState
+
+_REFRESHED_AFTER_S = 0.5
+# By default the table gets a micro-batch every 10 s; the rate of a shorter time would jump.
+_RATE_WINDOW_S = 30.0
+_STYLES = {State.RUNNING: "bold green", State.STOPPED: "bold red", State.WAITING: "bold red"}
+# Of what a query has, and the width of the narrowest terminal that shows it.
+_COLUMNS = (
+    *(("msg/s", 0), ("behind", 0), ("oldest", 0), ("messages", 50)),
+    *(("findings", 64), ("restarts", 64), ("end offset", 100)),
+)
+
+
+class Screen:
+    """Shows the run twice a second from a thread of its own, and leaves the terminal as it was."""
+
+    def __init__(self, console: Console, state: RunState) -> None:
+        self._console = console
+        self._state = state
+        self._live = self._begun()
+        self._size = console.size
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="screen", daemon=True)
+
+    def start(self) -> None:
+        """Begin to show the run."""
+        self._live.start(refresh=True)
+        self._thread.start()
+
+    def refresh(self) -> None:
+        """Show at once what has changed."""
+        with self._lock:
+            if self._stopped.is_set():
+                return
+            size, before = self._console.size, self._size
+            if size.width < before.width or size.height != before.height:  # lines were wrapped, or moved
+                self._live.stop()
+                self._console.clear()
+                self._live = self._begun()
+                self._live.start()
+            self._size = size
+            self._live.refresh()
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        with self._lock:
+            self._stopped.set()
+            self._live.stop()
+
+    def _begun(self) -> Live:
+        shown = partial(screen_of, self._state, self._console)
+        return Live(console=self._console, get_renderable=shown, auto_refresh=False, transient=True)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_REFRESHED_AFTER_S):
+            self.refresh()
+
+
+def screen_of(state: RunState, console: Console) -> Group:
+    """What a terminal shows of a run; no line is wider."""
+    with state.read():
+        judged, now = judge(state), state.clock()
+        reason = judged.reason
+        if judged.state is State.STARTING:
+            reason += f", {duration_text(now - state.started_at)}"
+        head = _line((judged.state.value, _STYLES.get(judged.state, "bold yellow")), f"  {reason}")
+        name = f"broker {state.broker}, " if state.broker else ""
+        foot = _line((f"{name}runs for {duration_text(now - state.started_at)}; Ctrl-C stops it", "dim"))
+        if not state.queries:
+            return Group(head)
+        return Group(head, _table(state.queries, now, console.width), foot)
+
+
+def _line(*parts: str | tuple[str, str]) -> Text:
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def _table(queries: dict[str, QueryState], now: float, width: int) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("query", no_wrap=True)
+    for name in (name for name, least in _COLUMNS if width >= least):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, query in sorted(queries.items()):
+        rate = query.messages_per_second(now, _RATE_WINDOW_S)
+        found = sum(query.anomalies.as_dict().values()) + query.quarantined.total()
+        cells = [
+            name if query.phase is not QueryPhase.WAITING else f"{name} (waits)",
+            "-" if rate is None else f"{rate:,.0f}",
+            size_text(query.lag.size_bytes),
+            duration_text(query.lag.seconds),
+            f"{query.messages:,}",
+            f"{found:,}",
+            str(query.restarts),
+            "-" if query.end is None else str(query.end),
+        ]
+        table.add_row(*cells[: len(table.columns)])
+    return table
