@@ -83,10 +83,15 @@ def tail(
                         log_max_bytes=settings.spark.log_max_bytes,
                     )
                 )
+
+                def stop() -> None:
+                    publisher.stopping()
+                    job.stop()
+
                 try:
                     sessions.current()  # a signal ends the command at once meanwhile
                     reporter.starting("opens the table and starts the queries" if table else "starts the queries")
-                    with deferred(job.stop):
+                    with deferred(stop):
                         job.run(sessions, available_now=available_now)
                 finally:
                     sessions.end()

@@ -109,6 +109,7 @@ class ProgressReporter:
     def starting(self, words: str) -> None:
         """Show what the run does before its queries run."""
         self.state.on_stage(words)
+        self._turn()
         if self._screen is not None:
             self._screen.refresh()
 
