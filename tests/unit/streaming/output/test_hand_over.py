@@ -22,6 +22,7 @@ from reput.sinks.abort_file import LeftBy, abort_left_by, clear_abort, mark_abor
 from reput.sinks.files import swap
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_lock import StoreLock
+from reput.sinks.recover.retention import QueueRetention
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.errors import OutputError
 from reput.streaming.config.pipeline import load_config
@@ -364,22 +365,22 @@ def test_expiry_leaves_no_hole(output: Output, monkeypatch: pytest.MonkeyPatch) 
     """Stopped anywhere, what is left of a queue is a row of files without a gap."""
     for segment in sorted(output.log.iterdir())[:3]:
         segment.unlink()
-    order: list[tuple[str, ...]] = []
-    remove, sync_names = DurableFiles.remove, DurableFiles.sync_names
-    monkeypatch.setattr(
-        DurableFiles, "remove", lambda files, *parts: (order.append(("remove", *parts)), remove(files, *parts))
-    )
-    monkeypatch.setattr(
-        DurableFiles, "sync_names", lambda files, *parts: (order.append(("sync", *parts)), sync_names(files, *parts))
-    )
+    calls: list[tuple[str, ...]] = []
+    for name in ("remove", "sync_names"):
+        real = getattr(DurableFiles, name)
+
+        def recorded(files: DurableFiles, *parts: str, name: str = name, real: Any = real) -> None:
+            calls.append((name, *parts[:3]))
+            real(files, *parts)
+
+        monkeypatch.setattr(DurableFiles, name, recorded)
     report = expire_output(output.config, output.out)
-    assert len(report.removed) > 1
-    assert [step[0] for step in order] == ["remove", "sync"] * len(report.removed)
-    assert all(removed[1:-1] == synced[1:] for removed, synced in zip(order[::2], order[1::2], strict=True))
-    by_queue: dict[tuple[str, ...], list[str]] = {}
-    for _, *queue, name in order[::2]:
-        by_queue.setdefault(tuple(queue), []).append(name)
-    assert all(names == sorted(names) for names in by_queue.values())
+    assert all(isinstance(queue, QueueRetention) for queue in report.queues)
+    # Each is durably gone before the next.
+    assert len(calls) == 2 * len(report.removed) > 10
+    for removal, sync in zip(calls[::2], calls[1::2], strict=True):
+        assert (removal[0], sync[0]) == ("remove", "sync_names")
+        assert sync[1:] == (removal[1:4] if removal[1] != "index" else ("index",))
     for queue in (output.out / "consumequeue").glob("*/*"):
         begins = sorted(int(path.name) for path in queue.iterdir())
         assert begins == list(range(begins[0], begins[-1] + 100, 100))
