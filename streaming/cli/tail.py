@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from reput.streaming.cli.app import Json, Store, Verbose, app, run_or_fail, set_up_logging, table_option
-from reput.streaming.cli.first_words import FirstWords
+from reput.streaming.cli.first_words import first_words
 from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
@@ -37,7 +37,7 @@ def tail(
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
-    with FirstWords("starting  loads Spark's modules"):
+    with first_words("starting  loads Spark's modules"):
         from rich.console import Console  # noqa: PLC0415  --help need not wait for it and Spark's modules
 
         from reput.streaming.config.master import check_paths_on  # noqa: PLC0415

@@ -31,6 +31,7 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects import logic_step
 from reput.streaming.effects.effects import Effects
+from reput.streaming.process.run_directory import run_directory
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import micro_batch as dispatch
 from reput.streaming.tail import opening
@@ -39,6 +40,8 @@ pytestmark = pytest.mark.spark
 
 LIMIT_SECONDS = 60
 MESSAGES = 40
+#: More than Spark's checkpoint keeps.
+BATCHES = 25
 
 
 class Struck(BaseException):
@@ -123,3 +126,34 @@ def test_an_error_ends_the_run(
     """Whatever is raised where, within a minute; and nothing is lost by it."""
     ends_with_the_error(spark, store, tmp_path, place, error("struck down"))
     proof("G15 errors raised inside a run")
+
+
+def files_of_runs(output: Path) -> tuple[int, int]:
+    """How many files and directories are in reput's folder of `output`, and in this process's run directory.
+
+    Of the directories in which Spark spreads its blocks there are 64 at most, made one by one.
+    """
+    in_run = [path for path in run_directory().rglob("*") if "blockmgr" not in str(path)]
+    return len(list((output / "reput").rglob("*"))), len(in_run)
+
+
+def test_many_batches_leave_no_more_files_than_few(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's checkpoint keeps the last batches, and neither a batch nor a start of a query leaves a file behind."""
+    seen = []
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 65_536) as writer:
+        for number in range(1, 3):
+            for _ in range(BATCHES):
+                writer.append(Message("A", properties={"KEYS": "k"}))
+            reporter = run_tail(
+                *(spark, tmp_path / "store", tmp_path / "out", "maxMessagesPerTrigger=1"), table=tmp_path / "table"
+            )
+            assert reporter.state.query("logic").batches == BATCHES
+            assert rows(spark, tmp_path / "table") == number * BATCHES
+            seen.append(files_of_runs(tmp_path / "out"))
+    checkpoints = tmp_path / "out" / "reput" / "spark-checkpoint"
+    kept = {path: len(list(path.iterdir())) for path in checkpoints.glob("*/*") if path.is_dir()}
+    assert {path.name for path in kept} == {"offsets", "commits"}
+    assert max(kept.values()) <= 12  # minBatchesToRetain is 10
+    (output, run), (output_later, run_later) = seen
+    assert output_later <= output + 2
+    assert run_later <= run + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+from functools import partial
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from support.seen_log import SeenLog
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.streaming.output.log_end import LogEnd
+from reput.streaming.process.allowance import Allowance
 from reput.streaming.status import progress
 from reput.streaming.status.batch_report import BatchReport, Lag, duration_text
 from reput.streaming.status.progress import ProgressReporter
@@ -113,20 +115,21 @@ def test_a_line_that_is_due_is_told_without_a_further_batch(
         assert len(caplog.messages) == 2
 
 
-def test_the_live_table_fits_a_narrow_terminal() -> None:
-    """80 columns, with a log of terabytes; no figure is cut."""
-    shown = io.StringIO()
-    console = Console(file=shown, force_terminal=True, width=80, color_system=None)
-    reporter = ProgressReporter(console, RunState(clock=lambda: 4_000_000.0))
-    end = 19_998_765_432_100
-    with reporter:
-        reporter.start(SeenLog(LogEnd(21_000_000_000_000), {end: 3_000_000_000, 10_000: 3_999_998_750}))
-        for messages, seconds, start in ((3_123_456_789, 9_000.0, 0), (2_345_678, 0.5, 19_998_000_000_000)):
-            reporter.on_batch(BatchReport("logic", start, end, messages, seconds))
-        reporter.on_batch(BatchReport("table", 0, 10_000, 3, 4.0))
-    table = shown.getvalue()[shown.getvalue().index("query") :]
-    for figure in ("3,125,802,467", "4,691,356", str(end), "1.0 TB", "11.6 d", "21.0 TB", "1.2 s"):
-        assert figure in table
+def test_findings_in_batch_after_batch_are_few_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that is out of order for years: some lines at once, then one a minute, with every count in one of them."""
+    now = [1_000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "Allowance", partial(Allowance, clock=lambda: now[0]))
+    reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
+    with caplog.at_level(logging.INFO, "reput"):
+        for number in range(6_000):
+            now[0] += 0.1
+            reporter.on_batch(BatchReport("logic", number, number + 1, 1, 0.1, AnomalyCounts(gap=1)))
+        reporter.stop()
+    assert len(caplog.messages) <= 20 + 2 * 10 + 1
+    assert sum(int(line.split("anomalies: ")[1].split()[0]) for line in caplog.messages) == 6_000
 
 
 def test_the_terminal_says_at_once_what_the_run_does() -> None:
