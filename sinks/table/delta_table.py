@@ -21,7 +21,7 @@ from reput.sinks.table.creation import create, is_table
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import commit_file
 from reput.sinks.table.kernel_transaction import ENGINE_INFO, KernelTransactions
-from reput.sinks.table.location import TableLocation
+from reput.sinks.table.location import NO_TABLE, PUT_BACK, TableLocation
 from reput.sinks.table.log_cleanup import checkpoint_file
 from reput.sinks.table.new_columns import NothingToAddError, adding, schema_of
 from reput.sinks.table.refusal import (
@@ -29,7 +29,6 @@ from reput.sinks.table.refusal import (
     added_columns,
     explain_refusal,
     first_line,
-    gone,
     kind_of,
     output_errors,
     refusal,
@@ -123,8 +122,7 @@ class DeltaTable:
         storage.check_commits()
         if not is_table(path):
             if must_exist:
-                cause, undo = gone(path)
-                raise OutputAwayError(cause, advice=undo, file=path)
+                raise OutputAwayError(f"{path}: {NO_TABLE}", advice=PUT_BACK, file=path)
             create(spark, storage, schema, properties, comment)
         table = cls(spark, path, schema, later=later)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):

@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 from reput.source.errors import OptionError
 
 _SCHEMES = ("s3a", "s3")
+#: What to say where a table was, and is no more, and what to do about it.
+NO_TABLE = "there is no Delta table any more: its directory or its _delta_log is gone"
+PUT_BACK = "put it back, or start again"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
-from reput.sinks.table.location import TableLocation
+from reput.sinks.table.location import NO_TABLE, PUT_BACK, TableLocation
 from reput.source.errors import OutputAwayError, OutputError, ReputError
 from reput.source.system_errors import output_error_of
 
@@ -20,8 +20,6 @@ _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
 # What Kernel says of a path without a log, and what that means.
 _GONE = "is not found"
-_NO_TABLE = "there is no Delta table any more: its directory or its _delta_log is gone"
-_PUT_BACK = "put it back, or start again"
 _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
 
 
@@ -142,13 +140,8 @@ def explain_refusal(path: TableLocation, said: str) -> tuple[str, str | None]:
         undo = "; ".join(f"{alter} DROP FEATURE {quoted(each.strip())}" for each in names)
         return f"the table needs {', '.join(names)}, which reput does not write", f"undo it: {undo}"
     if _GONE in said:
-        return _NO_TABLE, _PUT_BACK
+        return NO_TABLE, PUT_BACK
     return said, None
-
-
-def gone(path: TableLocation) -> tuple[str, str]:
-    """What to say where a table was, and is no more, and what to do about it."""
-    return f"{path}: {_NO_TABLE}", _PUT_BACK
 
 
 @contextmanager
