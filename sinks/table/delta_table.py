@@ -21,7 +21,7 @@ from reput.sinks.table.creation import create, is_table
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import commit_file
 from reput.sinks.table.kernel_transaction import ENGINE_INFO, KernelTransactions
-from reput.sinks.table.location import NO_TABLE, PUT_BACK, TableLocation
+from reput.sinks.table.location import TableLocation, table_away
 from reput.sinks.table.log_cleanup import checkpoint_file
 from reput.sinks.table.new_columns import NothingToAddError, adding, schema_of
 from reput.sinks.table.refusal import (
@@ -34,7 +34,7 @@ from reput.sinks.table.refusal import (
     refusal,
 )
 from reput.sinks.table.storage import table_storage
-from reput.source.errors import OutputAwayError, SinkError, TransientError
+from reput.source.errors import SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
 # How long another reput is waited for that commits; then this one commits all the same, as it does beside others.
@@ -122,7 +122,7 @@ class DeltaTable:
         storage.check_commits()
         if not is_table(path):
             if must_exist:
-                raise OutputAwayError(f"{path}: {NO_TABLE}", advice=PUT_BACK, file=path)
+                raise table_away(path)
             create(spark, storage, schema, properties, comment)
         table = cls(spark, path, schema, later=later)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):

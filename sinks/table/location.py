@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from reput.source.errors import OptionError
+from reput.source.errors import OptionError, OutputAwayError
 
 _SCHEMES = ("s3a", "s3")
 #: What to say where a table was, and is no more, and what to do about it.
@@ -77,3 +77,8 @@ def beside(table: TableLocation, ending: str) -> TableLocation:
     if isinstance(table, S3Location):
         return S3Location(table.bucket, table.key + ending)
     return table.with_name(table.name + ending)
+
+
+def table_away(path: TableLocation) -> OutputAwayError:
+    """The error where a table was, and is no more."""
+    return OutputAwayError(f"{path}: {NO_TABLE}", advice=PUT_BACK, file=path)

@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.file_path import file_path
-from reput.sinks.table.location import NO_TABLE, PUT_BACK, TableLocation
+from reput.sinks.table.location import TableLocation, table_away
 from reput.sinks.table.turns import turn
-from reput.source.errors import OutputAwayError
 from reput.source.system_errors import output_error_of
 
 #: The directory of a table's log.
@@ -192,7 +191,7 @@ class LocalStorage(TableStorage):
 
     def _check_log(self) -> None:
         if self._has_log and not (self.location / LOG).is_dir():
-            raise OutputAwayError(f"{self.location}: {NO_TABLE}", advice=PUT_BACK, file=self.location)
+            raise table_away(self.location)
 
     def read(self, name: str) -> bytes:
         """Read a file; raises FileNotFoundError, or another OSError."""

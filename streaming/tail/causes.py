@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from reput.sinks.table.creation import is_table
-from reput.sinks.table.location import TableLocation
-from reput.sinks.table.refusal import gone
-from reput.source.errors import DataLossError, OutputAwayError, ReputError, TransientError
+from reput.sinks.table.location import TableLocation, table_away
+from reput.source.errors import DataLossError, ReputError, TransientError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.output.spark_checkpoint import TABLE
 from reput.streaming.process.failures import is_passing, jvm_death, may_pass_in_a_run
@@ -74,8 +73,7 @@ class Causes:
         if TABLE in names and isinstance(self._table, Path):
             try:
                 if not is_table(self._table):
-                    what, advice = gone(self._table)
-                    return OutputAwayError(what, advice=advice, file=self._table)
+                    return table_away(self._table)
             except ReputError as away:
                 return away
         return error
