@@ -20,7 +20,7 @@ BREAK ?= --release 4.9.3 --events 100 --seed 1
 PYTHONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break pythons lint format clean bench bench-all bench-scale bench-latency
+.PHONY: help demo test test-fast break pythons deploy-check lint format clean bench bench-all bench-scale bench-latency
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -38,6 +38,13 @@ break: $(PREPARED)  ## a live broker and its tail, broken 100 times: an hour; BR
 
 pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: half an hour; PYTHONS="3.12 3.13"
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
+
+# What `deploy-check` runs, and the Debian packages that bring it.
+DEPLOY_TOOLS := systemd-analyze promtool
+DEPLOY_PACKAGES := systemd prometheus
+deploy-check: $(READY)  ## conf/deploy by systemd, Prometheus and others; installs those that are missing (apt-get, root)
+	command -v $(DEPLOY_TOOLS) >/dev/null || apt-get install --yes --no-install-recommends $(DEPLOY_PACKAGES)
+	$(IN_MEMORY) $(BIN)/python -m pytest tests/deploy -m "deploy and not slow"
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
 	$(BIN)/ruff check .

@@ -10,12 +10,15 @@ ReputError
 │   └── UnexplainedError           the log does not explain what an output has, which a command would replace or remove
 ├── OutputError                    an output that cannot be written, or is not ours to write
 │   ├── OutputFullError            no room on its disk, or a quota is reached; also a TransientError
+│   ├── OutputFailingError         its disk or its server fails; also a MayPassError
+│   ├── OutputAwayError            a directory of it that was there is missing; also a MayPassError
 │   ├── StoreLockedError           a broker or another reput works on the same output
 │   └── RowsLostError              a table that lost rows which its transactions brought
 ├── SinkError                      files of an output that contradict the progress recorded for them
 │   └── TransactionAlreadyCommittedError  a commit that the table has already
 ├── EnvironmentSetupError          Java, Spark or a package that is missing or too old
 ├── TransientError                 a fault that may pass by itself: the same command may succeed later
+├── MayPassError                   what a run waits for once it has begun, and what is final at a start
 ├── ExpressionSyntaxError          a subscription's SQL92 expression that cannot be compiled
 ├── ExpressionEvaluationError      an expression that these properties make no sense for; counts as no match
 └── DefectError                    what nobody foresaw: a defect of reput
@@ -197,11 +200,35 @@ class TransientError(ReputError):
     exit_code = TRY_AGAIN
 
 
+class MayPassError(ReputError):
+    """Something fails, or is missing, that a run may have had before, and then waits for.
+
+    At a start nothing says that it was ever there: the path may be wrong, and a person must look.
+    """
+
+    code = "may-pass"
+
+
 class OutputFullError(OutputError, TransientError):
     """There is no room for the output: its disk is full, or a quota is reached; with room, the run goes on."""
 
     code = "output-full"
     exit_code = TRY_AGAIN
+
+
+class OutputFailingError(OutputError, MayPassError):
+    """The disk or the server of an output fails or does not answer, or a limit of the machine is reached."""
+
+    code = "output-failing"
+
+
+class OutputAwayError(OutputError, MayPassError):
+    """A directory or file of an output is missing that must be there.
+
+    A start may make a new one instead of waiting. So a run that gives up on it does not ask to be started again.
+    """
+
+    code = "output-away"
 
 
 @contextmanager

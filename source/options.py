@@ -79,6 +79,13 @@ def shown(text: str, length_max: int = _SHOWN_MAX) -> str:
     return safe if len(safe) <= length_max else f"{safe[:length_max]}... ({len(text)} characters)"
 
 
+def text(given: str) -> str:
+    """A parser of printable text: without spaces around it, and not empty."""
+    if not given.strip() or not given.isprintable():
+        raise ValueError(given)
+    return given.strip()
+
+
 def whole_number(minimum: int, maximum: int = LONG_MAX) -> Callable[[str], int]:
     """A parser of whole numbers from `minimum` to `maximum`; `number_allowed` has the words for it."""
 

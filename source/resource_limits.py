@@ -12,8 +12,6 @@ from typing import Final
 
 from reput.source.errors import EnvironmentSetupError
 
-# The system's errors for a full disk and for a quota that is reached.
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _GIB: Final = 1024 * 1024 * 1024
 _KIB: Final = 1024
 # A user's limit above this is enough for any command.

@@ -16,8 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from reput.source.errors import OutputError, OutputFullError
-from reput.source.resource_limits import NO_ROOM, limit_reached
+from reput.source.errors import OutputError
+from reput.source.resource_limits import limit_reached
+from reput.source.system_errors import output_error_of
 
 # How many files are kept open. Files written since the last `sync` stay open beyond that, so that a failed write-back
 # is reported to the descriptor that wrote.
@@ -131,9 +132,10 @@ class DurableFiles:
             if durable:
                 self._changed_directories.add(str(path.parent))
                 self._sync_directories()
-                self.sync_seconds += time.monotonic() - began
         except OSError as error:
             raise _refused("replace", path, error) from error
+        if durable:
+            self.sync_seconds += time.monotonic() - began
 
     def make_durable(self, files: Iterable[tuple[str, ...]]) -> None:
         """Make files and their names durable that any process put in place with `put_unsynced`.
@@ -174,6 +176,20 @@ class DurableFiles:
                 self._changed_directories.add(str(path.parent))
         except OSError as error:
             raise _refused("remove", path, error) from error
+
+    def sync_names(self, *parts: str) -> None:
+        """Make durable which files a directory has, where that has changed.
+
+        No content depends on it: after a failure it may be called again, and `sync` tries it again, too.
+        """
+        directory = self._path(parts)
+        if str(directory) not in self._changed_directories:
+            return
+        try:
+            _sync_directory(str(directory))
+        except OSError as error:
+            raise _refused("sync", directory, error) from error
+        self._changed_directories.discard(str(directory))
 
     def remove_tree(self, *parts: str) -> None:
         """Remove a directory and all below it, durably; it is renamed first, so that nobody finds half of it.
@@ -336,7 +352,6 @@ def _sync_directory(directory: str) -> None:
 
 
 def _refused(action: str, path: Path, error: OSError) -> OutputError:
-    kind = OutputFullError if error.errno in NO_ROOM else OutputError
     needed = "the output needs a writable directory with room on its disk"
     why, advice = limit_reached(error) or (error.strerror, needed)
-    return kind(f"cannot {action} {path}: {why}", advice=advice, file=path)
+    return output_error_of(error)(f"cannot {action} {path}: {why}", advice=advice, file=path)

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 
 from reput.sinks.files.store_path import LOCK
-from reput.source.errors import OutputError, StoreLockedError
+from reput.source.errors import OutputAwayError, OutputError, StoreLockedError
+from reput.source.system_errors import UNANSWERED, output_error_of
 
 _FLOCK = struct.Struct("hhqqi4x")
 _held: set[str] = set()
@@ -66,15 +67,28 @@ class StoreLock:
         return f" by process {process}" if kind != fcntl.F_UNLCK and process > 0 else ""
 
     def check_in_place(self) -> None:
-        """Raise OutputError when the output was removed or replaced since it was locked."""
+        """Check that the output is where it was when it was locked.
+
+        Raises
+        ------
+        OutputAwayError
+            It is not there, and its files still exist: it was renamed, or its disk was unmounted.
+        OutputFailingError
+            Its disk does not answer.
+        OutputError
+            It was removed or replaced.
+        """
+        ours = os.fstat(self._descriptor)
         try:
             found = os.stat(self._root / LOCK)
         except OSError as error:
-            raise OutputError(
+            # A mount point may be closed to this user. Files that have no name any more will not come back.
+            kind = output_error_of(error) if error.errno in UNANSWERED else OutputAwayError
+            raise (kind if ours.st_nlink else OutputError)(
                 f"the output {self._root} was removed while reput wrote to it ({error.strerror}: its file {LOCK})",
                 file=self._root,
             ) from error
-        if not os.path.samestat(found, os.fstat(self._descriptor)):
+        if not os.path.samestat(found, ours):
             raise OutputError(
                 f"the output {self._root} was replaced by another one while reput wrote to it", file=self._root
             )

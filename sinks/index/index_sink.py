@@ -77,6 +77,11 @@ class IndexSink(KeepsProgress):
         """The store checkpoint's third field: the end (ms) of the last file that has a successor; 0 without one."""
         return self._last_full_timestamp
 
+    @property
+    def files(self) -> DurableFiles:
+        """What writes the index files; of those before the last one the sink keeps nothing else."""
+        return self._files
+
     def recover(self, start_offset: int) -> SinkProgress:
         """Go on at the progress record; later files and keys are dropped. See ``Sink.recover``."""
         record = self._record.load()

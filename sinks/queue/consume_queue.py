@@ -8,6 +8,7 @@ already built, a queue that begins in the middle, repeated, a gap. Those that lo
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
+    RelativePath,
     consume_queue_directory,
     consume_queue_ext_directory,
 )
@@ -257,6 +259,19 @@ class ConsumeQueueSink(QueueSink):
             self._append_noting(entries.queue_entries(number), met)
         self._commit(batch)
         return met.close()
+
+    def queues_with_older_files(self) -> list[tuple[bytes, int]]:
+        """As ``QueueSink.queues_with_older_files``, or of which an ext file may expire."""
+        found = super().queues_with_older_files()
+        return [*dict.fromkeys([*found, *(key for key, ext in self._exts.items() if ext.has_older_files)])]
+
+    def forget_file(self, path: RelativePath) -> None:
+        """As ``QueueSink.forget_file``, or forget an ext file."""
+        top, topic, queue_id, name = path
+        if top == CONSUME_QUEUE:
+            super().forget_file(path)
+        elif (ext := self._exts.get((os.fsencode(topic), int(queue_id)))) is not None:
+            ext.forget_file(int(name))
 
     def _put_ext_units(self, incoming: QueueEntries, units: ExtUnits, file_size: int) -> Bytes:
         """Put the entries' units; returns the entries with the units' addresses in place of the tags codes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,18 @@ from reput.source.segments.mapped_file_queue import open_for_reading
 
 MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT = 48 * 1024 * 1024
 _SETTING = "mappedFileSizeConsumeQueueExt"
+
+
+def files_before(ends: Mapping[int, int], min_address: int) -> list[int]:
+    """Where the files begin that end before `min_address`; none if that is no address.
+
+    `ends` has the end of each file by its begin, both in bytes of the queue. A file that ends right at the address is
+    not among them, as with the broker (``ConsumeQueueExt#truncateByMinAddress``).
+    """
+    if not is_ext_addr(min_address):
+        return []
+    offset = un_decorate(min_address)
+    return [file for file, end in ends.items() if end < offset]
 
 
 class ConsumeQueueExt:
@@ -62,6 +74,11 @@ class ConsumeQueueExt:
     def min_address(self) -> int:
         """The address of the first file's first byte; without files, that of byte 0."""
         return decorate(self._files[0] if self._files else 0)
+
+    @property
+    def has_older_files(self) -> bool:
+        """Whether there are files before the last one."""
+        return len(self._files) > 1
 
     @property
     def max_address(self) -> int:
@@ -188,14 +205,15 @@ class ConsumeQueueExt:
     def truncate_by_min_address(self, min_address: int) -> None:
         """Remove the files that end before `min_address` (``ConsumeQueueExt#truncateByMinAddress``).
 
-        A file that ends right there stays. Nothing happens if `min_address` is no address.
+        See `files_before`.
         """
-        if not is_ext_addr(min_address):
-            return
-        offset = un_decorate(min_address)
-        for file in [file for file in self._files if file + self._file_size < offset]:
+        for file in files_before({file: file + self._file_size for file in self._files}, min_address):
             self._durable.remove(*self._parts(file))
-            self._files.remove(file)
+            self.forget_file(file)
+
+    def forget_file(self, file: int) -> None:
+        """Forget the file that begins at byte `file` of the queue, which was removed."""
+        self._files = [other for other in self._files if other != file]
         if not self._files:
             self._end = 0
 

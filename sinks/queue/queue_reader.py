@@ -217,7 +217,10 @@ class QueueReader:
             last = self.read_written(first + self.file_size // self.unit_size - 1, 1)
             if len(last) and last["physical_offset"][0] < min_physic_offset:
                 continue  # as are all before it
-            units = self.units(file)[: max_offset - first]
+            try:
+                units = self.units(file)[: max_offset - first]
+            except FileNotFoundError:
+                continue  # it expired since it was listed
             kept = np.flatnonzero((units["physical_offset"] >= min_physic_offset) & ~is_pre_blank(units))
             if len(kept):
                 return first + int(kept[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
+from reput.sinks.files.store_path import RelativePath
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.source.arrays import Bytes
@@ -120,6 +122,25 @@ class QueueSink(KeepsProgress, ABC):
     @abstractmethod
     def write(self, batch: LogicBatch) -> AnomalyCounts:
         """Append the batch's entries; see ``Sink.write``."""
+
+    @property
+    def files(self) -> DurableFiles:
+        """What writes the queues' files."""
+        return self._durable
+
+    def queues_with_older_files(self) -> list[tuple[bytes, int]]:
+        """The topic and queue id of the queues of which a file may expire: a queue's last file never does."""
+        return [key for key, queue in self._queues.items() if len(queue.files) > 1]
+
+    def reader(self, topic: bytes, queue_id: int) -> QueueReader:
+        """A reader of a queue as it is on disk now."""
+        return self._files.reader(topic, queue_id)
+
+    def forget_file(self, path: RelativePath) -> None:
+        """Forget a queue's oldest file, which was removed; between two batches only."""
+        _, topic, queue_id, name = path
+        queue = self._queues[os.fsencode(topic), int(queue_id)]
+        queue.files = [file for file in queue.files if file != int(name)]
 
     def _commit(self, batch: LogicBatch) -> None:
         """Make the files durable, then the progress record that they have all effects before the batch's end."""

@@ -29,12 +29,13 @@ from reput.sinks.table.refusal import (
     added_columns,
     explain_refusal,
     first_line,
+    gone,
     kind_of,
     output_errors,
     refusal,
 )
 from reput.sinks.table.storage import table_storage
-from reput.source.errors import SinkError, TransientError
+from reput.source.errors import OutputAwayError, SinkError, TransientError
 
 _LOGGER = logging.getLogger(__name__)
 # How long another reput is waited for that commits; then this one commits all the same, as it does beside others.
@@ -92,8 +93,9 @@ class DeltaTable:
         properties: Mapping[str, str],
         comment: str = "",
         later: Collection[str] = frozenset(),
+        must_exist: bool = False,
     ) -> DeltaTable:
-        """Open the Delta table at `path`, or create it if nothing is there.
+        """Open the Delta table at `path`, or create it if nothing is there, unless it `must_exist`.
 
         Parameters
         ----------
@@ -111,6 +113,8 @@ class DeltaTable:
         OutputError
             `path` holds something else (then nothing was created), a table with other columns, or one that Kernel
             cannot write; or Spark refuses to create the table.
+        OutputAwayError
+            It `must_exist`, and there is none.
         TransientError
             Another process does not get done with creating a table beside `path`.
         """
@@ -118,6 +122,9 @@ class DeltaTable:
         storage = table_storage(path).for_commits(spark)
         storage.check_commits()
         if not is_table(path):
+            if must_exist:
+                cause, undo = gone(path)
+                raise OutputAwayError(cause, advice=undo, file=path)
             create(spark, storage, schema, properties, comment)
         table = cls(spark, path, schema, later=later)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):

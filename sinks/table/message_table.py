@@ -86,8 +86,9 @@ class MessageTable(KeepsProgress):
         log_begin: int = 0,
         accepts_loss: bool = False,
         body_bytes_max: int | None = None,
+        must_exist: bool = False,
     ) -> None:
-        """Open the table at `path` or create it, with the errors of ``DeltaTable.open_or_create``.
+        """Open the table at `path` or create it, by `must_exist` and with the errors of ``DeltaTable.open_or_create``.
 
         `log_begin` is where the log begins; `accepts_loss` lets it go on without lost rows from before `log_begin`.
         `body_bytes_max` is that of its file writers: a table that is to have bodies gets their columns.
@@ -100,6 +101,7 @@ class MessageTable(KeepsProgress):
             properties=_PROPERTIES,
             comment=_COMMENT,
             later={*LATER_NAMES, *BODY_SCHEMA.names},
+            must_exist=must_exist,
         )
         self.path = self._delta.path
         self._broker = broker

@@ -49,14 +49,18 @@ def quarantine_table_path(table: TableLocation) -> TableLocation:
 class QuarantineTable:
     """One broker's rows of the table; several brokers may share one."""
 
-    def __init__(self, spark: SparkSession, table: TableLocation, broker: str) -> None:
-        """Open or create the table beside the message table `table`; errors as in ``DeltaTable.open_or_create``."""
+    def __init__(self, spark: SparkSession, table: TableLocation, broker: str, *, must_exist: bool = False) -> None:
+        """Open or create the table beside the message table `table`.
+
+        `must_exist` and errors are as in ``DeltaTable.open_or_create``.
+        """
         self._delta = DeltaTable.open_or_create(
             spark,
             quarantine_table_path(table),
             commented(QUARANTINE_SCHEMA, QUARANTINE_COMMENTS),
             properties={"delta.dataSkippingStatsColumns": ",".join(_STATISTICS_COLUMNS)},
             comment=_COMMENT,
+            must_exist=must_exist,
         )
         self._spark = spark
         self._broker = broker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,13 +11,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from reput.sinks.table.location import TableLocation
-from reput.source.errors import OutputError, OutputFullError, ReputError
-from reput.source.resource_limits import NO_ROOM
+from reput.source.errors import OutputAwayError, OutputError, ReputError
+from reput.source.system_errors import output_error_of
 
 # pyspark turns some Java exceptions into its own, also when the call did not come from its API.
 JAVA_ERRORS = (Py4JJavaError, PySparkException)
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
+# What Kernel says of a path without a log, and what that means.
+_GONE = "is not found"
+_NO_TABLE = "there is no Delta table any more: its directory or its _delta_log is gone"
+_PUT_BACK = "put it back, or start again"
 _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
 
 
@@ -138,10 +141,14 @@ def explain_refusal(path: TableLocation, said: str) -> tuple[str, str | None]:
         names = features.group(1).replace("'", "").split(", ")
         undo = "; ".join(f"{alter} DROP FEATURE {quoted(each.strip())}" for each in names)
         return f"the table needs {', '.join(names)}, which reput does not write", f"undo it: {undo}"
-    if "is not found" in said:
-        gone = "there is no Delta table any more: its directory or its _delta_log is gone"
-        return gone, "put it back, or start again"
+    if _GONE in said:
+        return _NO_TABLE, _PUT_BACK
     return said, None
+
+
+def gone(path: TableLocation) -> tuple[str, str]:
+    """What to say where a table was, and is no more, and what to do about it."""
+    return f"{path}: {_NO_TABLE}", _PUT_BACK
 
 
 @contextmanager
@@ -154,10 +161,8 @@ def output_errors(what: str, file: TableLocation, kind: type[ReputError] | None 
 
 
 def kind_of(error: BaseException) -> type[OutputError]:
-    """OutputFullError if the system had no room, even where Java's file system only repeats the system's words."""
-    number = error.errno if isinstance(error, OSError) else None
-    is_full = number in NO_ROOM or any(os.strerror(each) in str(error) for each in NO_ROOM)
-    return OutputFullError if is_full else OutputError
+    """The class for an error of Java or of the system about a table, by what it says where it has no number."""
+    return OutputAwayError if _GONE in first_line(error) else output_error_of(error)
 
 
 def first_line(error: BaseException) -> str:

@@ -23,6 +23,7 @@ from reput.sinks.table.s3_place import S3Place
 from reput.sinks.table.storage import LOG, PROBE, FileStatus, TableStorage
 from reput.source.errors import OutputError
 from reput.source.printable import printable
+from reput.source.system_errors import output_error_of
 
 # Hadoop's word for the header.
 _IF_ABSENT = "fs.option.create.conditional.overwrite"
@@ -32,9 +33,13 @@ _STATUSES_MAX = 64
 # After an error it is not known whether a put took effect: so long it is looked for before the put is made again.
 _PAUSES_S = (0.1, 0.5, 2.0)
 _TEXT_LENGTH_MAX = 300
-# What Arrow's errors have in them, and what that means.
+# What Arrow's errors have in them where the server does not answer, or says that it cannot just now.
+_UNANSWERED = (
+    *("NETWORK_CONNECTION", "curlCode", "Couldn't connect"),
+    *("SERVICE_UNAVAILABLE", "SLOW_DOWN", "INTERNAL_FAILURE", "HTTP status 50"),
+)
+# What they have in them else, and what that means.
 _MEANINGS = (
-    (("NETWORK_CONNECTION", "curlCode", "Couldn't connect"), "{place} does not answer"),
     (("NO_SUCH_BUCKET", "NoSuchBucket"), "there is no bucket {bucket}"),
     (
         (
@@ -89,7 +94,8 @@ class S3Storage(TableStorage):
         try:
             is_heeded = self._put(name, b"1") and not self._put(name, b"2")
         except OSError as error:
-            raise OutputError(f"cannot write to {self.location}: {error}", file=self.location) from error
+            kind = output_error_of(error)
+            raise kind(f"cannot write to {self.location}: {error}", file=self.location) from error
         finally:
             with suppress(OutputError):  # the credentials may not allow it
                 self.remove([name])
@@ -169,7 +175,8 @@ class S3Storage(TableStorage):
             with self._errors(), self._files.open_output_stream(self._at(name)) as file:
                 file.write(data)
         except OSError as error:
-            raise OutputError(f"cannot write {self.location / name}: {error}", file=self.location / name) from error
+            kind = output_error_of(error)
+            raise kind(f"cannot write {self.location / name}: {error}", file=self.location / name) from error
 
     @contextmanager
     def new(self, name: str) -> Iterator[Any]:
@@ -224,7 +231,8 @@ class S3Storage(TableStorage):
             with suppress(FileNotFoundError), self._errors():
                 self._files.delete_file(self._at(name))
         except OSError as error:
-            raise OutputError(f"cannot remove {self.location / name}: {error}", file=self.location / name) from error
+            kind = output_error_of(error)
+            raise kind(f"cannot remove {self.location / name}: {error}", file=self.location / name) from error
 
     def commit_turn(self, seconds: float) -> AbstractContextManager[bool]:  # noqa: ARG002
         """Nobody waits: a put that must be absent decides who is first."""
@@ -263,6 +271,8 @@ class S3Storage(TableStorage):
             raise
         except OSError as error:
             said = str(error)
+            if any(mark in said for mark in _UNANSWERED):
+                raise ConnectionError(f"{self._place} does not answer") from error
             for marks, meaning in _MEANINGS:
                 if any(mark in said for mark in marks):
                     raise OSError(meaning.format(place=self._place, bucket=self.location.bucket)) from error

@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table.file_path import file_path
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.refusal import gone
 from reput.sinks.table.turns import turn
-from reput.source.errors import OutputError, OutputFullError
-from reput.source.resource_limits import NO_ROOM
+from reput.source.errors import OutputAwayError
+from reput.source.system_errors import output_error_of
 
 #: The directory of a table's log.
 LOG = "_delta_log"
@@ -179,10 +180,21 @@ class LocalStorage(TableStorage):
     commit_attempts = 10
     commit_pause_s = 0.0
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, has_log: bool = False) -> None:
+        """`has_log` says that a table is there: without its log nothing is put, for its disk may be unmounted."""
+        self._has_log = has_log
         self.location: Path = root
         self.uri = root.resolve().as_uri()
         self.deltalake_options = {}
+
+    def for_commits(self, spark: Any) -> LocalStorage:  # noqa: ARG002
+        """The same of a table that is there: it puts files only where the table's log is."""
+        return LocalStorage(self.location, has_log=True)
+
+    def _check_log(self) -> None:
+        if self._has_log and not (self.location / LOG).is_dir():
+            cause, advice = gone(self.location)
+            raise OutputAwayError(cause, advice=advice, file=self.location)
 
     def read(self, name: str) -> bytes:
         """Read a file; raises FileNotFoundError, or another OSError."""
@@ -224,12 +236,14 @@ class LocalStorage(TableStorage):
 
     def put(self, name: str, data: Any, *, durable: bool) -> None:
         """Write a file under another name, then rename it; raises OutputError."""
+        self._check_log()
         files = DurableFiles(self.location)
         (files.replace if durable else files.put_unsynced)(*name.split("/"), data=data)
 
     @contextmanager
     def new(self, name: str) -> Iterator[Any]:
         """Write a file under its own name; what an error leaves of it is removed."""
+        self._check_log()
         path = self.location / name
         try:
             with pa.OSFile(str(path), "wb") as file:
@@ -333,5 +347,4 @@ def _sync_existing(*paths: Path) -> None:
             with suppress(FileNotFoundError):
                 _sync(path)
         except OSError as error:
-            kind = OutputFullError if error.errno in NO_ROOM else OutputError
-            raise kind(f"cannot sync {path}: {error.strerror}", file=path) from error
+            raise output_error_of(error)(f"cannot sync {path}: {error.strerror}", file=path) from error

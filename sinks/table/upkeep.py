@@ -26,7 +26,7 @@ from reput.sinks.table.log_cleanup import LOG_KEPT, clean_log
 from reput.sinks.table.own_files import OWN_DATA_FILE, remove_data_files
 from reput.sinks.table.refusal import JAVA_ERRORS
 from reput.sinks.table.row_retention import ALL_FOREVER, RowRetention
-from reput.source.errors import OutputError, ReputError, TransientError
+from reput.source.errors import MayPassError, OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
 _log = logging.getLogger("reput")
@@ -98,7 +98,7 @@ class TableUpkeep:
                 self._filter(self._unfiltered.pop())
             self._expire(done, began + seconds)
             self._clean(done)
-        except TransientError as error:
+        except (TransientError, MayPassError) as error:
             _log.warning("%s; the table is tidied later", error)
         except FileNotFoundError as error:
             # `reput table forget` may have removed the file; if the log still names it the next time, it was lost.

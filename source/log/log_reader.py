@@ -58,6 +58,7 @@ class LogReader:
         self._watch = LastRecordWatch(options.on_damage)
         # The initial offset, once it was looked for in the log.
         self._begin: int | None = None
+        self._began_at: int | None = None
         # The end found last, if nothing stood there; the segments at that time, and when all of the log was looked at.
         self._empty_end: tuple[int, MappedFileQueue, float] | None = None
         self._found: tuple[ReputEnd, float] | None = None
@@ -67,6 +68,15 @@ class LogReader:
         self._warned_at = -1
         #: Whether a bad record at the end is warned of; who looks again and again meets ones that are being written.
         self.warns = True
+
+    def beginning_at(self, offset: int) -> LogReader:
+        """A reader of the same log, for another thread, whose `initial_offset` is `offset`: what the options once said.
+
+        Neither a time nor the log's end is looked for again, and a number may have expired since.
+        """
+        reader = LogReader(self._options)
+        reader._began_at = offset
+        return reader
 
     @property
     def decode_options(self) -> DecodeOptions:
@@ -90,6 +100,8 @@ class LogReader:
             The number given has expired, and `failOnDataLoss` is on.
         """
         queue = self.queue()
+        if self._began_at is not None:
+            return max(self._began_at, queue.min_offset)
         wanted, timestamp = self._options.starting_offset, self._options.starting_timestamp
         if timestamp is not None or wanted == LATEST:
             if self._begin is None:
@@ -281,8 +293,9 @@ class LogReader:
             where = ", ".join(map(str, self._options.path))
             end = known.offset + known.size
             raise TransientError(
-                f"{where} holds no segment, and the log was read as far as offset {end}: is its volume mounted? start "
-                "the same command again when the log is back",
+                f"{where} holds no segment, and the log was read as far as offset {end}: its volume is not mounted, or "
+                "its files were removed",
+                advice="start the same command again when the log is back",
                 physical_offset=end,
             )
 

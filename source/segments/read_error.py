@@ -5,14 +5,8 @@ from __future__ import annotations
 import errno
 
 from reput.source.errors import ReputError, StoreError, TransientError
+from reput.source.system_errors import UNANSWERED
 
-# A disk, a network or a mount that does not answer. It may do so again; whether it will is not in the error.
-_MAY_PASS = frozenset(
-    {
-        *(errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO, errno.ENOMEDIUM),
-        *(errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN, errno.ECONNABORTED, errno.EINTR),
-    }
-)
 # Limits of the process say nothing about the file.
 _LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -26,7 +20,7 @@ def read_error(path: str, error: OSError, offset: int | None = None) -> ReputErr
     if isinstance(error, FileNotFoundError) or error.errno in _LIMITS or error.filename not in (None, path):
         return None
     where = path if offset is None else f"{path} at offset {offset}"
-    kind, advice = (TransientError if error.errno in _MAY_PASS else StoreError), None
+    kind, advice = (TransientError if error.errno in UNANSWERED else StoreError), None
     if kind is TransientError:
         advice = "look at the disk or mount that holds it, and start the same command again"
     elif isinstance(error, PermissionError):

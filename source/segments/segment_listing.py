@@ -64,6 +64,7 @@ class SegmentListing:
         if self._queue is not None and self._is_known(self._queue, stamps):
             return self._queue
         found = self._list(stamps)
+        self._check_stayed(stamps)
         self._check_not_gone(found, stamps)
         if self._queue is None or stamps != self._stamps or found != self._queue:
             self._queue = found
@@ -97,10 +98,19 @@ class SegmentListing:
         except StoreError as error:
             if self._queue is None or not self._queue.files or None not in stamps:
                 raise
-            gone = self._paths[stamps.index(None)]
-            raise _gone(gone, "is gone") from error
+            away = self._paths[stamps.index(None)]
+            raise _gone(away, f"{away} is gone") from error
         self._odd_since = None
         return found
+
+    def _check_stayed(self, stamps: Sequence[_Stamp | None]) -> None:
+        """Raise TransientError where another directory, or none, stands at a path since its `stamps`.
+
+        Files that were looked at by then would be missing from the listing, as if they had expired.
+        """
+        for path, before in zip(self._paths, stamps, strict=True):
+            if before is not None and before[:2] != (_stamp(path) or ())[:2]:
+                raise _gone(path, f"{path} went while it was listed")
 
     def _check_not_gone(self, found: MappedFileQueue, stamps: Sequence[_Stamp | None]) -> None:
         """Raise TransientError where a directory lost all its segments as none does by expiry."""
@@ -110,13 +120,13 @@ class SegmentListing:
         for path, before, now in zip(self._paths, self._stamps, stamps, strict=True):
             # One of several directories may be empty after expiry, unless another directory stands there now.
             if str(path) in had and str(path) not in has and (not has or (before or ())[:2] != (now or ())[:2]):
-                raise _gone(path, "holds no segment any more")
+                raise _gone(path, f"{path} holds no segment any more")
 
 
 def _gone(path: Path, what: str) -> TransientError:
     return TransientError(
-        f"{path} {what}, and it held the commitlog that was being read: was its volume unmounted, or the directory "
-        "replaced? start the same command again when the log is back",
+        f"{what}, and it held the commitlog that was being read: its volume was unmounted, or the directory replaced",
+        advice="start the same command again when the log is back",
         file=path,
     )
 

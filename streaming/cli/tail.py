@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,7 @@ def tail(
         from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
         from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
         from reput.streaming.process.interruption import deferred  # noqa: PLC0415
-        from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session  # noqa: PLC0415
+        from reput.streaming.spark import session as spark  # noqa: PLC0415
         from reput.streaming.status.facts import facts_of, versions  # noqa: PLC0415
         from reput.streaming.status.progress import ProgressReporter  # noqa: PLC0415
         from reput.streaming.status.publisher import StatusPublisher  # noqa: PLC0415
@@ -57,9 +58,9 @@ def tail(
         lines.broker = settings.broker.name
         paths = OutputPaths(output, table, checkpoint)
         state = RunState(settings.broker.name, facts_of(settings, paths))
-        service = settings.service
+        service = settings.tail
         publisher = StatusPublisher(
-            [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port
+            [(state, output)], {"versions": versions()}, host=service.metrics_host, port=service.metrics_port or None
         )
         line_every_s = 0.0 if available_now else service.progress_every_ms / 1000
         # Where Spark or another program's reader has lines, there is no room for a screen.
@@ -70,21 +71,30 @@ def tail(
             with Tail(settings, paths, reporter) as job:
                 publisher.write_files()
                 reporter.starting("starts Spark")
-                spark = start_session(
-                    "reput tail",
-                    master=settings.spark.master,
-                    driver_memory=settings.spark.driver_memory,
-                    log_file=None if verbose else job.spark_log,
-                    settings=TAIL_SETTINGS,
-                    table=table,
-                    log_max_bytes=settings.spark.log_max_bytes,
+                sessions = spark.Sessions(
+                    partial(
+                        spark.start_session,
+                        "reput tail",
+                        master=settings.spark.master,
+                        driver_memory=settings.spark.driver_memory,
+                        log_file=None if verbose else job.spark_log,
+                        settings=spark.TAIL_SETTINGS,
+                        table=table,
+                        log_max_bytes=settings.spark.log_max_bytes,
+                    )
                 )
-                reporter.starting("opens the table and starts the queries" if table else "starts the queries")
+
+                def stop() -> None:
+                    publisher.stopping()
+                    job.stop()
+
                 try:
-                    with deferred(job.stop):
-                        job.run(spark, available_now=available_now)
+                    sessions.current()  # a signal ends the command at once meanwhile
+                    reporter.starting("opens the table and starts the queries" if table else "starts the queries")
+                    with deferred(stop):
+                        job.run(sessions, available_now=available_now)
                 finally:
-                    end_session(spark)
+                    sessions.end()
         summary = reporter.summary()
         typer.echo(json.dumps({"summary": summary}) if as_json else "\n".join(summary or ["the log has nothing new"]))
 

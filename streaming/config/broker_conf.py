@@ -30,6 +30,7 @@ NUMBERS: Final[Mapping[str, int]] = {
     "maxIndexNum": 5_000_000 * 4,
     "expectConsumerNumUseFilter": 32,
     "maxErrorRateOfBloomFilter": 20,
+    "cleanResourceInterval": 10_000,
 }
 SWITCHES: Final = (
     "enableDLegerCommitLog",

@@ -29,13 +29,13 @@ from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, BrokerConf
 from reput.streaming.config.config_file import read_toml
 from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
+from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.config.settings import (
     AUTO,
     GROUPS,
     PIPELINE_OPTIONS,
     IndexOptions,
     Settings,
-    SparkOptions,
     TableOptions,
 )
 

@@ -1,5 +1,7 @@
 """All options of the commands, by subject: each is one field, with its parser, limits, default and reason.
 
+Those that say how a run goes, rather than what it keeps, are in ``run_options``.
+
 ``conf/reput.toml`` is made of these fields, and a test compares the two.
 """
 
@@ -27,12 +29,12 @@ from reput.source.options import (
     number_allowed,
     option,
     options_of,
+    text,
     values_of,
     whole_number,
 )
 from reput.source.record.message_body import BODY_BYTES_MAX
-from reput.streaming.config.master import MASTER_ALLOWED, master_url
-from reput.streaming.process.process_log import LOG_BYTES_MAX
+from reput.streaming.config.run_options import LogicOptions, RebuildOptions, SparkOptions, TailOptions
 
 DEFAULT_BROKER: Final = "DEFAULT_BROKER"
 # The broker's release is the one that the store shows.
@@ -55,24 +57,6 @@ _EXT_FILE_MIN = MIN_EXT_UNIT_SIZE + END_BLANK_DATA_LENGTH
 # With a million, each message has a bitmap of a megabyte, far more than a unit holds.
 _CONSUMERS_MAX = 1_000_000
 
-# Spark needs 450 MiB; the JVM gets the value as -Xmx.
-_HEAP = re.compile(r"([0-9]+)([kmgt])", re.IGNORECASE)
-_SPARK_LOG_MIN = 64 * 1024
-_HEAP_MIN, _HEAP_MAX = 512 * 1024 * 1024, 1024 * 1024 * 1024 * 1024
-
-
-def _text(text: str) -> str:
-    if not text.strip() or not text.isprintable():
-        raise ValueError(text)
-    return text.strip()
-
-
-def _heap(text: str) -> str:
-    if not _HEAP.fullmatch(text.strip()):
-        raise ValueError(text)
-    byte_count(_HEAP_MIN, _HEAP_MAX)(text)
-    return text.strip()
-
 
 def _version(text: str) -> str:
     if text.strip() != AUTO and not VERSION.fullmatch(text.strip()):
@@ -86,7 +70,7 @@ class BrokerOptions:
 
     name: str = option(
         "broker",
-        _text,
+        text,
         "a name",
         DEFAULT_BROKER,
         "tells brokers apart in one table; brokerName of broker.conf, and RocketMQ's own word without one",
@@ -122,34 +106,6 @@ class BrokerOptions:
         f"per cent: {number_allowed(1, 99)}",
         20,
         _BROKERS_DEFAULT,
-    )
-
-
-@dataclass(frozen=True)
-class LogicOptions:
-    """The `logic` query of `reput tail`, which keeps queues and index; verify uses ``maxBytesPerPartition``, too."""
-
-    max_bytes_per_trigger: int = option(
-        "maxBytesPerTrigger",
-        byte_count(1),
-        _BYTES,
-        1024 * 1024 * 1024,
-        "of the logic query: large enough to hide a micro-batch's fixed cost, half a second of work for two cores",
-    )
-    max_bytes_per_partition: int = option(
-        "maxBytesPerPartition",
-        byte_count(1),
-        _BYTES,
-        256 * 1024 * 1024,
-        "of the logic query, at most: a task takes a tenth of a second, which is much beside what Spark needs to start "
-        "one; every core gets a range of a full batch, where that leaves 32m or more to each",
-    )
-    trigger_ms: int = option(
-        "logicTriggerMs",
-        whole_number(0, WAIT_MS_MAX),
-        _WAIT_MS,
-        0,
-        "0: the next micro-batch begins when the last one ends; consumers wait for queue entries",
     )
 
 
@@ -289,84 +245,6 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class RebuildOptions:
-    """`reput rebuild`."""
-
-    max_bytes_per_wave: int = option(
-        "rebuildMaxBytesPerWave",
-        byte_count(1),
-        _BYTES,
-        2 * 1024 * 1024 * 1024,
-        "of reput rebuild: the log that is read at once, then placed and written; scratch files, of three waves at "
-        "most, are about a third of it, and a wave lost to a crash is read again",
-    )
-    max_bytes_per_partition: int = option(
-        "rebuildMaxBytesPerPartition",
-        byte_count(1),
-        _BYTES,
-        128 * 1024 * 1024,
-        "of reput rebuild, without a table: a task's range; a wave should have one for every core at least, and two "
-        "are read at once; on a cluster, Spark's own work for a task is a tenth of a range of 64m",
-    )
-
-
-@dataclass(frozen=True)
-class SparkOptions:
-    """Where the work is done."""
-
-    master: str = option(
-        "sparkMaster",
-        master_url,
-        MASTER_ALLOWED,
-        "local[*]",
-        "all cores of this machine; reput rebuild and verify take local[N] as N processes of their own, without Spark",
-    )
-    driver_memory: str = option(
-        "sparkDriverMemory",
-        _heap,
-        "a whole number with k, m, g or t, from 512m to 1t",
-        "2g",
-        "room for a micro-batch's entries beside Spark itself",
-    )
-    log_max_bytes: int = option(
-        "sparkLogMaxBytes",
-        byte_count(_SPARK_LOG_MIN),
-        bytes_allowed(_SPARK_LOG_MIN),
-        LOG_BYTES_MAX,
-        "of OUTPUT/reput/spark.log, what Spark's processes print; a full one becomes spark.log.1, and three such are "
-        "kept; without errors there are 2k a start",
-    )
-
-
-@dataclass(frozen=True)
-class ServiceOptions:
-    """What a running `reput tail` says of itself, and where."""
-
-    metrics_port: int = option(
-        "metricsPort",
-        whole_number(0, 65_535),
-        number_allowed(0, 65_535),
-        0,
-        "0: none; otherwise /metrics, /healthz, /readyz, /status and a page for people are served at this port",
-    )
-    metrics_host: str = option(
-        "metricsHost",
-        _text,
-        "a host name or an address of this machine",
-        "localhost",
-        "only this machine sees them; 0.0.0.0 serves all who reach the port, without a password",
-    )
-    progress_every_ms: int = option(
-        "progressEveryMs",
-        whole_number(0, WAIT_MS_MAX),
-        _WAIT_MS,
-        60_000,
-        "the log gets a line a query for so long, one at once where something was found, and none while nothing comes; "
-        "0, and --available-now: a line a micro-batch",
-    )
-
-
-@dataclass(frozen=True)
 class Settings:
     """The options of a command, in groups."""
 
@@ -376,9 +254,9 @@ class Settings:
     queue: QueueOptions = field(default_factory=QueueOptions)
     index: IndexOptions = field(default_factory=IndexOptions)
     table: TableOptions = field(default_factory=TableOptions)
+    tail: TailOptions = field(default_factory=TailOptions)
     rebuild: RebuildOptions = field(default_factory=RebuildOptions)
     spark: SparkOptions = field(default_factory=SparkOptions)
-    service: ServiceOptions = field(default_factory=ServiceOptions)
 
     @property
     def values(self) -> dict[str, object]:

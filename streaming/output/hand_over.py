@@ -9,7 +9,7 @@ This is the broker's own rule (``DefaultMessageStore#shutdown`` keeps it while `
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,22 +113,26 @@ def _check_trusted(output: Path, folder: Path) -> None:
 
 
 @contextmanager
-def abort_while_written(files: DurableFiles, sinks: Sequence[Ending], log: LogReader) -> Iterator[None]:
-    """Keep `abort` in the output while `sinks` write there, and after a failure.
+def abort_while_written(
+    files: DurableFiles, sinks: Callable[[], Sequence[Ending] | None], log: LogReader
+) -> Iterator[None]:
+    """Keep `abort` in the output while sinks write there, and after a failure.
 
-    A clean stop removes it if the sinks are at the end of the log. A broker's `abort` from before stays.
+    A clean stop removes it if `sinks`, asked then, are at the end of the log. They are None where they failed and were
+    not recovered since. A broker's `abort` from before stays.
     """
-    if not sinks:
-        yield
-        return
     if abort_left_by(files.root) is not LeftBy.BROKER:
         mark_abort(files)
     yield
     if abort_left_by(files.root) is LeftBy.BROKER:
         _log.info("%s is a broker's and stays: 'reput recover' looks the log over and removes it", files.root / ABORT)
         return
+    ending = sinks()
+    if ending is None:
+        _log.info("%s stays: the last batch failed; the next start makes it good", files.root / ABORT)
+        return
     try:
-        behind = why_behind(log, [(sink.name, sink.end_offset) for sink in sinks])
+        behind = why_behind(log, [(sink.name, sink.end_offset) for sink in ending])
     except (ReputError, OSError) as error:  # a store that is gone does not spoil a clean stop
         behind = str(error)
     if behind is None:

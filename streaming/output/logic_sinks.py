@@ -18,13 +18,19 @@ from reput.streaming.config.pipeline import PipelineConfig
 class LogicSinks:
     """All sinks; `index` is the one among them that shares no files with the others and is written beside them.
 
-    `files` are those of the others and those of the index.
+    Attributes
+    ----------
+    count_of_empty
+        What the store's release has in the header of an empty index file.
+    files
+        Those of the index, and those of the others.
     """
 
     sinks: tuple[Sink, ...]
     index: IndexSink | None
     needs: LogicNeeds
-    files: tuple[DurableFiles, ...] = ()
+    count_of_empty: int
+    files: tuple[DurableFiles, ...]
 
     @property
     def sync_seconds(self) -> float:
@@ -40,9 +46,17 @@ class LogicSinks:
         OptionError
             The store's ``config/`` cannot be read.
         """
+        needs = logic_needs(config, config.store)
+        return cls._made(config, files, needs, count_of_empty_index(config, config.store))
+
+    def anew(self, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
+        """Make the same sinks once more, with `files` of their own; the store is not asked again: it may be away."""
+        return self._made(config, files, self.needs, self.count_of_empty)
+
+    @classmethod
+    def _made(cls, config: PipelineConfig, files: DurableFiles, needs: LogicNeeds, count_of_empty: int) -> LogicSinks:
         sinks: list[Sink] = []
         index, index_files = None, files.beside()
-        needs = logic_needs(config, config.store)
         queue = config.queue
         if queue.consume_queue_enable:
             sizes = queue.mapped_file_size_consume_queue, queue.ext_file_size
@@ -50,8 +64,7 @@ class LogicSinks:
             if needs.batch_topics:
                 sinks.append(BatchConsumeQueueSink(files, queue.mapper_file_size_batch_consume_queue))
         if config.index.message_index_enable:
-            count = count_of_empty_index(config, config.store)
             sizes = config.index.max_hash_slot_num, config.index.max_index_num
-            index = IndexSink(index_files, *sizes, count_of_empty=count)
+            index = IndexSink(index_files, *sizes, count_of_empty=count_of_empty)
             sinks.append(index)
-        return cls(tuple(sinks), index, needs, (files, index_files))
+        return cls(tuple(sinks), index, needs, count_of_empty, (files, index_files))

@@ -23,13 +23,20 @@ _log = logging.getLogger("reput")
 
 
 def open_quarantine_table(
-    spark: SparkSession, table: TableLocation, broker: str, quarantine: Quarantine, output: Path
+    spark: SparkSession,
+    table: TableLocation,
+    broker: str,
+    quarantine: Quarantine,
+    output: Path,
+    *,
+    must_exist: bool = False,
 ) -> QuarantineTable:
     """Open the quarantine's table beside the message table `table`, and add the lines that it lacks.
 
-    A run that died may have written lines only to `output`, which has the lines of `quarantine`.
+    A run that died may have written lines only to `output`, which has the lines of `quarantine`. `must_exist` is as in
+    ``DeltaTable.open_or_create``.
     """
-    found = QuarantineTable(spark, table, broker)
+    found = QuarantineTable(spark, table, broker, must_exist=must_exist)
     lines = load_quarantine(output)
     found.repair(lines)
     found.write(quarantine.end_offset, lines)

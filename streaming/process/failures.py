@@ -18,8 +18,17 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from reput.source.errors import TRY_AGAIN, OutputError, ReputError, TransientError, remote_error
+from reput.source.errors import (
+    TRY_AGAIN,
+    MayPassError,
+    OutputError,
+    ReputError,
+    StoreError,
+    TransientError,
+    remote_error,
+)
 from reput.source.printable import printable
+from reput.source.system_errors import output_error_of, says_no_room, says_unanswered
 from reput.streaming.process.jvm import has_jvm_died, last_jvm
 
 _LINE_LENGTH_MAX = 600
@@ -37,7 +46,7 @@ _PASSING_ERRNOS = frozenset(
         *(errno.ETIMEDOUT, errno.ESTALE, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE),
     }
 )
-#: What Spark says when one of its processes died, or was too slow on a busy machine.
+# What Spark says when one of its processes died, or was too slow on a busy machine.
 _PASSING_WORDS = (
     "Python worker failed to connect back",
     "Python worker exited unexpectedly",
@@ -53,6 +62,16 @@ _PASSING_WORDS = (
     "BindException",
     "Could not bind on a random free port",
     "Cannot run program",
+    # A cluster lost a worker or an executor, or the context was stopped from outside.
+    "ExecutorLostFailure",
+    "ExecutorDeadException",
+    "Executor heartbeat timed out",
+    "FetchFailed",
+    "Master removed our application",
+    "All masters are unresponsive",
+    "SparkContext was shut down",
+    "SparkContext has been shutdown",
+    "stopped SparkContext",
 )
 _OUT_OF_MEMORY = ("java.lang.OutOfMemoryError", "MemoryError", "OOM")
 _PYTHON_TRACE = "Traceback (most recent call last)"
@@ -81,7 +100,7 @@ def failure_of(error: BaseException) -> ReputError:
     if (remote := remote_error(text)) is not None:
         return remote
     if has_jvm_died(within_s=_JVM_ENDS_WITHIN_S) or isinstance(error, Py4JNetworkError):
-        return _jvm_death()
+        return jvm_death()
     if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
         return TransientError(
             "not enough memory",
@@ -108,12 +127,33 @@ def is_passing(error: BaseException) -> bool:
         return False
     if isinstance(error, OSError) and error.errno in _PASSING_ERRNOS:
         return True
-    no_room = (os.strerror(number) in text for number in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE))
     return (
         isinstance(error, Py4JNetworkError | MemoryError)
         or any(words in text for words in (*_PASSING_WORDS, *_OUT_OF_MEMORY))
-        or any(no_room)
+        or says_no_room(text)
+        or os.strerror(errno.EMFILE) in text
     )
+
+
+def may_pass_in_a_run(error: BaseException) -> bool:
+    """Whether a run that has had its log, its output and Spark waits for `error` to pass.
+
+    That is what `is_passing` says, and whatever tells that one of these fails or is away. Whether it is the same log,
+    output and table that come back is checked when they are opened again.
+    """
+    if is_passing(error):
+        return True
+    if isinstance(error, ReputError):
+        # A StoreError of no further class says that the log cannot be read at all.
+        return isinstance(error, MayPassError) or type(error) is StoreError
+    text = text_of(error)
+    if (remote := remote_error(text)) is not None:
+        return may_pass_in_a_run(remote)
+    if (system := _SYSTEM_ERROR.search(text)) is not None and not isinstance(error, OSError):
+        error = OSError(int(system[1]), system[2])
+    if isinstance(error, OSError):
+        return issubclass(output_error_of(error), MayPassError | TransientError)
+    return isinstance(error, PySparkException | Py4JError) and _PYTHON_TRACE not in text and says_unanswered(text)
 
 
 def first_line(error: BaseException) -> str:
@@ -144,7 +184,8 @@ def one_line(text: str) -> str:
     return line if len(line) <= _LINE_LENGTH_MAX else f"{line[:_LINE_LENGTH_MAX]} ..."
 
 
-def _jvm_death() -> TransientError:
+def jvm_death() -> TransientError:
+    """The error for Spark's JVM, which has ended or does not answer."""
     jvm = last_jvm()
     fate = "does not answer" if jvm is None or jvm.is_alive else jvm.end_in_words
     return TransientError(f"Spark's Java process {fate}", advice="nothing is lost: start the same command again")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 
 from reput.sinks.abort_file import LeftBy, abort_left_by
@@ -24,13 +23,15 @@ from reput.sinks.files.store_path import (
     MADE_FOR,
     REPUT,
     SPARK_CHECKPOINT,
-    RelativePath,
 )
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.queue.consume_queue import KIND, ConsumeQueueSink, rounded_file_size
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_CONSUME_QUEUE_KIND
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
+from reput.sinks.queue.consume_queue import KIND as CONSUME_QUEUE_KIND
+from reput.sinks.queue.consume_queue import ConsumeQueueSink, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues
-from reput.sinks.recover.retention import QueueRetention, expire_queue, expired_index_files
+from reput.sinks.recover.retention import QueueRetention, expire_queue, expired_index_files, remove_in_order
 from reput.sinks.store_checkpoint import load_store_checkpoint
 from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
 from reput.source.log.log_reader import LogReader
@@ -207,26 +208,33 @@ def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False
         check_explained(log, output, [Gap.GONE], way_out=_EMPTY_LOG)
         if not yes:
             check_explained(log, output)
-        size = rounded_file_size(config.queue.mapped_file_size_consume_queue)
-        queues = [expire_queue(disk, segments.min_offset) for disk in load_queues(output, KIND, size)]
-        index_files = expired_index_files(output, segments.min_offset)
-        removed = [parts for queue in queues for parts in queue.removed] + index_files
+        queues = tuple(_expired_queues(config, files, segments.min_offset))
+        index = ProgressFile(files, IndexSink.name).load()
+        last = None if index is None else index.state["file"]
+        index_files = expired_index_files(output, segments.min_offset, last)
+        rows = [*(queue.removed for queue in queues), index_files]
         if not dry_run:
-            _remove(files, [*(queue.removed for queue in queues), index_files])
+            for row in rows:
+                remove_in_order(files, row)
         return RetentionReport(
             segments.min_offset,
-            tuple(queues),
+            queues,
             tuple("/".join(parts) for parts in index_files),
-            tuple("/".join(parts) for parts in removed),
+            tuple("/".join(parts) for row in rows for parts in row),
         )
 
 
-def _remove(files: DurableFiles, rows: Sequence[Sequence[RelativePath]]) -> None:
-    """Remove each queue's files in order, each durably before the next, so that a stop leaves no hole in a queue."""
-    for step in zip_longest(*rows):
-        for parts in filter(None, step):
-            files.remove(*parts)
-        files.sync()
+def _expired_queues(config: PipelineConfig, files: DurableFiles, min_physic_offset: int) -> Iterator[QueueRetention]:
+    """What expires of the queues of both kinds."""
+    queue = config.queue
+    kinds = [
+        (ConsumeQueueSink.name, CONSUME_QUEUE_KIND, rounded_file_size(queue.mapped_file_size_consume_queue)),
+        (BatchConsumeQueueSink.name, BATCH_CONSUME_QUEUE_KIND, queue.mapper_file_size_batch_consume_queue),
+    ]
+    for sink, kind, size in kinds:
+        record = ProgressFile(files, sink).load()
+        for disk in load_queues(files.root, kind, size):
+            yield expire_queue(disk, min_physic_offset, None if record is None else record.end_offset)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -13,7 +13,6 @@ from rich.console import Console
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.table.upkeep import UpkeepDone
-from reput.source.errors import ReputError
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.process.allowance import Allowance
 from reput.streaming.process.failures import failure_of, one_line
@@ -110,6 +109,7 @@ class ProgressReporter:
     def starting(self, words: str) -> None:
         """Show what the run does before its queries run."""
         self.state.on_stage(words)
+        self._turn()
         if self._screen is not None:
             self._screen.refresh()
 
@@ -139,6 +139,11 @@ class ProgressReporter:
         self.state.look(self._watch)
         self._tell(at_once=at_once)
 
+    def on_clean(self, removed: Mapping[str, int]) -> None:
+        """Count files of queues and index that were removed, given by the directory of their kind."""
+        for kind, count in removed.items():
+            self.state.count("expired_files", kind, count)
+
     def on_upkeep(self, done: UpkeepDone) -> None:
         """Count what upkeep of the table did."""
         state = self.state
@@ -149,13 +154,17 @@ class ProgressReporter:
             state.gauge("table_files", done.files)
             state.gauge("table_small_files", done.small_files)
 
-    def on_waiting(self, query: str, failure: ReputError, pause_s: float, attempt: int) -> None:
-        """Tell that a query waits because of `failure`, for the `attempt`-th time since it last advanced."""
-        self.state.on_waiting(query, one_line(str(failure)), pause_s, attempt)
+    def on_running(self, query: str, end: int) -> None:
+        """Note that a query was opened, and that it goes on at `end`, where a record begins."""
+        self.state.on_running(query, end)
+
+    def on_waiting(self, query: str, failure: str, pause_s: float, attempt: int) -> None:
+        """Note that a query failed and is opened again in `pause_s` seconds, for the `attempt`-th time in a row."""
+        self.state.on_waiting(query, failure, pause_s, attempt)
 
     def on_resumed(self, query: str) -> None:
-        """Tell that a query goes on."""
-        self.state.on_running(query, 0)
+        """Note that a query that was opened again has got on."""
+        self.state.on_resumed(query)
 
     def refresh(self) -> None:
         """Look at the log and show how far the queries are behind it; to be called now and then."""

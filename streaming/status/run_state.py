@@ -189,13 +189,21 @@ class RunState:
             self.query(query).read_end = end
 
     def on_running(self, query: str, end: int) -> None:
-        """Note that a query runs, from its end offset on, for the first time or after a wait."""
+        """Note that a query was opened and goes on at `end`, for the first time or after a wait.
+
+        One that waited waits on until it gets on (`on_resumed`): it may fail again at once.
+        """
         with self._lock:
             state = self.query(query)
-            if state.phase is QueryPhase.WAITING:
-                state.restarts += 1
-                state.restarted_at.append(self.clock())
-            state.phase, state.end = QueryPhase.RUNNING, end if state.end is None else max(end, state.end)
+            state.end = end if state.end is None else max(end, state.end)
+            if state.phase is not QueryPhase.WAITING:
+                state.phase = QueryPhase.RUNNING
+
+    def on_resumed(self, query: str) -> None:
+        """Note that a query that had waited has got on."""
+        with self._lock:
+            state = self.query(query)
+            state.phase = QueryPhase.RUNNING
             state.waits_for = state.waits_since = state.waits_until = None
 
     def on_waiting(self, query: str, cause: str, pause_s: float, attempt: int) -> None:
@@ -205,6 +213,8 @@ class RunState:
             state = self.query(query)
             if state.phase is not QueryPhase.WAITING:
                 state.waits_since = now
+            state.restarts += 1
+            state.restarted_at.append(now)
             state.phase, state.waits_for, state.attempt = QueryPhase.WAITING, printable(cause), attempt
             state.waits_until = now + pause_s
 

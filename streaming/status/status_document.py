@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from reput.streaming.status.batch_report import BatchReport, Lag
-from reput.streaming.status.judgement import State, judge
+from reput.streaming.status.judgement import Judgement, State, judge
 from reput.streaming.status.run_state import QueryState, RunState
 
 #: Of the document; a reader refuses a later one.
@@ -22,22 +22,31 @@ _WORST_FIRST = (State.STOPPED, State.WAITING, State.LAGGING, State.STARTING, Sta
 
 def status_document(runs: Sequence[RunState], facts: dict[str, Any] | None = None) -> dict[str, Any]:
     """The status of the process and of each of `runs`, of which there is at least one."""
-    brokers = [_broker(run) for run in runs]
-    worst = min(brokers, key=lambda each: _WORST_FIRST.index(State(each["state"])))
+    judged = [(run, judge(run)) for run in runs]
+    worst = _worst(judged)
     return {
         "formatVersion": FORMAT_VERSION,
         "at": runs[0].clock(),
-        "state": worst["state"],
-        "reason": worst["reason"] if len(brokers) == 1 else f"{worst['broker']}: {worst['reason']}",
+        "state": worst.state.value,
+        "reason": worst.reason,
         "pid": os.getpid(),
         **(facts or {}),
-        "brokers": brokers,
+        "brokers": [_broker(run, judgement) for run, judgement in judged],
     }
 
 
-def _broker(run: RunState) -> dict[str, Any]:
+def worst_of(runs: Sequence[RunState]) -> Judgement:
+    """What the whole process is like: the worst of its runs, of which there is at least one, named among several."""
+    return _worst([(run, judge(run)) for run in runs])
+
+
+def _worst(judged: Sequence[tuple[RunState, Judgement]]) -> Judgement:
+    run, worst = min(judged, key=lambda each: _WORST_FIRST.index(each[1].state))
+    return worst if len(judged) == 1 else Judgement(worst.state, f"{run.broker}: {worst.reason}")
+
+
+def _broker(run: RunState, judged: Judgement) -> dict[str, Any]:
     with run.read():
-        judged = judge(run)
         return {
             "broker": run.broker,
             "state": judged.state.value,

@@ -8,7 +8,7 @@ from reput.sinks.table.forgotten import Forgotten, traces
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.table_state import TableState
 from reput.source.errors import OptionError
-from reput.streaming.config.settings import SparkOptions
+from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.table_path import check_table
 from reput.streaming.table.report import ForgetPlan
 

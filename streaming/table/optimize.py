@@ -16,7 +16,7 @@ from reput.sinks.table.table_state import TableState
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OptionError
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
-from reput.streaming.config.settings import SparkOptions
+from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.table_path import check_table
 from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session, temporary_log_file
 from reput.streaming.table.report import OptimizeReport

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,10 +20,20 @@ from reput.streaming.tail.ranges import ranges_between
 _log = logging.getLogger("reput")
 
 
-def catch_up(spark: SparkSession, config: PipelineConfig, dispatch: Dispatch, checkpoint: Path, log: LogReader) -> None:
-    """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size."""
+def catch_up(
+    spark: SparkSession,
+    config: PipelineConfig,
+    dispatch: Dispatch,
+    checkpoint: Path,
+    log: LogReader,
+    is_stopped: Callable[[], bool],
+) -> None:
+    """Bring a query's sinks up to Spark's checkpoint, reading the log in batches of the query's size.
+
+    It ends earlier, between two batches, when `is_stopped`.
+    """
     target, sizes = spark_offset(checkpoint), BatchSizes.of(config, dispatch.names)
-    while target is not None and dispatch.end_offset < target:
+    while target is not None and dispatch.end_offset < target and not is_stopped():
         start = aligned(log, dispatch.end_offset)
         end = log.limit(start, target, sizes.bytes_a_batch, sizes.messages_a_batch)
         _log.info("%s: bringing the sinks from %d to %d, where Spark's checkpoint is", dispatch.names[0], start, end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -29,11 +28,17 @@ from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.spark.job import outcome, outcome_of, run_job
 from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 
 Report = Callable[[BatchReport], None]
-# How long a run that ends with the log may merge small files then; what is left is merged by the next run.
+OnRead = Callable[[str, int], None]
+# How long a run that ends with the log may remove expired files, and merge small ones; the next run does the rest.
 _SECONDS_AT_END = 30.0
+
+
+def _ignored(_query: str, _end: int) -> None:
+    pass
 
 
 class Dispatch(Protocol):
@@ -52,6 +57,9 @@ class Dispatch(Protocol):
 
     def while_idle(self) -> None:
         """Do a little of what can wait, between batches."""
+
+    def clean(self) -> None:
+        """Remove some of the files that have expired with the log, between batches."""
 
     def finish(self) -> None:
         """Do what is left to be done after the last batch of a run that ends with the log."""
@@ -91,10 +99,14 @@ class LogicDispatch:
         on_arrival: ArrivalListener | None = None,
         quarantine: QuarantineStep | None = None,
         table: TableDispatch | None = None,
+        *,
+        clean: CleanConsumeQueueService,
+        on_read: OnRead = _ignored,
     ) -> None:
         """`on_arrival` is called with each batch's arrivals once they are durable, and again if the batch is replayed.
 
-        `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log.
+        `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log. `clean` removes
+        what expires of the sinks of `logic`. `on_read` is told how far a query has read, before that is durable.
         """
         self._step = LogicStep(
             *(logic, files, decode),
@@ -106,6 +118,8 @@ class LogicDispatch:
         self._continuity = continuity
         self._report = report
         self._on_arrival = on_arrival
+        self._clean = clean
+        self._on_read = on_read
         # What was passed over since the last report.
         self._passed_over: Counter[str] = Counter()
         self._expired_bytes = 0
@@ -133,18 +147,25 @@ class LogicDispatch:
             self._pass_over(self._continuity.next_available(self.end_offset))
             return
         self._continuity.check(records)
+        self._on_read(LOGIC, results[-1].end)
         read_at = time.monotonic()
         for row in self._continuity.rows_of(results):
             self._write(row, began, read_at - began)
             began = read_at = time.monotonic()
+        self.clean()
 
     def while_idle(self) -> None:
         """Tidy the table a while, if there is one."""
         if self._table is not None:
             self._table.while_idle()
 
+    def clean(self) -> None:
+        """Remove some of the queue and index files that have expired with the log."""
+        self._clean.step()
+
     def finish(self) -> None:
-        """Tidy the table, if there is one."""
+        """Remove what has expired, and tidy the table, if there is one."""
+        self._clean.step(_SECONDS_AT_END)
         if self._table is not None:
             self._table.finish()
 
@@ -197,9 +218,11 @@ class TableDispatch:
         continuity: LogContinuity,
         report: Report,
         upkeep: BatchUpkeep | None = None,
+        on_read: OnRead = _ignored,
     ) -> None:
-        """`upkeep` is None if the table is not tidied."""
+        """`upkeep` is None if the table is not tidied; `on_read` as that of `LogicDispatch`."""
         self.table = table
+        self._on_read = on_read
         self._upkeep = upkeep
         self._decode = decode
         self._continuity = continuity
@@ -232,6 +255,7 @@ class TableDispatch:
             self.pass_over(self._continuity.next_available(self.end_offset))
             return
         self._continuity.check(records)
+        self._on_read(TABLE, results[-1].end)
         read_at = time.monotonic()
         for row in self._continuity.rows_of(results):
             batch = TableBatch.merge(row.table_file_rows())
@@ -247,6 +271,9 @@ class TableDispatch:
         """Tidy the table a while: rows expire, too, where no message comes."""
         if self._upkeep is not None:
             self._upkeep.after_batch(0)
+
+    def clean(self) -> None:
+        """Nothing: rows of the table outlive the log."""
 
     def finish(self) -> None:
         """Tidy the table."""
@@ -306,50 +333,3 @@ class BatchUpkeep:
     def at_end(self) -> None:
         """Merge small files after the last batch; there may be many when each batch had little of the log."""
         self.report(self.table.step(_SECONDS_AT_END, sorts=False))
-
-
-class BatchGate:
-    """Lets a stop wait for the current batch, which `query.stop()` alone would interrupt."""
-
-    def __init__(self, dispatch: Dispatch) -> None:
-        self._dispatch = dispatch
-        self._stopping = threading.Event()
-        self._idle = threading.Lock()
-        #: What ended a batch halfway: sinks may have some of its effects and must be recovered before the next batch.
-        self.failure: BaseException | None = None
-
-    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch, or after a request to stop end the query with StoppedBetweenBatchesError."""
-        with self._idle:
-            if self._stopping.is_set():
-                # The previous batch is committed. This one is planned, and will be done after the next start.
-                raise StoppedBetweenBatchesError
-            try:
-                self._dispatch(ranges, batch_id)
-            except Exception as error:
-                self.failure = error
-                raise
-            except BaseException as error:
-                self.failure = error
-                # py4j does not catch these: its thread would end, and the JVM would wait for its answer for ever.
-                msg = f"{type(error).__name__} in a micro-batch: {error}"
-                raise RuntimeError(msg) from error
-
-    def while_idle(self) -> None:
-        """Let the dispatch tidy, unless it is busy with a batch, has failed, or a stop was asked for."""
-        if self._idle.acquire(blocking=False):
-            try:
-                if self.failure is None and not self._stopping.is_set():
-                    self._dispatch.while_idle()
-            finally:
-                self._idle.release()
-
-    def close(self) -> None:
-        """Let no further batch begin, and wait for the current one."""
-        self._stopping.set()
-        with self._idle:
-            pass
-
-
-class StoppedBetweenBatchesError(Exception):
-    """Ends a query that was asked to stop, before its next batch begins."""

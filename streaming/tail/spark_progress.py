@@ -1,17 +1,15 @@
-"""What Spark says of each micro-batch when it is done: how long planning took, and how far the source has read."""
+"""What Spark says of a query's last micro-batch: how long planning took, how far the source has read, where it waits.
+
+pyspark builds its objects of a progress, and a listener's events, from many calls into the JVM; a text takes three.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.streaming.output.spark_checkpoint import LOGIC
 from reput.streaming.status.run_state import RunState
@@ -20,32 +18,38 @@ _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit")
 _COMMIT = "commitOffsets"
 
 
-class SparkProgress(StreamingQueryListener):
-    """Notes Spark's part of each micro-batch in a `RunState`; Spark calls it from a thread of its own."""
+def last_progress(query: StreamingQuery) -> dict[str, Any] | None:
+    """The progress of the query's last trigger, as Spark's own JSON; None before the first."""
+    found = query._jsq.lastProgress()  # noqa: SLF001
+    return None if found is None else json.loads(found.json())
 
-    def __init__(self, state: RunState) -> None:
+
+class SparkProgress:
+    """Notes Spark's part of each micro-batch of one query in a `RunState`, once each."""
+
+    def __init__(self, name: str, state: RunState) -> None:
+        self._name = name
         self._state = state
+        self._query: StreamingQuery | None = None
+        self._noted = -1
+        self._lock = threading.Lock()
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
-        """Note the batch's phases and how far it read."""
-        progress: Any = event.progress
-        took = progress.durationMs
-        if progress.name is None or "addBatch" not in took:  # nothing was read
-            return
+    def watch(self, query: StreamingQuery) -> None:
+        """Begin to ask `query`, which has just been started."""
+        self._query = query
+
+    def note(self) -> dict[str, Any] | None:
+        """Note what Spark says of the last batch that it has ended, and return that; any thread may call this."""
+        with self._lock:
+            if self._query is None or (progress := last_progress(self._query)) is None:
+                return None
+            took = progress["durationMs"]
+            if progress["batchId"] <= self._noted or "addBatch" not in took:  # nothing was read
+                return progress
+            self._noted = progress["batchId"]
         planned = sum(took.get(name, 0) for name in _PLANNING) / 1000
         committed = took.get(_COMMIT, 0) / 1000
         # The table's commit is the one to its own log.
-        phases = {"plan": planned, "commit": committed} if progress.name == LOGIC else {"plan": planned + committed}
-        self._state.on_phases(progress.name, phases)
-        for source in progress.sources:
-            if source.endOffset:
-                self._state.on_read(progress.name, int(json.loads(source.endOffset)["physicOffset"]))
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing: the run knows."""
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing: an idle query changes nothing."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing: the run knows."""
+        phases = {"plan": planned, "commit": committed} if self._name == LOGIC else {"plan": planned + committed}
+        self._state.on_phases(self._name, phases)
+        return progress

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +49,20 @@ class LogWriter:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "begun\n"
 
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Let it write nothing meanwhile."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it, whatever it has written."""
+        self._process.kill()
+        self._process.communicate()
+
     def end(self) -> int:
         """Stop it; how many messages it wrote."""
         said, _ = self._process.communicate()
@@ -82,10 +96,10 @@ class TailProcess:
                 command, env=environment(), stdout=said, stderr=said, start_new_session=True
             )
 
-    def end_offset(self) -> int:
-        """How far the slowest sink is, -1 before all have begun."""
+    def end_offset(self, *sinks: str) -> int:
+        """How far the slowest of the sinks, or of these, is; -1 before all have begun."""
         ends = []
-        for name in SINKS:
+        for name in sinks or SINKS:
             try:
                 record = json.loads((self.root / "out" / "reput" / "progress" / f"{name}.json").read_text())
             except FileNotFoundError:

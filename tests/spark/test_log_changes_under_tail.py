@@ -23,10 +23,12 @@ from reput.sinks.quarantine import EXPIRED, load_quarantine
 from reput.source.errors import CommitLogRewoundError, DataLossError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.recover.recover import recover_output
+from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import micro_batch as dispatch
 from reput.streaming.tail.tail import Tail
+from reput.streaming.tasks.tasks import SerialTasks
+from reput.streaming.verify.store_verification import StoreVerification
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -88,6 +90,51 @@ def test_a_log_that_is_written_over_under_it(spark: SparkSession, tmp_path: Path
     run_tail(spark, store, out)
     rebuild(config, tmp_path / "fresh")
     assert differing_bytes(tmp_path / "fresh", out) == {}
+
+
+def test_files_that_expire_under_it(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An idle tail removes queue and index files when the broker deletes segments, and goes on behind them."""
+    store, out = tmp_path / "store", tmp_path / "out"
+    (tmp_path / "broker.conf").write_text("mappedFileSizeConsumeQueue=100\nmaxIndexNum=10\ncleanResourceInterval=50\n")
+    config = load_config(store_of(store), broker_conf=tmp_path / "broker.conf", overrides=("tailGuardMs=20",))
+    reporter = ProgressReporter(Console(file=io.StringIO()))
+    failed: list[BaseException] = []
+
+    def run(tail: Tail) -> None:
+        try:
+            tail.run(spark, available_now=False)
+        except BaseException as error:  # noqa: BLE001  the test looks at it
+            failed.append(error)
+
+    with CommitLogWriter(store / "commitlog", SIZE, preallocate=True) as writer:
+        for message in messages(60):
+            writer.append(message)
+        with Tail(config, OutputPaths(out), reporter) as tail, caplog.at_level("INFO", "reput"):
+            running = threading.Thread(target=run, args=(tail,))
+            running.start()
+            try:
+                wait_until(lambda: reporter.messages("logic") == 60, running, failed)
+                for number in range(3):
+                    (store / "commitlog" / f"{number * SIZE:020d}").unlink()
+                wait_until(lambda: f"index files, log begins at {3 * SIZE}" in caplog.text, running, failed)
+                for message in messages(60, 60):
+                    writer.append(message)
+                wait_until(lambda: reporter.messages("logic") == 120, running, failed)
+            finally:
+                tail.stop()
+                running.join()
+    assert failed == []
+    assert not (out / "consumequeue" / "A" / "0" / f"{0:020d}").exists()
+    sections = StoreVerification(config, out).run(SerialTasks())
+    assert [section.findings.first for section in sections] == [[] for _ in sections]
+    assert expire_output(config, out).removed == ()
+    assert run_tail(spark, store, out, "mappedFileSizeConsumeQueue=100", "maxIndexNum=10").summary() == []
+
+
+def store_of(store: Path) -> Path:
+    """The directory of a store, made."""
+    (store / "commitlog").mkdir(parents=True)
+    return store
 
 
 def wait_until(done: Any, running: threading.Thread, failed: list[BaseException]) -> None:

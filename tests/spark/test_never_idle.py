@@ -34,7 +34,7 @@ from reput.streaming.effects.effects import Effects
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import micro_batch as dispatch
-from reput.streaming.tail import tail
+from reput.streaming.tail import opening
 
 pytestmark = pytest.mark.spark
 
@@ -68,7 +68,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "dispatch: the checkpoint": (logic_step, "store_checkpoint", 1),
     "progress: a report": (ProgressReporter, "on_batch", 1),
     "progress: the lag": (ProgressReporter, "refresh", 1),
-    "tail: catching up": (tail, "catch_up", 1),
+    "opening: catching up": (opening, "catch_up", 1),
 }
 SHORT = [("index_file: keys", Struck), ("message_table: a commit", ValueError)]
 

@@ -29,6 +29,7 @@ from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.opening import QueryOpener
 from reput.streaming.tail.tail import Tail
 
 pytestmark = pytest.mark.spark
@@ -218,15 +219,15 @@ def test_one_query_for_both_where_they_stand_at_the_same_offset(
     """The log is read once for queues, index and table; where the table is behind, it has a query of its own."""
     store = broker_store("v4-tx-delay-retry")
     out, table, queries = tmp_path / "out", tmp_path / "table", list[tuple[str, ...]]()
-    start = Tail._start
+    start = QueryOpener._start
 
-    def noting(tail: Tail, session: SparkSession, dispatch: Dispatch, *given: Any, **options: Any) -> Any:
+    def noting(opener: QueryOpener, session: SparkSession, dispatch: Dispatch, *given: Any) -> Any:
         queries.append(dispatch.names)
         if len(dispatch.names) == 2:
             assert share_no_files(*dispatch._step._writers)  # type: ignore[attr-defined]
-        return start(tail, session, dispatch, *given, **options)
+        return start(opener, session, dispatch, *given)
 
-    monkeypatch.setattr(Tail, "_start", noting)
+    monkeypatch.setattr(QueryOpener, "_start", noting)
     options = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=150k")
     reporter = run_tail(spark, store.root, out, *options, table=table, conf=store.broker_conf)
     messages = store.facts["totalMessages"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects
 from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 
 #: Where files are kept in memory: thousands of small ones wait for nothing there. None: the usual place.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -203,6 +205,14 @@ class SinkRun:
     def close(self) -> None:
         """Close the files."""
         self.files.close()
+
+
+def service_of(
+    run: SinkRun, commitlog: Path, interval_ms: int = 10_000, clock: Callable[[], float] = time.monotonic
+) -> CleanConsumeQueueService:
+    """What removes expired files of the run's sinks in `reput tail`."""
+    log = LogReader(SourceOptions.parse({"path": str(commitlog), "tailGuardMs": "0"}))
+    return CleanConsumeQueueService(run.sinks, log, interval_ms, clock)
 
 
 def run_sinks(

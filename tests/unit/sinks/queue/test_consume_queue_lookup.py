@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.lookup import ConsumeQueueEntry, ConsumeQueueLookup
+from reput.sinks.queue.queue_reader import QueueReader
 from reput.source.errors import SegmentError, SinkError
 
 PRE_BLANK = (0, 0x7FFFFFFF, 0)
@@ -76,6 +78,15 @@ def test_bounds(content: list[Unit], min_phy_offset: int, wanted: tuple[int, int
     """From the first entry that points into the log to the first that is not valid."""
     write_queue(tmp_path, content)
     assert bounds(tmp_path, min_phy_offset) == wanted
+
+
+def test_a_file_that_expires_under_it(tmp_path: Path) -> None:
+    """The log is seen as it was before the file went: the queue begins with the next one."""
+    directory = write_queue(tmp_path, units(10))
+    reader = QueueReader(tmp_path, KIND, 20 * A_FILE, b"T", 0)
+    assert len(reader.files) == 3
+    (directory / f"{0:020d}").unlink()
+    assert reader.min_offset(100, 10) == 4
 
 
 def test_a_queue_whose_first_files_expired(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""`reput expire`: which files go, by the numbers of RocketMQ's own tests, and that the sinks go on behind it."""
+"""What expires, by the numbers of RocketMQ's own tests: `reput expire` and a running tail, and the sinks go on."""
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,8 +23,10 @@ from support.sink_runner import (
     index_contents,
     no_fsync,
     record_bounds,
+    service_of,
 )
 
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import QueueReader, load_queues
 from reput.sinks.recover.retention import expire_queue, expired_index_files
@@ -61,6 +64,15 @@ class CleanFiles:
         with no_fsync(), SinkRun(self.out, self.SETTINGS) as run:
             run.write(LogBatches(self.log)(0, record_bounds(self.records)[-1]))
 
+    def expire(self, how: str) -> None:
+        """As the command does it, or as a tail that runs."""
+        with no_fsync():
+            if how == "expire":
+                expire_output(config_of(self.log.parent, self.SETTINGS), self.out)
+                return
+            with SinkRun(self.out, self.SETTINGS) as run:
+                service_of(run, self.log).step()
+
     def counts(self) -> tuple[int, int, int]:
         """Segments, queue files, index files."""
         queue = self.out / "consumequeue" / "CleanTopic" / "0"
@@ -73,30 +85,50 @@ def clean_files() -> Iterator[CleanFiles]:
         yield CleanFiles(Path(directory))
 
 
+@pytest.mark.parametrize("how", ["expire", "tail"])
 @pytest.mark.parametrize("removed", [0, 1, 6, 7, 8, 10, 13, 14, 15, 48, 49, 50, 54])
-def test_clean_files(removed: int, clean_files: CleanFiles) -> None:
+def test_clean_files(removed: int, how: str, clean_files: CleanFiles) -> None:
     """Of 8 files each, floor(removed / 7) go; the numbers that remain are equal, and so are the bytes that follow."""
     assert clean_files.counts() == (55, 8, 8)
     for segment in sorted(clean_files.log.iterdir())[:removed]:
         segment.unlink()
+    clean_files.expire(how)
+    assert clean_files.counts() == (55 - removed, 8 - removed // 7, 8 - removed // 7)
     config = config_of(clean_files.log.parent, clean_files.SETTINGS)
     with no_fsync():
         report = expire_output(config, clean_files.out)
-    assert clean_files.counts() == (55 - removed, 8 - removed // 7, 8 - removed // 7)
+    assert report.removed == ()
     (queue,) = report.queues
     assert (queue.min_offset, queue.max_offset) == (removed, 55)
     assert report.min_physic_offset == 128 * removed
 
 
-def test_deleted_in_two_runs(clean_files: CleanFiles) -> None:
+@pytest.mark.parametrize("how", ["expire", "tail"])
+def test_deleted_in_two_runs(how: str, clean_files: CleanFiles) -> None:
     """10 segments and then 5 more: 7 and 7, then 6 and 6, as the test's two cleanings."""
-    config = config_of(clean_files.log.parent, clean_files.SETTINGS)
     for segments, files in ((10, 7), (5, 6)):
         for segment in sorted(clean_files.log.iterdir())[:segments]:
             segment.unlink()
-        with no_fsync():
-            expire_output(config, clean_files.out)
+        clean_files.expire(how)
         assert clean_files.counts()[1:] == (files, files)
+
+
+def test_entries_of_an_unfinished_batch_tell_no_end(clean_files: CleanFiles) -> None:
+    """A killed tail left entries that its next start drops: the files in front of them, which it counts, stay."""
+    middle, end = clean_files.records[14].physical_offset, record_bounds(clean_files.records)[-1]
+    with TemporaryDirectory(dir=MEMORY) as directory, no_fsync():
+        before = Path(directory)
+        with SinkRun(before, clean_files.SETTINGS) as run:
+            run.write(LogBatches(clean_files.log)(0, middle))
+        shutil.copytree(before / "reput" / "progress", clean_files.out / "reput" / "progress", dirs_exist_ok=True)
+    for segment in sorted(clean_files.log.iterdir())[:14]:
+        segment.unlink()
+    clean_files.expire("expire")
+    assert clean_files.counts()[1:] == (7, 7)  # the second file of each has the last record that is told of
+    with no_fsync(), SinkRun(clean_files.out, clean_files.SETTINGS) as run:
+        assert run.end == middle
+        run.write(LogBatches(clean_files.log)(middle, end))
+    assert clean_files.counts()[1:] == (7, 7)
 
 
 def test_delete_expired_file_by_offset(tmp_path: Path) -> None:
@@ -168,6 +200,38 @@ def test_ext_files_are_cut_by_the_first_entry_left(tmp_path: Path) -> None:
     assert expire_queue(disk, 10).removed == (("consumequeue_ext", "A", "0", f"{0:020d}"),)
     assert expire_queue(disk, 20).removed == (("consumequeue_ext", "A", "0", f"{0:020d}"),)  # 560 is not below 560
     assert expire_queue(disk, 99).removed == ()  # no entry is left to tell
+
+
+BATCH_UNIT = struct.Struct(">qiqqqhii")
+
+
+@pytest.mark.parametrize(
+    ("units", "least", "removed", "left"),
+    [
+        pytest.param([(0, 0, 3), (10, 3, 2), (20, 5, 1), (30, 6, 4)], 0, [], (0, 10), id="nothing"),
+        pytest.param([(0, 0, 3), (10, 3, 2), (20, 5, 1), (30, 6, 4)], 1, [], (3, 10), id="inside a file"),
+        pytest.param([(0, 0, 3), (10, 3, 2), (20, 5, 1), (30, 6, 4)], 10, [], (3, 10), id="equal is not below"),
+        pytest.param([(0, 0, 3), (10, 3, 2), (20, 5, 1), (30, 6, 4)], 11, [0], (5, 10), id="the last unit is below"),
+        pytest.param([(0, 0, 3), (10, 3, 2), (20, 7, 1), (30, 9, 4)], 11, [0], (7, 13), id="a file begins anew"),
+        pytest.param([(0, 0, 3), (10, 3, 2), (20, 7, 1), (30, 9, 4)], 21, [0], (8, 13), id="behind the unit before"),
+        pytest.param([(0, 0, 3), (10, 3, 2), (20, 5, 1)], 99, [0], (6, 6), id="never the last file"),
+        pytest.param([(0, 0, 3), (10, 3, 2)], 99, [], (5, 5), id="the only file"),
+        pytest.param([], 99, [], (0, 0), id="no unit"),
+    ],
+)
+def test_which_batch_queue_files_go(
+    units: list[tuple[int, int, int]], least: int, removed: list[int], left: tuple[int, int], tmp_path: Path
+) -> None:
+    """``BatchConsumeQueue#deleteExpiredFile``: files of two units; a unit is of several messages."""
+    directory = tmp_path / "batchconsumequeue" / "B" / "0"
+    directory.mkdir(parents=True)
+    data = b"".join(BATCH_UNIT.pack(at, 9, 7, 0, base, size, -1, 0) for at, base, size in units)
+    for at in range(0, max(1, len(data)), 92):
+        (directory / f"{at:020d}").write_bytes(data[at : at + 92].ljust(92, b"\0"))
+    (disk,) = load_queues(tmp_path, BATCH_KIND, 92)
+    found = expire_queue(disk, least)
+    assert found.removed == tuple(("batchconsumequeue", "B", "0", f"{file:020d}") for file in removed)
+    assert (found.min_offset, found.max_offset) == left
 
 
 # --- the sinks go on -------------------------------------------------------------------------------------

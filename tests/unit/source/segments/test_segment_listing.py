@@ -164,7 +164,7 @@ def test_a_log_that_had_segments(how: str, log: Path) -> None:
         if how != "removed":
             log.mkdir()
         for _ in range(3):
-            with pytest.raises(TransientError, match="was its volume unmounted") as raised:
+            with pytest.raises(TransientError, match="its volume was unmounted") as raised:
                 listed.load()
             assert str(log) in str(raised.value)
         shutil.rmtree(log, ignore_errors=True)

@@ -365,24 +365,22 @@ def test_expiry_leaves_no_hole(output: Output, monkeypatch: pytest.MonkeyPatch) 
     """Stopped anywhere, what is left of a queue is a row of files without a gap."""
     for segment in sorted(output.log.iterdir())[:3]:
         segment.unlink()
-    rows = [[("q", str(number), str(file)) for file in range(number)] for number in (0, 1, 3)]
-    order: list[tuple[str, ...]] = []
-    synced: list[int] = []
+    calls: list[tuple[str, ...]] = []
+    for name in ("remove", "sync_names"):
+        real = getattr(DurableFiles, name)
 
-    class Recorder:
-        root = output.out
+        def recorded(files: DurableFiles, *parts: str, name: str = name, real: Any = real) -> None:
+            calls.append((name, *parts[:3]))
+            real(files, *parts)
 
-        def remove(self, *parts: str) -> None:
-            order.append(parts)
-
-        def sync(self) -> None:
-            synced.append(len(order))
-
-    maintenance._remove(Recorder(), rows)  # type: ignore[arg-type]
-    assert [int(parts[2]) for parts in order] == [0, 0, 1, 2]
-    assert synced == [2, 3, 4]
+        monkeypatch.setattr(DurableFiles, name, recorded)
     report = expire_output(output.config, output.out)
     assert all(isinstance(queue, QueueRetention) for queue in report.queues)
+    # Each is durably gone before the next.
+    assert len(calls) == 2 * len(report.removed) > 10
+    for removal, sync in zip(calls[::2], calls[1::2], strict=True):
+        assert (removal[0], sync[0]) == ("remove", "sync_names")
+        assert sync[1:] == (removal[1:4] if removal[1] != "index" else ("index",))
     for queue in (output.out / "consumequeue").glob("*/*"):
         begins = sorted(int(path.name) for path in queue.iterdir())
         assert begins == list(range(begins[0], begins[-1] + 100, 100))

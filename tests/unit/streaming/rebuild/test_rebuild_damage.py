@@ -50,6 +50,7 @@ from reput.streaming.rebuild.request import RebuildRequest
 from reput.streaming.rebuild.wave_read import WaveRead
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.tail.opening import QueryOpener
 from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.process_tasks import ProcessTasks
 
@@ -100,8 +101,16 @@ def tail_store(config: PipelineConfig, output: Path, rng: Random) -> Reports:
     """`reput tail --available-now` in batches of random sizes: its own code, without Spark's stream."""
     reports = Reports()
     log = LogReader(SourceOptions.parse(config.source_options(maxBytesPerPartition=rng.randrange(100, 3000))))
-    with Tail(config, OutputPaths(output), reports) as tail:
-        (dispatch,) = tail._dispatches(None, available_now=True)  # type: ignore[arg-type]  # Spark is for the table
+    paths = OutputPaths(output)
+    with Tail(config, paths, reports) as tail:
+        opener = QueryOpener(
+            *(config, paths, tail._logic, reports, None),
+            check_output=tail._check_output,
+            is_stopped=lambda: False,
+            available_now=True,
+        )
+        (parts,) = opener.first(None)  # type: ignore[arg-type]  # Spark is for the table
+        dispatch = parts.dispatch
         end = log.settled_end(log.queue().min_offset)
         start = dispatch.end_offset
         while start < end:

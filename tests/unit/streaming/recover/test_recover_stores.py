@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.model import Record, read_log
-from support.sink_runner import LogBatches, SinkRun, files_below, index_contents, no_fsync, queue_files, record_bounds
+from support.sink_runner import (
+    LogBatches,
+    SinkRun,
+    files_below,
+    index_contents,
+    no_fsync,
+    queue_files,
+    record_bounds,
+    service_of,
+)
 from unit.sinks.test_broker_stores import settings_of
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
@@ -22,6 +31,7 @@ from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.hand_over import check_taken_over
 from reput.streaming.recover.recover import RecoveryReport, expire_output, recover_output
+from reput.streaming.tail.clean_consume_queue import CleanReport
 
 if TYPE_CHECKING:
     from conftest import BrokerStore
@@ -128,6 +138,8 @@ def test_expired_segments(broker_store: GetStore, tmp_path: Path) -> None:
     assert {path: data for path, data in files_below(output).items() if path != "lock"} == before
     recover(store, output)
     assert go_on(store, output) == 0
+    with no_fsync(), SinkRun(output, settings_of(store)) as run:
+        assert service_of(run, store.root / "commitlog").step() == CleanReport(2_097_152, {}, 0)
     assert queue_files(output) == queue_files(store.root)
     assert index_contents(output) == index_contents(store.root)
     # The rebuilt queues begin with the first record that the log still has, behind pre-blank units.
@@ -140,8 +152,9 @@ def test_expired_segments(broker_store: GetStore, tmp_path: Path) -> None:
     assert all(ours[key][0] == ours[key][1] for key in gone)
 
 
+@pytest.mark.parametrize("how", ["expire", "tail"])
 @pytest.mark.parametrize("removed", [1, 2, 5, 7])
-def test_expiry_goes_on_as_the_rule_says(removed: int, broker_store: GetStore, tmp_path: Path) -> None:
+def test_expiry_goes_on_as_the_rule_says(removed: int, how: str, broker_store: GetStore, tmp_path: Path) -> None:
     """More segments go: leading files whose last unit has expired go, every byte of the others stays."""
     store = broker_store("v4-expired")
     log = tmp_path / "store" / "commitlog"
@@ -151,13 +164,20 @@ def test_expiry_goes_on_as_the_rule_says(removed: int, broker_store: GetStore, t
         segment.unlink()
     least = int(segments[removed].name)
     output = output_of(store, tmp_path / "out")
+    recover(store, output)  # this makes progress records for the broker's files
     before = {
         **queue_files(output),
         **{path: data for path, data in files_below(output).items() if path[:6] == "index/"},
     }
     config = load_config(tmp_path / "store", broker_conf=store.broker_conf)
     dry = expire_output(config, output, dry_run=True)
-    assert dry == expire_output(config, output)
+    if how == "expire":
+        assert dry == expire_output(config, output)
+    else:
+        with no_fsync(), SinkRun(output, settings_of(store)) as run:
+            report = service_of(run, log).step()
+        assert report is not None
+        assert (report.min_physic_offset, sum(report.removed.values())) == (least, len(dry.removed))
     assert derived_files(output) == {path: data for path, data in before.items() if path not in dry.removed}
     expected = set()
     by_queue: dict[str, list[str]] = {}

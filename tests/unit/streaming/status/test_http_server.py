@@ -27,12 +27,10 @@ class Clock:
 
 @contextmanager
 def served(*states: RunState, clock: Clock | None = None) -> Iterator[tuple[int, StatusPublisher]]:
-    with socket.create_server(("localhost", 0)) as free:
-        port = free.getsockname()[1]
     runs = [(state, Path("nowhere")) for state in states]
-    publisher = StatusPublisher(runs, {"versions": {"reput": "1"}}, port=port, clock=clock or Clock())
-    with publisher:
-        yield port, publisher
+    with StatusPublisher(runs, {"versions": {"reput": "1"}}, port=0, clock=clock or Clock()) as publisher:
+        assert publisher.port is not None
+        yield publisher.port, publisher
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
@@ -96,7 +94,7 @@ def test_ready_and_healthy_are_two_things(state: RunState) -> None:
         clock.now += 121
         assert ask(port, "/healthz")[0] == 503
         publisher.turn()
-        state.on_running("logic", 5)
+        state.on_resumed("logic")
         assert (ask(port, "/healthz")[0], ask(port, "/readyz")[0]) == (200, 200)
 
 

@@ -123,8 +123,10 @@ def test_a_query_that_waits_beats_what_was_found(run: Run) -> None:
     assert reason.startswith("table has waited 30.0 s, attempt 4: no room")
     assert "\x1b" not in reason
     run.state.on_running("table", 10)
+    assert run.judged[0] is State.WAITING  # it was opened, and may fail again at once
+    run.state.on_resumed("table")
     assert run.judged == (State.DEGRADED, "30.0 s ago, logic: something")
-    assert run.state.query("table").restarts == 1
+    assert run.state.query("table").restarts == 2
 
 
 def test_what_is_no_record_is_waited_for(run: Run) -> None:
@@ -153,6 +155,7 @@ def test_many_restarts_are_a_finding(run: Run) -> None:
         assert run.judged[0] is State.RUNNING
         run.state.on_waiting("logic", "a worker died", 1.0, 1)
         run.state.on_running("logic", 10)
+        run.state.on_resumed("logic")
     assert run.judged == (State.DEGRADED, "logic was started again 4 times within the last hour")
 
 

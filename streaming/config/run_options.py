@@ -1,0 +1,147 @@
+"""The options that say how a run goes: its micro-batches, waves, pauses and processes, and what it tells of itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from reput.source.options import WAIT_MS_MAX, byte_count, bytes_allowed, number_allowed, option, text, whole_number
+from reput.streaming.config.master import MASTER_ALLOWED, master_url
+from reput.streaming.process.process_log import LOG_BYTES_MAX
+
+_BYTES = bytes_allowed(1)
+_WAIT_MS = f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}"
+# Spark needs 450 MiB; the JVM gets the value as -Xmx.
+_HEAP = re.compile(r"([0-9]+)([kmgt])", re.IGNORECASE)
+_SPARK_LOG_MIN = 64 * 1024
+_HEAP_MIN, _HEAP_MAX = 512 * 1024 * 1024, 1024 * 1024 * 1024 * 1024
+
+
+def _heap(text: str) -> str:
+    if not _HEAP.fullmatch(text.strip()):
+        raise ValueError(text)
+    byte_count(_HEAP_MIN, _HEAP_MAX)(text)
+    return text.strip()
+
+
+@dataclass(frozen=True)
+class LogicOptions:
+    """The `logic` query of `reput tail`, which keeps queues and index; verify uses ``maxBytesPerPartition``, too."""
+
+    max_bytes_per_trigger: int = option(
+        "maxBytesPerTrigger",
+        byte_count(1),
+        _BYTES,
+        1024 * 1024 * 1024,
+        "of the logic query: large enough to hide a micro-batch's fixed cost, half a second of work for two cores",
+    )
+    max_bytes_per_partition: int = option(
+        "maxBytesPerPartition",
+        byte_count(1),
+        _BYTES,
+        256 * 1024 * 1024,
+        "of the logic query, at most: a task takes a tenth of a second, which is much beside what Spark needs to start "
+        "one; every core gets a range of a full batch, where that leaves 32m or more to each",
+    )
+    trigger_ms: int = option(
+        "logicTriggerMs",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        0,
+        "0: the next micro-batch begins when the last one ends; consumers wait for queue entries",
+    )
+    clean_resource_interval: int = option(
+        "cleanResourceInterval",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        10_000,
+        "the broker's default; how often reput tail looks where the log begins, and removes queue and index files that "
+        "have expired with it; 0: never, which leaves that to reput expire",
+    )
+
+
+@dataclass(frozen=True)
+class TailOptions:
+    """`reput tail` as a whole: how long it waits for what may pass, and what it says of itself, and where."""
+
+    retry_for_ms: int = option(
+        "retryForMs",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        600_000,
+        "of reput tail without --available-now: for so long a query that failed for a reason that may pass is opened "
+        "again without getting anywhere; then the run ends with exit code 75. In ten minutes a server is rebooted, or "
+        "somebody makes room; 0 ends the run at once",
+    )
+    metrics_port: int = option(
+        "metricsPort",
+        whole_number(0, 65_535),
+        number_allowed(0, 65_535),
+        0,
+        "0: none; otherwise /metrics, /healthz, /readyz, /status and a page for people are served at this port",
+    )
+    metrics_host: str = option(
+        "metricsHost",
+        text,
+        "a host name or an address of this machine",
+        "localhost",
+        "only this machine sees them; 0.0.0.0 serves all who reach the port, without a password",
+    )
+    progress_every_ms: int = option(
+        "progressEveryMs",
+        whole_number(0, WAIT_MS_MAX),
+        _WAIT_MS,
+        60_000,
+        "the log gets a line a query for so long, one at once where something was found, and none while nothing comes; "
+        "0, and --available-now: a line a micro-batch",
+    )
+
+
+@dataclass(frozen=True)
+class RebuildOptions:
+    """`reput rebuild`."""
+
+    max_bytes_per_wave: int = option(
+        "rebuildMaxBytesPerWave",
+        byte_count(1),
+        _BYTES,
+        2 * 1024 * 1024 * 1024,
+        "of reput rebuild: the log that is read at once, then placed and written; scratch files, of three waves at "
+        "most, are about a third of it, and a wave lost to a crash is read again",
+    )
+    max_bytes_per_partition: int = option(
+        "rebuildMaxBytesPerPartition",
+        byte_count(1),
+        _BYTES,
+        128 * 1024 * 1024,
+        "of reput rebuild, without a table: a task's range; a wave should have one for every core at least, and two "
+        "are read at once; on a cluster, Spark's own work for a task is a tenth of a range of 64m",
+    )
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Where the work is done."""
+
+    master: str = option(
+        "sparkMaster",
+        master_url,
+        MASTER_ALLOWED,
+        "local[*]",
+        "all cores of this machine; reput rebuild and verify take local[N] as N processes of their own, without Spark",
+    )
+    driver_memory: str = option(
+        "sparkDriverMemory",
+        _heap,
+        "a whole number with k, m, g or t, from 512m to 1t",
+        "2g",
+        "room for a micro-batch's entries beside Spark itself",
+    )
+    log_max_bytes: int = option(
+        "sparkLogMaxBytes",
+        byte_count(_SPARK_LOG_MIN),
+        bytes_allowed(_SPARK_LOG_MIN),
+        LOG_BYTES_MAX,
+        "of OUTPUT/reput/spark.log, what Spark's processes print; a full one becomes spark.log.1, and three such are "
+        "kept; without errors there are 2k a start",
+    )

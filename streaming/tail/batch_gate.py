@@ -1,0 +1,71 @@
+"""The gate in front of a query's micro-batches: one at a time, none after a stop or a failure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from reput.streaming.tail.micro_batch import Dispatch
+
+
+class BatchGate:
+    """Lets a stop wait for the current batch, which `query.stop()` alone would interrupt."""
+
+    def __init__(self, dispatch: Dispatch, check: Callable[[], None]) -> None:
+        """`check` raises if nothing may be written just now; it is asked before each batch."""
+        self._dispatch = dispatch
+        self._check = check
+        self._stopping = threading.Event()
+        self._idle = threading.Lock()
+        #: What ended a batch, or the idle work after it, halfway: sinks may have some of the effects, and must be
+        #: recovered before the next batch.
+        self.failure: BaseException | None = None
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """Process the batch, or after a request to stop end the query with StoppedBetweenBatchesError."""
+        with self._idle:
+            if self._stopping.is_set():
+                # The previous batch is committed. This one is planned, and will be done after the next start.
+                raise StoppedBetweenBatchesError
+            try:
+                self._check()
+                self._dispatch(ranges, batch_id)
+            except Exception as error:
+                self.failure = error
+                raise
+            except BaseException as error:
+                self.failure = error
+                # py4j does not catch these: its thread would end, and the JVM would wait for its answer for ever.
+                msg = f"{type(error).__name__} in a micro-batch: {error}"
+                raise RuntimeError(msg) from error
+
+    def while_idle(self) -> None:
+        """Let the dispatch tidy, unless it is busy with a batch, has failed, or a stop was asked for."""
+        self._if_idle(self._dispatch.while_idle)
+
+    def clean(self) -> None:
+        """Let the dispatch remove files that have expired, as in `while_idle`."""
+        self._if_idle(self._dispatch.clean)
+
+    def _if_idle(self, action: Callable[[], None]) -> None:
+        if self._idle.acquire(blocking=False):
+            try:
+                if self.failure is None and not self._stopping.is_set():
+                    self._check()
+                    action()
+            except Exception as error:  # noqa: BLE001  whoever looks after the query finds it
+                self.failure = error
+            finally:
+                self._idle.release()
+
+    def close(self) -> None:
+        """Let no further batch begin, and wait for the current one."""
+        self._stopping.set()
+        with self._idle:
+            pass
+
+
+class StoppedBetweenBatchesError(Exception):
+    """Ends a query that was asked to stop, before its next batch begins."""

@@ -1,0 +1,170 @@
+"""Files of queues and index that expire while `reput tail` runs (``DefaultMessageStore.CleanConsumeQueueService``)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from reput.sinks.files.store_path import INDEX, RelativePath
+from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.queue_sink import QueueSink
+from reput.sinks.recover.retention import expired_index_files, expired_queue_files, remove_in_order
+from reput.sinks.sink import Sink
+from reput.source.errors import ReputError
+from reput.source.log.last_record import find_record
+from reput.source.log.log_reader import LogReader
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+
+_log = logging.getLogger("reput")
+
+# How long one step holds a micro-batch up; the next step goes on.
+_SECONDS_A_STEP = 0.5
+
+
+@dataclass(frozen=True)
+class CleanReport:
+    """What was removed after the log's begin had moved.
+
+    Attributes
+    ----------
+    min_physic_offset
+        Where the log begins: what was removed had only records before it.
+    removed
+        How many files were removed, by the directory of their kind, such as ``consumequeue``.
+    failed
+        How many queues, with the index as one of them, have files that could not be removed; they are tried again.
+    """
+
+    min_physic_offset: int
+    removed: Mapping[str, int]
+    failed: int
+
+
+@dataclass
+class _Run:
+    """What is left to be done for one begin of the log, one action for each queue and one for the index."""
+
+    min_physic_offset: int
+    actions: deque[Callable[[Counter[str]], None]]
+    removed: Counter[str] = field(default_factory=Counter)
+    errors: list[Exception] = field(default_factory=list)
+
+
+class CleanConsumeQueueService:
+    """Removes the files of recovered sinks that have expired from the log, between two micro-batches.
+
+    As in the broker, nothing is done before the log begins further on than the last time, and a queue's last file and
+    the last index file stay. What cannot be removed is one warning and is tried again: it never ends a run.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        log: LogReader,
+        interval_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[CleanReport], None] = lambda _: None,
+    ) -> None:
+        """`interval_ms` is ``cleanResourceInterval``: the time between two looks at the log, 0 for none at all.
+
+        `clock` is monotonic, in seconds. `report` is told what was removed, when all is done for one begin of the log.
+        """
+        self._report = report
+        self._sinks = sinks
+        self._log = LogReader(log.options)
+        self._interval = interval_ms / 1000
+        self._clock = clock
+        self._due = clock()
+        # The begin of the log for which all is done; as in the broker, a log that begins at 0 has lost nothing.
+        self._last_physical_min_offset = 0
+        self._run: _Run | None = None
+        self._warned_of: str | None = None
+
+    def step(self, seconds: float = _SECONDS_A_STEP) -> CleanReport | None:
+        """Look at the log if it is time to, and remove files for about so many seconds; sinks must be at rest.
+
+        Returns the report when all is done for one begin of the log, else None. Errors of the log are no concern here,
+        since the query that reads it reports them.
+        """
+        if self._run is None:
+            self._run = self._begin()
+        run = self._run
+        if run is None:
+            return None
+        deadline = self._clock() + seconds
+        while run.actions:
+            try:
+                run.actions.popleft()(run.removed)
+            except (ReputError, OSError) as error:
+                run.errors.append(error)
+            if self._clock() >= deadline:
+                break
+        if run.actions:
+            return None
+        self._run = None
+        return self._end(run)
+
+    def _begin(self) -> _Run | None:
+        now = self._clock()
+        if not self._interval or now < self._due:
+            return None
+        self._due = now + self._interval
+        try:
+            queue = self._log.queue()
+            begin = queue.min_offset
+            if begin <= self._last_physical_min_offset or not self._is_log_of_sinks(queue):
+                return None
+        except (ReputError, OSError):
+            return None
+        actions: deque[Callable[[Counter[str]], None]] = deque()
+        for sink in self._sinks:
+            if isinstance(sink, QueueSink):
+                queues = sink.queues_with_older_files()
+                actions += [partial(_clean_queue, sink, *queue, begin) for queue in queues]
+            elif isinstance(sink, IndexSink):
+                actions.append(partial(_clean_index, sink, begin))
+        return _Run(begin, actions)
+
+    def _is_log_of_sinks(self, queue: MappedFileQueue) -> bool:
+        """Whether the log still has the last record of every sink: the begin of another log tells nothing."""
+        return all(
+            record is not None and queue.find(record.offset) is not None and find_record(queue, record) == record
+            for record in {sink.last_record for sink in self._sinks}
+        )
+
+    def _end(self, run: _Run) -> CleanReport:
+        if run.removed:
+            index_files = run.removed[INDEX]
+            _log.info(
+                "expired: %d queue files, %d index files, log begins at %d",
+                run.removed.total() - index_files,
+                index_files,
+                run.min_physic_offset,
+            )
+        if not run.errors:
+            self._last_physical_min_offset, self._warned_of = run.min_physic_offset, None
+        elif (first := str(run.errors[0])) != self._warned_of:
+            self._warned_of = first
+            more = f" (and {len(run.errors) - 1} more)" if len(run.errors) > 1 else ""
+            _log.warning("expired files stay for now: %s%s; trying again every %g s", first, more, self._interval)
+        report = CleanReport(run.min_physic_offset, dict(run.removed), len(run.errors))
+        self._report(report)
+        return report
+
+
+def _clean_queue(sink: QueueSink, topic: bytes, queue_id: int, begin: int, removed: Counter[str]) -> None:
+    def forget(path: RelativePath) -> None:
+        sink.forget_file(path)
+        removed[path[0]] += 1
+
+    expired = expired_queue_files(sink.reader(topic, queue_id), begin, sink.end_offset)
+    remove_in_order(sink.files, expired, forget)
+
+
+def _clean_index(sink: IndexSink, begin: int, removed: Counter[str]) -> None:
+    expired = expired_index_files(sink.files.root, begin)
+    remove_in_order(sink.files, expired, lambda _: removed.update([INDEX]))

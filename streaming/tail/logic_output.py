@@ -1,0 +1,63 @@
+"""What the `logic` query keeps: queues, index and quarantine of one output, recovered and closed together."""
+
+from __future__ import annotations
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.quarantine import Quarantine, expired_range
+from reput.source.log.log_reader import LogReader
+from reput.source.segments.damage import STOP
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.hand_over import check_taken_over
+from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.output.startup import aligned, recover_sinks
+
+
+class LogicOutput:
+    """Queues and index, as far as they are switched on, and the quarantine unless damage ends the run.
+
+    It is used for one attempt: after a failure `anew` makes another one, which knows nothing of what the first one
+    could not write or sync.
+    """
+
+    def __init__(self, config: PipelineConfig, logic: LogicSinks, files: DurableFiles, log: LogReader) -> None:
+        """Nothing is looked at yet; `log` is for this object alone, and for one thread at a time."""
+        self._config = config
+        self._fails = config.source.fail_on_data_loss
+        self.logic = logic
+        self.files = files
+        self.log = log
+        policy = config.source.on_damage
+        self.quarantine = None if policy == STOP else Quarantine(files, config.broker.name, policy)
+
+    def anew(self, log: LogReader) -> LogicOutput:
+        """The same, with files of its own, not recovered yet."""
+        files = DurableFiles(self.files.root)
+        return LogicOutput(self._config, self.logic.anew(self._config, files), files, log)
+
+    def check_taken_over(self) -> None:
+        """Check what the sinks find, before any of them changes it; raises what ``check_taken_over`` raises."""
+        names = [sink.name for sink in self.logic.sinks]
+        check_taken_over(self.files.root, names, self.log, fail_on_data_loss=self._fails)
+
+    def recover_sinks(self) -> None:
+        """Recover queues and index; raises what ``recover_sinks`` raises."""
+        recover_sinks(self.logic.sinks, self.log, fail_on_data_loss=self._fails)
+
+    def recover_quarantine(self) -> None:
+        """Recover the quarantine, behind the sinks, and check that the log has no hole where it is read next."""
+        ends = [sink.end_offset for sink in self.logic.sinks]
+        start = min(ends, default=self.log.initial_offset())
+        if self.quarantine is not None:
+            # If there is only a table, where it ends is known only with Spark.
+            self.quarantine.recover(start, max(ends, default=self.log.queue().end_of_files))
+            # The sinks passed over what has expired (or there are none, and all begins where the log begins).
+            least = self.log.queue().min_offset
+            if not self._fails:
+                least = self.log.next_available(self.quarantine.end_offset)
+            if self.quarantine.end_offset < least:
+                self.quarantine.write(least, [expired_range(self.quarantine.end_offset, least)])
+        self.log.end(aligned(self.log, start))
+
+    def close(self) -> None:
+        """Close the files; what was not synced may be lost."""
+        self.files.close()

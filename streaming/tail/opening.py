@@ -1,0 +1,259 @@
+"""How the queries of a run are opened, at the start and after a failure: sinks, recovered and checked, then Spark.
+
+An opening is always the same; after the first one, nothing is made where something was, neither a table nor a setting
+of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from reput.sinks.dispatch.arrival import ArrivalListener
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.message_table import MessageTable
+from reput.sinks.table.upkeep import TableUpkeep
+from reput.source.log.log_reader import LogReader
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.paths import OutputPaths
+from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
+from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch
+from reput.streaming.output.startup import aligned, recover_sinks
+from reput.streaming.spark.session import Sessions
+from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.tail.batch_gate import BatchGate, StoppedBetweenBatchesError
+from reput.streaming.tail.batch_sizes import BatchSizes
+from reput.streaming.tail.catch_up import catch_up
+from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
+from reput.streaming.tail.log_continuity import LogContinuity
+from reput.streaming.tail.logic_output import LogicOutput
+from reput.streaming.tail.micro_batch import BatchUpkeep, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.tail.open_query import OpenQuery
+from reput.streaming.tail.ranges import stream_ranges
+from reput.streaming.tail.spark_progress import SparkProgress
+
+# What the table's upkeep gets after a batch, however short the trigger.
+_UPKEEP_SECONDS_MIN = 0.5
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A query's sinks, recovered: what it does with a batch, the reader of the log they share, their open files."""
+
+    dispatch: Dispatch
+    log: LogReader
+    files: tuple[DurableFiles, ...]
+
+    def close(self) -> None:
+        """Close the files."""
+        for each in self.files:
+            each.close()
+
+
+class QueryOpener:
+    """Opens the queries of one run, each as often as needed.
+
+    Attributes
+    ----------
+    logic
+        The queues and the index of the last opening, recovered.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        paths: OutputPaths,
+        logic: LogicOutput,
+        reporter: ProgressReporter,
+        on_arrival: ArrivalListener | None,
+        *,
+        check_output: Callable[[], None],
+        is_stopped: Callable[[], bool],
+        available_now: bool,
+    ) -> None:
+        """`logic` is recovered and not used yet; `check_output` raises if nothing may be written to the output."""
+        self._config = config
+        self._paths = paths
+        self.logic = logic
+        self._reporter = reporter
+        self._on_arrival = on_arrival
+        self._check_output = check_output
+        self._is_stopped = is_stopped
+        self._available_now = available_now
+        self._begin = logic.log.initial_offset()
+        self._fails = config.source.fail_on_data_loss
+
+    def first(self, spark: SparkSession) -> list[Parts]:
+        """The parts of each query: one for queues with index and one for the table, or one for both.
+
+        One query for both reads the log once. They must stand at the same physical offset, and both want nothing but
+        to get to the log's end; otherwise neither holds the other up.
+        """
+        with ExitStack() as stack:
+            table = None
+            if self._paths.table is not None:
+                table = self._table(spark, must_exist=False)
+                stack.callback(table[1].close)
+            parts = self._first(spark, table)
+            stack.pop_all()
+        return parts
+
+    def _first(self, spark: SparkSession, table: tuple[TableDispatch, Parts] | None) -> list[Parts]:
+        logic, quarantine = self.logic.logic, self.logic.quarantine
+        if not logic.sinks and quarantine is None:
+            return [] if table is None else [table[1]]
+        if table is None:
+            return [self._logic(spark, must_exist=False)]
+        ends = [*(sink.end_offset for sink in logic.sinks), table[0].end_offset]
+        if quarantine is not None:
+            ends.append(quarantine.end_offset)
+        if self._available_now and len({aligned(self.logic.log, end) for end in ends}) == 1:
+            forget(self._paths.checkpoint_of(TABLE))  # Spark would begin where it is, and it stays behind
+            return [self._logic(spark, must_exist=False, table=table)]
+        return [self._logic(spark, must_exist=False), table[1]]
+
+    def again(self, sessions: Sessions, names: Sequence[str]) -> OpenQuery:
+        """Open the query that keeps `names` (LOGIC, TABLE) once more; the one before must be closed.
+
+        Raises
+        ------
+        ReputError
+            What a start raises, or ``StoreLock.check_in_place``.
+        """
+        self._check_output()
+        spark = sessions.current()
+        with ExitStack() as stack:
+            table = None
+            if TABLE in names:
+                table = self._table(spark, must_exist=True)
+                stack.callback(table[1].close)
+                parts = table[1]
+            if LOGIC in names:
+                self.logic = self.logic.anew(self.logic.log.beginning_at(self._begin))
+                stack.callback(self.logic.close)
+                self.logic.check_taken_over()
+                self.logic.recover_sinks()
+                self.logic.recover_quarantine()
+                parts = self._logic(spark, must_exist=True, table=table)
+            opened = self.start(sessions, spark, parts)
+            stack.pop_all()
+        return opened
+
+    def start(self, sessions: Sessions, spark: SparkSession, parts: Parts) -> OpenQuery:
+        """Bring the sinks up to Spark's checkpoint, and start Spark's query.
+
+        Raises
+        ------
+        StoppedBetweenBatchesError
+            A stop was asked for meanwhile.
+        """
+        dispatch, checkpoint = parts.dispatch, self._paths.checkpoint_of(parts.dispatch.names[0])
+        began_at = dispatch.end_offset
+        forget_planned_batch(checkpoint, parts.log)
+        catch_up(spark, self._config, dispatch, checkpoint, parts.log, self._is_stopped)
+        if self._is_stopped():  # the sinks may still be behind the checkpoint
+            raise StoppedBetweenBatchesError
+        self._check_output()
+        progress = SparkProgress(dispatch.names[0], self._reporter.state)
+
+        def before_batch() -> None:
+            self._check_output()
+            progress.note()
+
+        gate = BatchGate(dispatch, before_batch)
+        query = self._start(spark, dispatch, gate, parts.log)
+        progress.watch(query)
+        for name in dispatch.names:
+            self._reporter.on_running(name, aligned(parts.log, dispatch.end_offset))
+        return OpenQuery(dispatch, gate, query, progress, began_at, partial(sessions.is_lost, spark), parts.close)
+
+    def _start(self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, log: LogReader) -> StreamingQuery:
+        name = dispatch.names[0]
+        sizes = BatchSizes.of(self._config, dispatch.names)
+        options = self._config.source_options(
+            # Only a first batch asks for it: where batch 0 begins is recorded in the sinks, not in Spark's checkpoint.
+            startingOffset=aligned(log, dispatch.end_offset),
+            maxBytesPerTrigger=sizes.bytes_a_batch,
+            maxMessagesPerTrigger=sizes.messages_a_batch,
+            maxBytesPerPartition=sizes.bytes_a_range,
+        )
+        writer = stream_ranges(spark, options).writeStream.queryName(name).foreachBatch(gate)
+        writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(name)))
+        if self._available_now:
+            return writer.trigger(availableNow=True).start()
+        period_ms = (self._config.table if name == TABLE else self._config.logic).trigger_ms
+        return writer.trigger(processingTime=f"{period_ms} milliseconds").start()
+
+    def _logic(
+        self, spark: SparkSession, *, must_exist: bool, table: tuple[TableDispatch, Parts] | None = None
+    ) -> Parts:
+        output, quarantine = self.logic, None
+        if output.quarantine is not None:
+            quarantine = self._quarantine_step(spark, must_exist=must_exist)
+        dispatch = LogicDispatch(
+            output.logic,
+            output.files,
+            output.log.decode_options,
+            self._continuity(LOGIC, output.log),
+            self._reporter.on_batch,
+            self._on_arrival,
+            quarantine,
+            table=None if table is None else table[0],
+            clean=CleanConsumeQueueService(
+                *(output.logic.sinks, output.log, self._config.logic.clean_resource_interval),
+                report=lambda report: self._reporter.on_clean(report.removed),
+            ),
+            on_read=self._reporter.state.on_read,
+        )
+        return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)))
+
+    def _table(self, spark: SparkSession, *, must_exist: bool) -> tuple[TableDispatch, Parts]:
+        assert self._paths.table is not None
+        log, files = self.logic.log.beginning_at(self._begin), DurableFiles(self._paths.output)
+        with ExitStack() as stack:
+            stack.callback(files.close)
+            table = MessageTable(
+                spark,
+                self._paths.table,
+                self._config.broker.name,
+                files,
+                log_begin=log.queue().min_offset,
+                accepts_loss=not self._fails,
+                body_bytes_max=self._config.table.body_limit,
+                must_exist=must_exist,
+            )
+            recover_sinks([table], log, fail_on_data_loss=self._fails)
+            stack.pop_all()
+        decode, report = log.decode_options, self._reporter.on_batch
+        dispatch = TableDispatch(
+            *(table, decode, self._continuity(TABLE, log), report, self._upkeep(table)),
+            on_read=self._reporter.state.on_read,
+        )
+        return dispatch, Parts(dispatch, log, (files,))
+
+    def _upkeep(self, table: MessageTable) -> BatchUpkeep | None:
+        config = self._config.table
+        if not config.upkeep:
+            return None
+        upkeep = TableUpkeep(table.delta, self._config.broker.name, config.versions_kept, config.retention)
+        seconds = max(config.trigger_ms / 2000, _UPKEEP_SECONDS_MIN)
+        full_batch = BatchSizes.of(self._config, (TABLE,)).bytes_a_batch
+        return BatchUpkeep(upkeep, seconds, full_batch, self._reporter.on_upkeep)
+
+    def _continuity(self, query: str, log: LogReader) -> LogContinuity:
+        return LogContinuity(query, log, fail_on_data_loss=self._fails)
+
+    def _quarantine_step(self, spark: SparkSession, *, must_exist: bool) -> QuarantineStep:
+        quarantine, table = self.logic.quarantine, None
+        assert quarantine is not None
+        if self._paths.table is not None:
+            broker, output = self._config.broker.name, self._paths.output
+            table = open_quarantine_table(spark, self._paths.table, broker, quarantine, output, must_exist=must_exist)
+        queues = [sink for sink in self.logic.logic.sinks if isinstance(sink, ConsumeQueueSink)]
+        return QuarantineStep(quarantine, self.logic.log, queues[0] if queues else None, table)

@@ -1,0 +1,274 @@
+"""G7, G15: one running `reput tail` gets over what passes: disks that fail, directories away, processes that die."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from faults import failing_tail
+from faults.tail_process import LogWriter, Oracle, TailProcess
+from pyspark.sql import SparkSession
+from reput.streaming.output.progress import ProgressReporter
+from rich.console import Console
+from spark.test_log_changes_under_tail import messages, wait_until, write
+from support.proof_counts import Proof
+
+from reput.source.errors import TRY_AGAIN, CommitLogRewoundError, ReputError
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.output.paths import OutputPaths
+from reput.streaming.tail.tail import Tail
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+LIMIT_SECONDS = 120
+RATE = 100.0
+DEATHS = 3
+_BEGINS = re.compile(r"WARNING (logic|table) waits \d+ s and is opened again \(attempt 1, since 0 s\): (.*)")
+_GOES_ON = re.compile(r"INFO (logic|table) goes on after \d+ s")
+
+
+# --- one process, many faults --------------------------------------------------------------------------------
+
+
+class Stage:
+    """A tail under load, on disks that can be filled and unmounted where this user may mount."""
+
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        self.root = root
+        self.eio = root / "eio"
+        self.out = root / "out"
+        self.disk: Path | None = None
+        if os.geteuid() == 0:
+            disk = root / "disk"
+            disk.mkdir()
+            if mount("-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)):
+                stack.callback(unmount, disk)
+                self.disk = disk
+                (disk / "out").mkdir()
+                self.out.mkdir()
+                assert mount("--bind", str(disk / "out"), str(self.out))
+                stack.callback(unmount, self.out)
+        self.writer = LogWriter(root / "store" / "commitlog", RATE)
+        stack.callback(self.writer.kill)
+        environment = {"REPUT_TEST_EIO": str(self.eio)}
+        os.environ.update(environment)
+        stack.callback(os.environ.pop, "REPUT_TEST_EIO")
+        self.tail = TailProcess(root, "-o", "tableUpkeep=false", program=(sys.executable, failing_tail.__file__))
+        stack.callback(self.tail.end)
+        self._seen = 0
+
+    def lines(self, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
+        """What the tail said by this pattern since the last fault began."""
+        return [tuple(found.groups()) for found in pattern.finditer(self.tail.said.read_text()[self._seen :])]
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not done():
+            assert self.tail.process.poll() is None, self.tail.last_words()
+            assert time.monotonic() < deadline, self.tail.last_words()
+            time.sleep(0.05)
+
+    @contextmanager
+    def fault(self, who: set[str], words: str) -> Iterator[None]:
+        """A fault: in its course `who` begins to wait for what `words` says; then all go on, and that was told once."""
+        self._seen = len(self.tail.said.read_text())
+        before = self.tail.end_offset()
+        yield
+        self.wait(lambda: {query for query, _ in self.lines(_BEGINS)} >= who)
+        self.wait(lambda: len(self.lines(_GOES_ON)) == len(self.lines(_BEGINS)))
+        self.tail.wait_beyond(before)
+        begun = self.lines(_BEGINS)
+        assert sorted(query for query, _ in begun) == sorted(who), self.tail.last_words()
+        assert all(re.search(words, failure) for _, failure in begun), begun
+
+    def waits(self, *who: str) -> None:
+        """Until each of them waits for at least the second time."""
+        text = r"WARNING (logic|table) waits \d+ s and is opened again \(attempt [2-9]"
+        self.wait(lambda: {query for (query,) in self.lines(re.compile(text))} >= set(who))
+
+
+def mount(*words: str) -> bool:
+    return subprocess.run(["mount", *words], check=False, capture_output=True).returncode == 0
+
+
+def unmount(path: Path) -> None:
+    subprocess.run(["umount", "-l", str(path)], check=False, capture_output=True)
+
+
+@contextmanager
+def away(path: Path) -> Iterator[None]:
+    """A directory that has another name meanwhile."""
+    elsewhere = path.with_name(f"{path.name}-elsewhere")
+    path.rename(elsewhere)
+    try:
+        yield
+    finally:
+        elsewhere.rename(path)
+
+
+@contextmanager
+def filled(path: Path) -> Iterator[None]:
+    """A disk with no byte free meanwhile."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def java(stage: Stage) -> int:
+    (jvm,) = (pid for pid in stage.tail.children("") if Path(f"/proc/{pid}/exe").readlink().name == "java")
+    return jvm
+
+
+def held(pid: int) -> tuple[int, int]:
+    """How many threads and descriptors a process has."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir())), len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def test_what_passes(tmp_path: Path, proof: Proof) -> None:
+    """It waits, says so once, goes on by itself; at the end nothing is lost, doubled or elsewhere, and it stops."""
+    with ExitStack() as stack:
+        stage = Stage(tmp_path, stack)
+        stage.tail.wait_beyond(0)
+        disks_fail(stage)
+        directories_go(stage)
+        processes_die(stage)
+        written = stage.writer.end()
+        oracle = Oracle(tmp_path)
+        end = LogReader(SourceOptions.parse(oracle.config.source_options())).settled_end(0)
+        stage.wait(lambda: stage.tail.end_offset() >= end)
+        stage.tail.process.send_signal(signal.SIGTERM)
+        assert stage.tail.process.wait(LIMIT_SECONDS) == 0, stage.tail.last_words()
+        assert "Traceback" not in stage.tail.said.read_text()
+        oracle.check_all(written)
+        proof("G15 faults that a running tail got over", 6 + DEATHS)
+
+
+def disks_fail(stage: Stage) -> None:
+    with stage.fault({"logic", "table"}, "Input/output error"):
+        stage.eio.touch()
+        stage.waits("logic", "table")
+        stage.eio.unlink()
+    if stage.disk is not None:
+        with stage.fault({"logic", "table"}, "No space left on device"), filled(stage.disk / "filler"):
+            stage.waits("logic", "table")
+
+
+def directories_go(stage: Stage) -> None:
+    log, table = stage.root / "store" / "commitlog", stage.root / "table"
+    with stage.fault({"logic", "table"}, "is gone|no commitlog at"), stage.writer.suspended(), away(log):
+        stage.waits("logic", "table")
+    with stage.fault({"table"}, "there is no Delta table any more"), away(table):
+        before = stage.tail.end_offset("consumequeue")
+        stage.waits("table")
+        stage.wait(lambda: stage.tail.end_offset("consumequeue") > before)
+        assert not table.exists()
+    if stage.disk is not None:
+        with stage.fault({"logic", "table"}, "was removed while reput wrote to it"):
+            unmount(stage.out)
+            stage.waits("logic", "table")
+            assert list(stage.out.iterdir()) == []
+            assert mount("--bind", str(stage.disk / "out"), str(stage.out))
+
+
+def processes_die(stage: Stage) -> None:
+    stage._seen = len(stage.tail.said.read_text())
+    before = stage.tail.end_offset()
+    os.kill(stage.tail.children("-m reput.streaming.tail.worker_daemon")[-1], signal.SIGKILL)
+    stage.tail.wait_beyond(before)  # Spark may have made it good by itself
+    stage.wait(lambda: len(stage.lines(_GOES_ON)) == len(stage.lines(_BEGINS)))
+    counts = []
+    for _ in range(DEATHS):
+        with stage.fault({"logic", "table"}, "Spark's Java process was killed by SIGKILL"):
+            os.kill(java(stage), signal.SIGKILL)
+        time.sleep(3)
+        counts.append(held(stage.tail.process.pid))
+    threads, descriptors = zip(*counts, strict=True)
+    assert max(threads[1:]) <= threads[0] + 2, counts
+    assert max(descriptors[1:]) <= descriptors[0] + 5, counts
+
+
+# --- what does not pass --------------------------------------------------------------------------------------
+
+
+#: A store, the thread of its tail, and how that ended.
+Run = tuple[Path, threading.Thread, list[BaseException]]
+
+
+@contextmanager
+def running(
+    spark: SparkSession, root: Path, *options: str
+) -> Iterator[tuple[Path, threading.Thread, list[BaseException]]]:
+    """A tail with queues, index and table that has read all of a small log."""
+    store, failed = root / "store", list[BaseException]()
+    count = len(messages(40))
+    write(store, messages(40))
+    reporter = ProgressReporter(Console(file=io.StringIO()))
+    config = load_config(store, overrides=("tailGuardMs=20", "tableTriggerMs=200", *options))
+
+    def run(tail: Tail) -> None:
+        try:
+            tail.run(spark, available_now=False)
+        except BaseException as error:  # noqa: BLE001  the test looks at it
+            failed.append(error)
+
+    with Tail(config, OutputPaths(root / "out", root / "table"), reporter) as tail:
+        thread = threading.Thread(target=run, args=(tail,))
+        thread.start()
+        try:
+            wait_until(lambda: reporter.messages("logic") == reporter.messages("table") == count, thread, failed)
+            yield store, thread, failed
+        finally:
+            tail.stop()
+            thread.join()
+
+
+def test_giving_up(spark: SparkSession, tmp_path: Path) -> None:
+    """After `retryForMs` without the log, with the code for a supervisor; what there was is as before."""
+    with running(spark, tmp_path, "retryForMs=2500") as (store, thread, failed), away(store / "commitlog"):
+        began = time.monotonic()
+        thread.join(LIMIT_SECONDS)
+        lasted = time.monotonic() - began
+    (failure,) = failed
+    assert isinstance(failure, ReputError)
+    assert failure.exit_code == TRY_AGAIN
+    assert re.match(r"(logic|table) did not go on within \d+ s and was opened again 2 times: ", failure.cause)
+    assert 2.5 <= lasted < 30
+    assert (tmp_path / "out" / "abort").exists()
+
+
+def test_a_log_that_comes_back_as_another(spark: SparkSession, tmp_path: Path) -> None:
+    """An empty directory is waited for, as for a volume that is not mounted; another store ends the run at once."""
+    with running(spark, tmp_path) as (store, thread, failed):
+        log = store / "commitlog"
+        log.rename(store / "elsewhere")
+        log.mkdir()
+        time.sleep(4)
+        assert thread.is_alive()
+        assert failed == []
+        log.rmdir()
+        write(tmp_path / "other", messages(60, 500))
+        shutil.move(tmp_path / "other" / "commitlog", log)
+        thread.join(LIMIT_SECONDS)
+    (failure,) = failed
+    assert isinstance(failure, CommitLogRewoundError)

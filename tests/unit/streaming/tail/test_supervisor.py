@@ -1,0 +1,300 @@
+"""A query that fails is closed, waited for and opened again, and nobody else is held up by it; without Spark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+from support.live_log import Clock
+
+from reput.source.errors import CorruptRecordError, OutputFailingError, ReputError, TransientError
+from reput.streaming.process.failures import may_pass_in_a_run
+from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.status.run_state import QueryPhase, RunState
+from reput.streaming.tail.batch_gate import BatchGate
+from reput.streaming.tail.micro_batch import Dispatch
+from reput.streaming.tail.open_query import OpenQuery
+from reput.streaming.tail.retry import Retry
+from reput.streaming.tail.spark_progress import SparkProgress
+from reput.streaming.tail.supervisor import SupervisedQuery
+
+LIMIT_SECONDS = 20
+
+
+class SparksQuery:
+    """Ends with `error` before the question of that number, counted from 0; then its answers stay."""
+
+    lastProgress: Any = None  # noqa: N815  Spark's name
+
+    def __init__(self, ends_before: int = 1000, error: Exception | None = None) -> None:
+        self._left, self._error = ends_before, error
+        self.is_stopped = False
+
+    def _ask(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802  Spark's name
+        return not self._ask() and not self.is_stopped
+
+    @property
+    def status(self) -> dict[str, bool]:
+        return {"isTriggerActive": False}
+
+    def exception(self) -> Exception | None:
+        return self._error if self._ask() else None
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@dataclass
+class Sinks:
+    """A dispatch that is as far as the test says."""
+
+    names: tuple[str, ...] = ("table",)
+    end_offset: int = 0
+
+    def __call__(self, *_: Any) -> None:
+        raise AssertionError
+
+
+@dataclass
+class Scene:
+    """A query that can be opened again, as often as there are queries in `next_ones`; errors are raised instead."""
+
+    clock: Clock = field(default_factory=Clock)
+    retry_for_s: float = 600
+    next_ones: list[SparksQuery | Exception] = field(default_factory=list)
+    sinks: Sinks = field(default_factory=Sinks)
+    opened: list[OpenQuery] = field(default_factory=list)
+    closed: list[OpenQuery] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reporter = ProgressReporter(Console(quiet=True))
+        retry = Retry(self.retry_for_s, clock=self.clock)
+        self.query = SupervisedQuery(("table",), self.open_next, self.judge, retry, self.reporter, clock=self.clock)
+
+    @staticmethod
+    def judge(error: BaseException, in_batch: bool) -> tuple[BaseException, bool]:
+        return error, may_pass_in_a_run(error)
+
+    def open(self, query: SparksQuery) -> OpenQuery:
+        """As if it had just been opened."""
+        dispatch = cast("Dispatch", self.sinks)
+        gate = BatchGate(dispatch, lambda: None)
+        found = OpenQuery(
+            dispatch,
+            gate,
+            cast("Any", query),
+            SparkProgress("table", RunState()),
+            self.sinks.end_offset,
+            lambda: False,
+            lambda: None,
+        )
+        found.close_files = lambda: self.closed.append(found)
+        self.opened.append(found)
+        return found
+
+    def open_next(self) -> OpenQuery:
+        # None is opened while another one may write.
+        assert [id(each) for each in self.closed] == [id(each) for each in self.opened]
+        following = self.next_ones.pop(0)
+        if isinstance(following, Exception):
+            raise following
+        return self.open(following)
+
+    def look_until(self, done: Callable[[], bool]) -> None:
+        """Look several times a second, as a run does, though the clock stands still."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not done():
+            assert time.monotonic() < deadline
+            self.query.look()
+            time.sleep(0.005)
+
+    def look_for(self, seconds: float) -> None:
+        """Look for so many seconds of the clock, each opening of which ends at once."""
+        until = self.clock.now + seconds
+        while self.clock.now < until:
+            self.query.look()
+            if self.query._opening is not None:
+                self.query._opening[0].join()
+            self.clock.now += 1
+
+    def pass_pause(self, seconds: float) -> None:
+        """Let a pause of so many seconds pass, and see that nothing is opened before its end."""
+        tried = len(self.next_ones)
+        self.clock.now += seconds - 0.01
+        assert all(self.query.look() for _ in range(3))
+        assert len(self.next_ones) == tried
+        assert self.query.query is None
+        self.clock.now += 0.02
+        self.look_until(lambda: len(self.next_ones) == tried - 1 and self.query._opening is None)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    found = Scene()
+    yield found
+    found.query.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reput")]
+
+
+def full() -> TransientError:
+    return TransientError("the disk is full", advice="make room")
+
+
+@pytest.mark.parametrize("ends_before", range(4))
+def test_a_query_that_ended_is_looked_at_for_its_error(ends_before: int, scene: Scene) -> None:
+    """Whenever it ended between two questions; what ended its batch is raised, not Spark's report of it."""
+    scene.query.begin(scene.open(SparksQuery(ends_before, RuntimeError("as Spark tells it"))))
+    scene.opened[0].gate.failure = ZeroDivisionError("inside") if ends_before % 2 else None
+    with pytest.raises((ZeroDivisionError, RuntimeError), match="inside" if ends_before % 2 else "as Spark tells"):
+        scene.look_until(lambda: False)
+    assert scene.closed == scene.opened
+
+
+def test_a_query_that_ends_with_the_log(scene: Scene) -> None:
+    """Without an error there is nothing more to look after."""
+    scene.query.begin(scene.open(SparksQuery(1)))
+    assert scene.query.look()
+    assert not scene.query.look()
+
+
+def test_it_waits_is_opened_again_and_goes_on(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """Each failure is told once, with the pause; the end of it once; and the reporter knows all the while."""
+    caplog.set_level(logging.INFO, "reput")
+    scene.next_ones += [full(), OSError(5, "Input/output error", "/out/x"), SparksQuery()]
+    scene.query.begin(scene.open(SparksQuery(1, full())))
+    state = scene.reporter.state.query("table")
+    assert (state.phase, state.restarts) == (QueryPhase.STARTING, 0)
+    scene.look_until(lambda: scene.query.query is None)
+    for seconds in (1, 2, 5):
+        assert (state.phase, state.waits_since is None) == (QueryPhase.WAITING, False)
+        scene.pass_pause(seconds)
+    assert state.waits_for == "the system refused: Input/output error: /out/x"
+    assert scene.query.look()
+    assert state.phase is QueryPhase.WAITING  # it has yet to get anywhere
+    scene.clock.now += 30
+    scene.sinks.end_offset = 7
+    assert scene.query.look()
+    assert (state.phase, state.waits_for, state.restarts) == (QueryPhase.RUNNING, None, 3)
+    refused = "the system refused: Input/output error: /out/x"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "table waits 1 s and is opened again (attempt 1, since 0 s): the disk is full"),
+        ("WARNING", "table waits 2 s and is opened again (attempt 2, since 1 s): the disk is full"),
+        ("WARNING", f"table waits 5 s and is opened again (attempt 3, since 3 s): {refused}"),
+        ("INFO", "table goes on after 38 s"),
+    ]
+    assert len(scene.opened) == 2
+
+
+def test_a_query_without_anything_to_do_goes_on_too(scene: Scene) -> None:
+    """In a log that stands still nothing advances: that Spark asked for more and had no error is enough."""
+    idle = SparksQuery()
+    scene.next_ones += [idle]
+    scene.query.begin(scene.open(SparksQuery(1, full())))
+    scene.look_until(lambda: scene.query.query is None)
+    scene.pass_pause(1)
+    assert scene.query.look()
+    assert scene.reporter.state.query("table").phase is QueryPhase.WAITING
+    idle.lastProgress = {}
+    assert scene.query.look()
+    assert scene.reporter.state.query("table").phase is QueryPhase.RUNNING
+
+
+def test_progress_between_two_failures_gives_all_the_time_again(scene: Scene) -> None:
+    """Even if the query failed before anybody saw that it had gone on."""
+    scene.next_ones += [SparksQuery(1, full())] * 3 + [SparksQuery()]
+    scene.query.begin(scene.open(SparksQuery(1, full())))
+    scene.look_until(lambda: scene.query.query is None)
+    for number in range(3):
+        scene.pass_pause(1)
+        scene.sinks.end_offset = number + 1
+        scene.clock.now += 500
+        scene.look_until(lambda: scene.query.query is None)
+    scene.pass_pause(1)
+
+
+def test_giving_up(scene: Scene) -> None:
+    """Without any advance, with what it says at last."""
+    scene.next_ones += [full()] * 5 + [OutputFailingError("Input/output error", file="/out")] * 20
+    scene.query.begin(scene.open(SparksQuery(1, full())))
+    with pytest.raises(TransientError) as raised:
+        scene.look_for(3600)
+    assert raised.value.cause.endswith(" times: Input/output error")
+    assert raised.value.cause.startswith("table did not go on within 6")
+    assert raised.value.file == "/out"
+
+
+@pytest.mark.parametrize("where", ["running", "opening"])
+def test_what_does_not_pass_is_raised_at_once(where: str, scene: Scene) -> None:
+    """Also where it is found only when the query is opened again."""
+    bad = CorruptRecordError("no record", file="/log", physical_offset=5)
+    scene.next_ones += [bad]
+    scene.query.begin(scene.open(SparksQuery(1, full() if where == "opening" else bad)))
+    with pytest.raises(ReputError) as raised:
+        scene.look_for(600)
+    assert raised.value is bad
+
+
+def test_a_stop_during_a_pause_needs_no_end_of_it(scene: Scene) -> None:
+    """Nothing is raised, and nothing opened: the next start makes it good."""
+    scene.query.begin(scene.open(SparksQuery(1, full())))
+    scene.look_until(lambda: scene.query.query is None)
+    began = time.monotonic()
+    scene.query.settle()
+    scene.query.close()
+    assert time.monotonic() - began < 0.5
+    assert scene.query.query is None
+
+
+def test_a_stop_while_it_is_opened_waits_for_that_and_closes_it(scene: Scene) -> None:
+    """Nobody writes behind the back of a run that has ended."""
+    is_due = threading.Event()
+    opener = scene.open_next
+
+    def slowly() -> OpenQuery:
+        assert is_due.wait(LIMIT_SECONDS)
+        return opener()
+
+    scene.query._open_again = slowly
+    scene.next_ones += [SparksQuery()]
+    scene.query.begin(scene.open(SparksQuery(1, full())))
+    scene.look_until(lambda: scene.query.query is None)
+    scene.clock.now += 2
+    assert all(scene.query.look() for _ in range(10))  # others are not held up meanwhile
+    threading.Timer(0.2, is_due.set).start()
+    scene.query.close()
+    assert len(scene.closed) == len(scene.opened) == 2
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_failure_found_at_a_stop(passes: bool, scene: Scene) -> None:
+    """What may pass is left to the next start; a person hears of the rest."""
+    error = full() if passes else CorruptRecordError("no record", file="/log")
+    scene.query.begin(scene.open(SparksQuery(0, error)))
+    if passes:
+        scene.query.settle()
+        assert scene.query.query is None
+    else:
+        with pytest.raises(CorruptRecordError):
+            scene.query.settle()
+    assert scene.closed == scene.opened
+
+
+def test_a_query_whose_spark_does_not_answer(scene: Scene) -> None:
+    """What Spark raises on a question is a failure like any other, and it need not be told to stop."""
+    silent = SparksQuery()
+    scene.query.begin(scene.open(silent))
+    silent._ask = silent.stop = lambda: (_ for _ in ()).throw(ConnectionRefusedError(111, "Connection refused"))  # type: ignore[assignment]
+    scene.look_until(lambda: scene.query.query is None)
+    assert scene.reporter.state.query("table").phase is QueryPhase.WAITING
+    assert scene.closed == scene.opened
