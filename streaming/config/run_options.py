@@ -143,5 +143,5 @@ class SparkOptions:
         bytes_allowed(_SPARK_LOG_MIN),
         LOG_BYTES_MAX,
         "of OUTPUT/reput/spark.log, what Spark's processes print; a full one becomes spark.log.1, and three such are "
-        "kept; a run without errors prints less than 1k",
+        "kept; without errors there are 2k a start",
     )

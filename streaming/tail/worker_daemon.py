@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _worker(sock: socket, authenticated: bool) -> int:
-    """Serve one task; the exit code of a worker that Spark wants no more is returned, and nothing is printed of it.
+    """Serve one task; nothing is printed of a worker that Spark wants no more.
 
     Spark closes the connection of a worker that was idle for a minute, and of one whose task it ends. pyspark would
     print a traceback each time, a megabyte a day where a message comes every other minute.

@@ -84,6 +84,7 @@ TEXTS: dict[str, tuple[str, object]] = {
     "tableRetention": ("a=3d", RowRetention.parse("a=3d")),
     "sparkMaster": ("local[3]", "local[3]"),
     "sparkDriverMemory": ("3g", "3g"),
+    "sparkLogMaxBytes": ("64k", 64 * 1024),
     "metricsHost": ("127.0.0.1", "127.0.0.1"),
 }
 
