@@ -44,6 +44,8 @@ class DurableFiles:
         self._checked_directories: set[str] = set()
         self._changed_directories: set[str] = set()
         self._failure: OutputError | None = None
+        # The root's device and inode, once something was written below it.
+        self._identity: tuple[int, int] | None = None
         self._beside: list[DurableFiles] = []
         #: How long these files, without those beside them, were waited for to become durable, in seconds.
         self.sync_seconds = 0.0
@@ -117,6 +119,8 @@ class DurableFiles:
         temporary = path.with_name(f".{path.name}.tmp")
         try:
             self._make(path.parent)
+            if path.parent == self.root:
+                self._check_root()
             self._forget(str(path))
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
@@ -229,6 +233,7 @@ class DurableFiles:
             return
         if directory != self.root:
             self._make(directory.parent)
+            self._check_root()
         try:
             os.mkdir(directory)
             self._changed_directories.add(str(directory.parent))
@@ -243,6 +248,17 @@ class DurableFiles:
         if directory != self.root and directory.is_symlink():
             raise OSError(errno.ELOOP, "a symbolic link inside the output is not followed", str(directory))
         self._checked_directories.add(str(directory))
+
+    def _check_root(self) -> None:
+        """Raise FileNotFoundError where the root is another directory than before: a mount point without its disk.
+
+        Below it nothing is where it was. Only what is made in the root itself would be made in the wrong place.
+        """
+        status = self.root.stat()
+        identity = status.st_dev, status.st_ino
+        if self._identity not in (None, identity):
+            raise FileNotFoundError(errno.ENOENT, f"{self.root} is another directory than before", str(self.root))
+        self._identity = identity
 
     def _descriptor(self, path: Path) -> int:
         key = str(path)

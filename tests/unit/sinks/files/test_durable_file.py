@@ -18,7 +18,7 @@ from support.small_disk import mounted
 
 from reput.sinks.files import durable_file
 from reput.sinks.files.durable_file import DurableFiles
-from reput.source.errors import OutputError, OutputFullError
+from reput.source.errors import OutputAwayError, OutputError, OutputFullError
 
 WHAT_TO_DO = "the output needs a writable directory with room on its disk"
 
@@ -303,3 +303,25 @@ def test_a_limit_on_file_sizes(limit: int, tmp_path: Path) -> None:
         dispatch_all(tmp_path / "out", batches, allowed, SMALL)
     dispatch_all(tmp_path / "out", batches, allowed, SMALL)
     check_output(tmp_path / "out", records, SMALL)
+
+
+def test_nothing_is_made_in_a_mount_point_whose_disk_has_gone(tmp_path: Path) -> None:
+    """Neither a file nor a directory in the root that stands where the output was; the output is as it was."""
+    root = tmp_path / "out"
+    files = DurableFiles(root)
+    files.replace("checkpoint", data=b"one")
+    files.create("queue", "0", size=4)
+    root.rename(tmp_path / "elsewhere")
+    root.mkdir()
+    with pytest.raises(OutputAwayError, match="another directory than before"):
+        files.replace("checkpoint", data=b"two")
+    with pytest.raises(OutputAwayError, match="another directory than before"):
+        files.make_directory("index")
+    with pytest.raises(OutputAwayError, match="No such file or directory"):
+        files.replace("queue", "1", data=b"two")
+    assert list(root.iterdir()) == []
+    root.rmdir()
+    (tmp_path / "elsewhere").rename(root)
+    files.replace("checkpoint", data=b"two")
+    assert (root / "checkpoint").read_bytes() == b"two"
+    files.close()
