@@ -123,6 +123,9 @@ def _add_query(families: _Families, labels: Sequence[str], query: QueryState, no
     oldest = "Seconds since the first message was stored whose effect is not durable; 0 if there is none."
     gauge("dispatch_behind_seconds", oldest, query.lag.seconds)
     gauge("waiting", "1 while the query waits before it is started again, else 0.", query.phase is QueryPhase.WAITING)
+    if query.phase is QueryPhase.WAITING and query.waits_code is not None:
+        words = "1 while the query waits for an error of that code to pass; see docs/commands/README.md."
+        families.gauge("waiting_for", words, (*_QUERY, "code"), [*labels, query.waits_code], 1)
     gauge("bad_end", "1 while the query waits at something in the log that is no record, else 0.", bool(query.bad_end))
     idle = None if query.last_at is None else max(0.0, now - query.last_at)
     gauge("idle_seconds", "Seconds since the last batch was durable.", idle)

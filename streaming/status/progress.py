@@ -13,6 +13,7 @@ from rich.console import Console
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.table.upkeep import UpkeepDone
+from reput.source.errors import ReputError
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.process.allowance import Allowance
 from reput.streaming.process.failures import failure_of, one_line
@@ -158,9 +159,14 @@ class ProgressReporter:
         """Note that a query was opened, and that it goes on at `end`, where a record begins."""
         self.state.on_running(query, end)
 
-    def on_waiting(self, query: str, failure: str, pause_s: float, attempt: int) -> None:
-        """Note that a query failed and is opened again in `pause_s` seconds, for the `attempt`-th time in a row."""
-        self.state.on_waiting(query, failure, pause_s, attempt)
+    def on_waiting(
+        self, query: str, failure: str, pause_s: float, attempt: int, code: str = ReputError.code
+    ) -> None:
+        """Note that a query failed and is opened again in `pause_s` seconds, for the `attempt`-th time in a row.
+
+        `code` is that of the error.
+        """
+        self.state.on_waiting(query, failure, pause_s, attempt, code)
 
     def on_resumed(self, query: str) -> None:
         """Note that a query that was opened again has got on."""

@@ -18,6 +18,7 @@ from typing import Any
 from prometheus_client import Histogram
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.source.errors import ReputError
 from reput.source.printable import printable
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch
@@ -86,6 +87,7 @@ class QueryState:
     quarantined: Counter[str] = field(default_factory=Counter)
     expired_bytes: int = 0
     waits_for: str | None = None
+    waits_code: str | None = None
     waits_since: float | None = None
     waits_until: float | None = None
     attempt: int = 0
@@ -204,10 +206,13 @@ class RunState:
         with self._lock:
             state = self.query(query)
             state.phase = QueryPhase.RUNNING
-            state.waits_for = state.waits_since = state.waits_until = None
+            state.waits_for = state.waits_code = state.waits_since = state.waits_until = None
 
-    def on_waiting(self, query: str, cause: str, pause_s: float, attempt: int) -> None:
-        """Note that a query waits, for the `attempt`-th time since it last advanced, because of `cause`."""
+    def on_waiting(self, query: str, cause: str, pause_s: float, attempt: int, code: str = ReputError.code) -> None:
+        """Note that a query waits, for the `attempt`-th time since it last advanced, because of `cause`.
+
+        `code` is the error's, which is the same in every release.
+        """
         now = self.clock()
         with self._lock:
             state = self.query(query)
@@ -216,6 +221,7 @@ class RunState:
             state.restarts += 1
             state.restarted_at.append(now)
             state.phase, state.waits_for, state.attempt = QueryPhase.WAITING, printable(cause), attempt
+            state.waits_code = code
             state.waits_until = now + pause_s
 
     def on_bad_end(self, query: str, words: str | None) -> None:

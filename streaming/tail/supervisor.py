@@ -172,7 +172,7 @@ class SupervisedQuery:
             raise self._retry.given_up(self.name, failure) from error
         self._opens_at = self._clock() + pause.seconds
         for name in self.names:
-            self._reporter.on_waiting(name, text, pause.seconds, pause.attempt)
+            self._reporter.on_waiting(name, text, pause.seconds, pause.attempt, failure.code)
         if pause.is_news:
             _log.warning(
                 "%s waits %.0f s and is opened again (attempt %d, since %.0f s): %s",

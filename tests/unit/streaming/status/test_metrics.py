@@ -13,6 +13,7 @@ from support.paths import ROOT
 from support.seen_log import SeenLog
 
 from reput.sinks.anomalies import AnomalyCounts
+from reput.source.errors import OutputFullError
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.metrics import COUNTS, GAUGES, registry_of
@@ -32,6 +33,7 @@ def run_of(broker: str) -> RunState:
     )
     state.on_batch(BatchReport("logic", 300, 350, 1, 0.1))
     state.look(SeenLog(LogEnd(500), {350: 998_500, 0: 990_000}))
+    state.on_waiting("table", "no room", 5.0, 1, OutputFullError.code)
     for name in COUNTS:
         state.count(name, "one", 3)
     for name in GAUGES:
@@ -82,6 +84,22 @@ def test_figures_are_those_of_the_run() -> None:
     assert value("state", labels(broker="metrics-a", state="lagging")) == 0
     assert value("memory_bytes", labels(process="driver")) > 10_000_000
     assert found["process_open_fds", ()] == pytest.approx(len(list(Path("/proc/self/fd").iterdir())), abs=5)
+
+
+def test_what_a_query_waits_for() -> None:
+    """By the code of the error; gone when it goes on."""
+    state = run_of("metrics-e")
+    table = labels(broker="metrics-e", query="table")
+    full = "rocketmq_reput_waiting_for", labels(broker="metrics-e", query="table", code="output-full")
+    found = scraped(state)
+    assert (found["rocketmq_reput_waiting", table], found[full]) == (1, 1)
+    state.on_waiting("table", "no answer", 5.0, 2, "output-failing")
+    assert full not in scraped(state)
+    state.on_running("table", 0)
+    state.on_resumed("table")
+    found = scraped(state)
+    assert found["rocketmq_reput_waiting", table] == 0
+    assert not [name for name, _ in found if name == full[0]]
 
 
 def test_several_brokers_share_each_family() -> None:
