@@ -1,5 +1,6 @@
-"""The dashboard for Grafana asks for metrics that there are, and for nearly all of them; tests/deploy/test_dashboard.py
-asks a real Prometheus.
+"""Grafana's dashboard asks for metrics that there are, and for nearly all of them.
+
+A real Prometheus is asked by tests/deploy/test_dashboard.py.
 """
 
 from __future__ import annotations
