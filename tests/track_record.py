@@ -64,7 +64,7 @@ TRACK_RECORD = (
     Bug(
         "rocketmq#7902",
         "an Error ended the reput thread, and the broker ran on without it",
-        ("spark/test_never_idle.py::test_an_error_ends_the_run", "faults/test_processes_die.py::test_the_jvm_dies"),
+        ("spark/test_never_idle.py::test_an_error_ends_the_run", "spark/test_tail_survives.py::test_what_passes"),
     ),
     Bug(
         "rocketmq#8405, #10288",
@@ -80,7 +80,7 @@ TRACK_RECORD = (
         (
             "unit/sinks/files/test_durable_file.py::test_a_read_only_directory",
             "unit/sinks/files/test_durable_file.py::test_a_full_disk",
-            "faults/test_processes_die.py::test_the_disk_is_full",
+            "spark/test_tail_survives.py::test_what_passes",
         ),
     ),
     Bug(

@@ -84,8 +84,9 @@ class StoreLock:
         except OSError as error:
             # A mount point may be closed to this user. Files that have no name any more will not come back.
             kind = output_error_of(error) if error.errno in UNANSWERED else OutputAwayError
-            raise (kind if ours.st_nlink else OutputError)(
-                f"the output {self._root} was removed while reput wrote to it ({error.strerror}: its file {LOCK})",
+            kind, what = (kind, "is away") if ours.st_nlink else (OutputError, "was removed")
+            raise kind(
+                f"the output {self._root} {what} while reput writes to it ({error.strerror}: its file {LOCK})",
                 file=self._root,
             ) from error
         if not os.path.samestat(found, ours):

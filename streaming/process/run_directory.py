@@ -41,6 +41,16 @@ class RunDirectory:
                 break
             os.close(self._descriptor)  # another run removed it as a dead one's before it was locked
 
+    def clear(self) -> None:
+        """End the processes that still work in it, and remove all but the lock."""
+        end_processes_in(self.path)
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                with suppress(OSError):
+                    path.unlink()
+
     def remove(self) -> None:
         """End the processes that still work in it, and remove it; in a fork of its process, do nothing."""
         if os.getpid() != self._process:
@@ -66,6 +76,12 @@ def remove_run_directory() -> None:
     if _runs:
         _runs.pop().remove()
         atexit.unregister(remove_run_directory)
+
+
+def clear_run_directory() -> None:
+    """End the processes that work in this run's directory, and remove what they left there."""
+    for run in _runs:
+        run.clear()
 
 
 def end_processes_in(directory: Path) -> None:

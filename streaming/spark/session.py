@@ -26,7 +26,7 @@ from reput.streaming.process.failures import first_line, is_passing, jvm_death
 from reput.streaming.process.interruption import before_interruption
 from reput.streaming.process.jvm import Jvm, has_jvm_died, kill_jvm, last_jvm, spark_home
 from reput.streaming.process.process_log import LOG_BYTES_MAX
-from reput.streaming.process.run_directory import end_processes_in, run_directory
+from reput.streaming.process.run_directory import clear_run_directory, run_directory
 from reput.streaming.spark.class_archive import SparkClasses, user_cache
 from reput.streaming.spark.java import check_java
 from reput.streaming.spark.s3_jars import PACKAGES, place_of
@@ -129,7 +129,8 @@ def start_session(
     before_interruption(kill_jvm)
     # py4j would print a traceback of its own for each call that a dead JVM does not answer.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
-    logging.getLogger().addHandler(logging.NullHandler())  # it also uses the root logger, which would print
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())  # it also uses the root logger, which would print
     home = classes.home if prepared else spark_home()
     start_jvm = partial(
         Jvm,
@@ -333,7 +334,7 @@ class Sessions:
         if session is not None:
             end_session(session)
             # Workers end with their JVM, but not at once: none may be at work beside those of the next.
-            end_processes_in(run_directory())
+            clear_run_directory()
 
 
 def resolved_jars(session: SparkSession) -> list[Path]:

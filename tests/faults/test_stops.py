@@ -36,9 +36,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def begun(root: Path) -> TailProcess:
+def begun(root: Path, *options: str) -> TailProcess:
     """A tail that has made its first batches, of a log that goes on."""
-    tail = TailProcess(root)
+    tail = TailProcess(root, *options)
     tail.wait_beyond(0)
     return tail
 
@@ -159,17 +159,17 @@ def output_is_replaced(_: TailProcess, root: Path) -> None:
     ("happen", "code", "words"),
     [
         (jvm_dies, 75, r"reput: Spark's Java process was killed by SIGKILL; nothing is lost: start the same command"),
-        (output_goes, 1, r"reput: the output \S+/out was removed while reput wrote to it"),
+        (output_goes, 1, r"reput: the output \S+/out is away while reput writes to it"),
         (output_is_replaced, 1, r"reput: the output \S+/out was replaced by another one while reput wrote to it"),
     ],
 )
 def test_an_end_that_nobody_asked_for(
     happen: Callable[[TailProcess, Path], None], code: int, words: str, root: Path, temporary: Path
 ) -> None:
-    """One line at the end, and never a traceback."""
+    """One line at the end, and never a traceback, where nothing is waited for."""
     writer = LogWriter(root / "store" / "commitlog", 50.0)
     try:
-        tail = begun(root)
+        tail = begun(root, "--option", "retryForMs=0")
         try:
             happen(tail, root)
             assert tail.process.wait(LIMIT_SECONDS) == code, tail.last_words()

@@ -662,6 +662,57 @@ MUTANTS = (
         "            pass",
         "spark/test_tail.py::test_one_query_for_both_where_they_stand_at_the_same_offset",
     ),
+    # --- what passes is waited for, and nothing else (G7, G15)
+    _mutant(
+        "a query is opened again for ever",
+        "streaming/tail/retry.py",
+        "        if left <= 0:\n",
+        "        if self._retry_for_s <= 0:\n",
+        "unit/streaming/tail/test_retry.py::test_no_time_means_no_attempt",
+        "unit/streaming/tail/test_supervisor.py::test_giving_up",
+    ),
+    _mutant(
+        "progress between two failures is forgotten",
+        "streaming/tail/supervisor.py",
+        "        if self._retry.is_in_row and query.has_advanced:\n",
+        "        if False:\n",
+        "unit/streaming/tail/test_supervisor.py::test_progress_between_two_failures_gives_all_the_time_again",
+    ),
+    _mutant(
+        "a query is opened beside the one that failed",
+        "streaming/tail/supervisor.py",
+        "            query.close()\n        except",
+        "            pass\n        except",
+        "unit/streaming/tail/test_supervisor.py::test_it_waits_is_opened_again_and_goes_on",
+    ),
+    _mutant(
+        "a lost row is waited for",
+        "streaming/process/failures.py",
+        "        return isinstance(error, MayPassError) or type(error) is StoreError\n",
+        "        return isinstance(error, OutputError | StoreError)\n",
+        "unit/streaming/process/test_failures.py::test_what_a_run_waits_for",
+    ),
+    _mutant(
+        "an output that was removed is waited for",
+        "sinks/files/store_lock.py",
+        "if ours.st_nlink else",
+        "if True else",
+        "unit/sinks/files/test_store_lock.py::test_an_output_that_is_away_may_come_back",
+    ),
+    _mutant(
+        "an empty mount point is written to",
+        "sinks/files/durable_file.py",
+        "        if self._identity not in (None, identity):\n",
+        "        if False:\n",
+        "unit/sinks/files/test_durable_file.py::test_nothing_is_made_in_a_mount_point_whose_disk_has_gone",
+    ),
+    _mutant(
+        "a table is made where one was",
+        "sinks/table/delta_table.py",
+        "            if must_exist:\n",
+        "            if False:\n",
+        "spark/test_delta_table.py::test_a_table_that_is_away_is_not_made_anew",
+    ),
     # --- whatever the clock says (G14)
     _mutant(
         "an index file's name is the clock's alone",

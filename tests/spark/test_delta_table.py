@@ -31,7 +31,7 @@ from support.small_disk import mounted
 
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
-from reput.source.errors import OutputError, OutputFullError, SinkError
+from reput.source.errors import OutputAwayError, OutputError, OutputFullError, SinkError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
@@ -515,3 +515,25 @@ def test_append_inside_foreach_batch(spark: SparkSession, opened: Open, tmp_path
         (tmp_path / "in" / f"{text.strip()}more.txt").write_text(text)
         writer.trigger(availableNow=True).start().awaitTermination()
     assert rows_of(selected(spark, table)) == expected(messages(0, 2), messages(100, 1))
+
+
+def test_a_table_that_is_away_is_not_made_anew(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither at the next opening nor by a file of its own: the place may be a mount point."""
+    path = tmp_path / "away"
+    with pytest.raises(OutputAwayError, match="there is no Delta table any more"):
+        DeltaTable.open_or_create(spark, path, SCHEMA, properties={}, must_exist=True)
+    assert not path.exists()
+    table = DeltaTable.open_or_create(spark, path, SCHEMA, properties={})
+    path.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(OutputAwayError, match="there is no Delta table any more"):
+            table.storage.put("part-0.parquet", b"data", durable=False)
+        with pytest.raises(OutputAwayError, match="there is no Delta table any more"), table.storage.new("part-1"):
+            pass
+        with pytest.raises(OutputAwayError, match="there is no Delta table any more"):
+            table.last_transaction_version(APP)
+        path.mkdir(exist_ok=True)
+        assert list(path.iterdir()) == []
+    path.rmdir()
+    (tmp_path / "elsewhere").rename(path)
+    assert DeltaTable.open_or_create(spark, path, SCHEMA, properties={}, must_exist=True).version == 0

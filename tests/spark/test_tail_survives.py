@@ -184,7 +184,7 @@ def directories_go(stage: Stage) -> None:
         stage.wait(lambda: stage.tail.end_offset("consumequeue") > before)
         assert not table.exists()
     if stage.disk is not None:
-        with stage.fault({"logic", "table"}, "was removed while reput wrote to it"):
+        with stage.fault({"logic", "table"}, "is away while reput writes to it"):
             unmount(stage.out)
             stage.waits("logic", "table")
             assert list(stage.out.iterdir()) == []

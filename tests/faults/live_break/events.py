@@ -87,9 +87,9 @@ def kill_group(scene: Scene, rng: Random) -> Expect:
 
 
 def kill_jvm(scene: Scene, rng: Random) -> Expect:
-    """Spark is gone."""
+    """Spark is gone, and is started again."""
     send([process for process in scene.tail.processes() if process.is_jvm], signal.SIGKILL)
-    return expect(TRY_AGAIN)
+    return expect(ends=False)
 
 
 def kill_daemon(scene: Scene, rng: Random) -> Expect:
@@ -108,7 +108,7 @@ def _kill_one_of(scene: Scene, role: Callable[[Sequence[Process]], list[Process]
         assert time.monotonic() < deadline, f"a tail without {role.__name__}"
         time.sleep(0.1)
     send([rng.choice(processes)], signal.SIGKILL)
-    return expect(TRY_AGAIN, ends=None)
+    return expect(ends=False)
 
 
 def kill_while_it_starts(scene: Scene, rng: Random) -> Expect:
@@ -232,11 +232,13 @@ def _expire(scene: Scene, before: dict[str, int]) -> Expect:
 
 
 def full(disk: str) -> Event:
-    """Not a byte is left, for a while."""
+    """Not a byte is left, for a while, which is waited for."""
 
     def event(scene: Scene, rng: Random) -> Expect:
         scene.disks[disk].fill()
-        return expect(TRY_AGAIN, lift=scene.disks[disk].free)
+        time.sleep(rng.uniform(1, 20))
+        scene.disks[disk].free()
+        return expect(ends=False)
 
     return event
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reput.sinks.files.store_lock import StoreLock
-from reput.source.errors import OutputError, StoreLockedError
+from reput.source.errors import MayPassError, OutputAwayError, OutputError, StoreLockedError
 
 #: Takes the lock, or tells the error, and holds it until its input ends.
 HOLDER = """
@@ -163,3 +163,27 @@ def test_kill_9_of_java_frees_the_lock(tmp_path: Path, java_holder: list[str]) -
         process.send_signal(signal.SIGKILL)
         process.wait()
         StoreLock(tmp_path).close()
+
+
+def test_an_output_that_is_away_may_come_back(tmp_path: Path) -> None:
+    """Where its files still exist; what was removed, or has another one in its place, is gone for good."""
+    root, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    with StoreLock(root) as lock:
+        lock.check_in_place()
+        root.rename(elsewhere)
+        with pytest.raises(OutputAwayError, match="is away while reput writes to it"):
+            lock.check_in_place()
+        root.mkdir()  # a mount point
+        with pytest.raises(OutputAwayError, match="is away while reput writes to it"):
+            lock.check_in_place()
+        (root / "lock").touch()
+        with pytest.raises(OutputError, match="was replaced by another one") as raised:
+            lock.check_in_place()
+        assert not isinstance(raised.value, MayPassError)
+        shutil.rmtree(root)
+        elsewhere.rename(root)
+        lock.check_in_place()
+        shutil.rmtree(root)
+        with pytest.raises(OutputError, match="was removed while reput writes to it") as raised:
+            lock.check_in_place()
+        assert not isinstance(raised.value, MayPassError)

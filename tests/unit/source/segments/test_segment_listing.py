@@ -136,6 +136,25 @@ def test_a_file_of_another_size_is_waited_for(log: Path) -> None:
         listed.load()
 
 
+def test_a_directory_that_goes_while_it_is_listed(log: Path) -> None:
+    """Files that were looked at too late are not taken for expired."""
+    listing = SegmentListing([log])
+    assert len(listing.load().files) > 3
+    listing.forget()
+    load = MappedFileQueue.load
+
+    def going(*given: object, **options: object) -> MappedFileQueue:
+        found = load(*given, **options)  # type: ignore[arg-type]
+        log.rename(log.with_name("elsewhere"))
+        return MappedFileQueue(found.files[:2], found.paths)
+
+    with (
+        mock.patch.object(segment_listing.MappedFileQueue, "load", going),
+        pytest.raises(TransientError, match="went while it was listed"),
+    ):
+        listing.load()
+
+
 # --- a log that is gone ----------------------------------------------------------------------------------
 
 

@@ -18,9 +18,24 @@ from pyspark.errors.exceptions.captured import CapturedException
 from support.spark_text import spark_text
 from typer.testing import CliRunner
 
-from reput.source.errors import DataLossError, OptionError, OutputError, StoreLockedError, TransientError
+from reput.source.errors import (
+    CommitLogRewoundError,
+    CorruptRecordError,
+    DataLossError,
+    OptionError,
+    OutputAwayError,
+    OutputError,
+    OutputFailingError,
+    OutputFullError,
+    RowsLostError,
+    SegmentError,
+    SinkError,
+    StoreError,
+    StoreLockedError,
+    TransientError,
+)
 from reput.streaming.cli.app import run_or_fail
-from reput.streaming.process.failures import failure_of, first_line, is_passing
+from reput.streaming.process.failures import failure_of, first_line, is_passing, may_pass_in_a_run
 
 IN_A_TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted SQLSTATE: XXKST
 org.apache.spark.SparkException: Job aborted due to stage failure
@@ -143,6 +158,55 @@ def test_what_is_tried_again() -> None:
     for error in (spark_text(DataLossError("gone")), "ZeroDivisionError: division by zero"):
         assert not is_passing(remote(error))
     assert first_line(remote("ZeroDivisionError: division by zero")) == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (TransientError("a worker died"), True),
+        (OutputFullError("full", file="/o"), True),
+        (OutputFailingError("EIO", file="/o"), True),
+        (OutputAwayError("away", file="/o"), True),
+        (StoreError("no commitlog at /log"), True),
+        (OSError(errno.EIO, os.strerror(errno.EIO), "/data/x"), True),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x"), True),
+        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "/data/x"), True),
+        (OSError(errno.ENFILE, os.strerror(errno.ENFILE), "/data/x"), True),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/data/x"), True),
+        (ConnectionError("http://s3 does not answer"), True),
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+        (MemoryError(), True),
+        (remote(spark_text(StoreError("no commitlog at /log"))), True),
+        (remote(spark_text(OutputFailingError("EIO", file="/o"))), True),
+        (remote("OSError: [Errno 5] Input/output error: '/o/f'"), True),
+        (remote("FileNotFoundError: [Errno 2] No such file or directory: '/o/f'"), True),
+        (remote("java.io.IOException: Input/output error", IN_JAVA.partition("Caused by")[0]), True),
+        (remote("Unable to execute HTTP request: Connection refused", IN_JAVA), True),
+        (remote("ExecutorLostFailure (executor 1 exited)", IN_JAVA), True),
+        (OptionError("x=1: no"), False),
+        (OutputError("cannot write: Permission denied"), False),
+        (StoreLockedError("held"), False),
+        (RowsLostError("rows are gone", file="/t"), False),
+        (SinkError("contradiction"), False),
+        (SegmentError("a hole"), False),
+        (DataLossError("expired"), False),
+        (CorruptRecordError("bad"), False),
+        (CommitLogRewoundError("another store"), False),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS), "/data/x"), False),
+        (OSError(errno.EACCES, os.strerror(errno.EACCES), "/data/x"), False),
+        (KeyError("k"), False),
+        (ValueError("Input/output error"), False),
+        (remote(spark_text(DataLossError("gone"))), False),
+        (remote("PermissionError: [Errno 13] Permission denied: '/o/f'"), False),
+        (remote("ZeroDivisionError: division by zero"), False),
+        (remote("java.lang.IllegalStateException: x", IN_JAVA.partition("Caused by")[0]), False),
+    ],
+)
+def test_what_a_run_waits_for(error: Exception, waits: bool) -> None:
+    """What fails or is away and was there before; never what a person must decide, and never a defect."""
+    assert may_pass_in_a_run(error) == waits
+    if waits:  # no traceback is written for it
+        assert failure_of(error).code != "defect"
 
 
 def test_text_of_strangers_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
