@@ -19,7 +19,6 @@ import pytest
 from faults import failing_tail
 from faults.tail_process import LogWriter, Oracle, TailProcess
 from pyspark.sql import SparkSession
-from reput.streaming.output.progress import ProgressReporter
 from rich.console import Console
 from spark.test_log_changes_under_tail import messages, wait_until, write
 from support.proof_counts import Proof
@@ -29,6 +28,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
