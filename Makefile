@@ -40,10 +40,10 @@ pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: ha
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
 
 # What `deploy-check` runs, and the Debian packages that bring it.
-DEPLOY_TOOLS := systemd-analyze promtool
-DEPLOY_PACKAGES := systemd prometheus
-deploy-check: $(READY)  ## conf/deploy by systemd, Prometheus and others; installs those that are missing (apt-get, root)
-	command -v $(DEPLOY_TOOLS) >/dev/null || apt-get install --yes --no-install-recommends $(DEPLOY_PACKAGES)
+DEPLOY_TOOLS := systemd-analyze promtool chromium convert
+DEPLOY_PACKAGES := systemd prometheus chromium imagemagick
+deploy-check: $(READY)  ## conf/deploy and the status page by systemd, Prometheus and a browser; installs what is missing (apt-get, root)
+	for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || exit; done || apt-get install --yes --no-install-recommends $(DEPLOY_PACKAGES)
 	$(IN_MEMORY) $(BIN)/python -m pytest tests/deploy -m "deploy and not slow"
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
