@@ -43,7 +43,7 @@ pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: ha
 DEPLOY_TOOLS := systemd-analyze promtool chromium convert
 DEPLOY_PACKAGES := systemd prometheus chromium imagemagick
 deploy-check: $(READY)  ## conf/deploy and the status page by systemd, Prometheus and a browser; installs what is missing (apt-get, root)
-	for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || exit; done || apt-get install --yes --no-install-recommends $(DEPLOY_PACKAGES)
+	(for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || exit 1; done) || apt-get install --yes --no-install-recommends $(DEPLOY_PACKAGES)
 	$(IN_MEMORY) $(BIN)/python -m pytest tests/deploy -m "deploy and not slow"
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
