@@ -301,6 +301,8 @@ class Sessions:
         with self._lock:
             if self.has_died():
                 self._end()
+                # Workers end with their JVM, but not at once: none may be at work beside those of the next.
+                clear_run_directory()
             if self._session is None:
                 self._session = self._start()
             return self._session
@@ -333,8 +335,6 @@ class Sessions:
         session, self._session, self._is_stopped = self._session, None, False
         if session is not None:
             end_session(session)
-            # Workers end with their JVM, but not at once: none may be at work beside those of the next.
-            clear_run_directory()
 
 
 def resolved_jars(session: SparkSession) -> list[Path]:
