@@ -159,9 +159,7 @@ class ProgressReporter:
         """Note that a query was opened, and that it goes on at `end`, where a record begins."""
         self.state.on_running(query, end)
 
-    def on_waiting(
-        self, query: str, failure: str, pause_s: float, attempt: int, code: str = ReputError.code
-    ) -> None:
+    def on_waiting(self, query: str, failure: str, pause_s: float, attempt: int, code: str = ReputError.code) -> None:
         """Note that a query failed and is opened again in `pause_s` seconds, for the `attempt`-th time in a row.
 
         `code` is that of the error.

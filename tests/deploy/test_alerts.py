@@ -253,8 +253,7 @@ def test_a_fault_fires_its_own_alert(fault: Fault, tmp_path: Path) -> None:
     own = f'="{fault.alert}"'
     before = [] if fault.happens is never_there else [firing(at, own, is_expected=False) for at in range(10, 60, 10)]
     during = [
-        firing(begin + at, own, is_expected=True)
-        for at in range(round(fault.fires_by), round(fault.fires_until) + 1)
+        firing(begin + at, own, is_expected=True) for at in range(round(fault.fires_by), round(fault.fires_until) + 1)
     ]
     after = [] if fault.over_by is None else [firing(begin + fault.over_by, own, is_expected=False)]
     ask_promtool(run, [*others, *before, *during, *after], tmp_path)
@@ -285,9 +284,7 @@ def test_quiet_hours_are_quiet(tmp_path: Path) -> None:
     run.live(10)
     quiet_hours(run)
     assert run.minutes > 6 * 60
-    ask_promtool(
-        run, [firing(minute, '!=""', is_expected=False) for minute in range(1, run.minutes)], tmp_path
-    )
+    ask_promtool(run, [firing(minute, '!=""', is_expected=False) for minute in range(1, run.minutes)], tmp_path)
 
 
 def test_prometheus_takes_the_files() -> None:

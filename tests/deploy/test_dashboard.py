@@ -74,8 +74,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (home / "reput.rules.yml").write_text((source / "reput.rules.yml").read_text())
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(
-                ["prometheus", f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'data'}"]
-                + [f"--web.listen-address=localhost:{port}"],
+                [
+                    *("prometheus", f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'data'}"),
+                    f"--web.listen-address=localhost:{port}",
+                ],
                 stdout=log,
                 stderr=log,
             )

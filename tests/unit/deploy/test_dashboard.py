@@ -1,6 +1,4 @@
-"""The dashboard for Grafana asks for metrics that there are, and for nearly all of them; tests/deploy/test_dashboard.py
-asks a real Prometheus.
-"""
+"""The dashboard asks for metrics that there are, and for nearly all; tests/deploy/ asks a real Prometheus."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from reput.streaming.output.progress import ProgressReporter, QueryHealth
 from rich.console import Console
 from support.live_log import Clock
 
 from reput.source.errors import CorruptRecordError, OutputFailingError, ReputError, TransientError
-from reput.streaming.output.progress import ProgressReporter, QueryHealth
 from reput.streaming.process.failures import may_pass_in_a_run
 from reput.streaming.tail.micro_batch import BatchGate, Dispatch
 from reput.streaming.tail.open_query import OpenQuery
