@@ -1,7 +1,4 @@
-"""Grafana's dashboard asks for metrics that there are, and for nearly all of them.
-
-A real Prometheus is asked by tests/deploy/test_dashboard.py.
-"""
+"""The dashboard asks for metrics that there are, and for nearly all; tests/deploy/ asks a real Prometheus."""
 
 from __future__ import annotations
 
