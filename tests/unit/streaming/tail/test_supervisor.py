@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from reput.streaming.output.progress import ProgressReporter
 from rich.console import Console
 from support.live_log import Clock
 
