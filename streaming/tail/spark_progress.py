@@ -1,11 +1,11 @@
-"""What Spark says of a query's last micro-batch: how long planning took, how far the source has read, where it waits.
+"""What Spark says of a query's last micro-batch: how long planning it and noting its end took, and what the source saw.
 
-pyspark builds its objects of a progress, and a listener's events, from many calls into the JVM; a text takes three.
+It is asked before the next micro-batch. A listener hears of micro-batches later, and of some not at all where there are
+several a second.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Any
 
@@ -16,12 +16,6 @@ from reput.streaming.status.run_state import RunState
 
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit")
 _COMMIT = "commitOffsets"
-
-
-def last_progress(query: StreamingQuery) -> dict[str, Any] | None:
-    """The progress of the query's last trigger, as Spark's own JSON; None before the first."""
-    found = query._jsq.lastProgress()  # noqa: SLF001
-    return None if found is None else json.loads(found.json())
 
 
 class SparkProgress:
@@ -38,10 +32,14 @@ class SparkProgress:
         """Begin to ask `query`, which has just been started."""
         self._query = query
 
-    def note(self) -> dict[str, Any] | None:
-        """Note what Spark says of the last batch that it has ended, and return that; any thread may call this."""
+    def note(self) -> Any:
+        """Note what Spark says of the last batch that it has ended, and return its progress; None if there is none.
+
+        Any thread may call this.
+        """
         with self._lock:
-            if self._query is None or (progress := last_progress(self._query)) is None:
+            progress: Any = None if self._query is None else self._query.lastProgress
+            if progress is None:
                 return None
             took = progress["durationMs"]
             if progress["batchId"] <= self._noted or "addBatch" not in took:  # nothing was read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -264,7 +265,7 @@ class Tail:
         except Exception:  # noqa: BLE001  Spark has died, which the next look at the query finds
             return
         for source in progress["sources"] if progress else ():
-            latest = source["latestOffset"]  # null until the log was read
+            latest = json.loads(source["latestOffset"] or "null")  # null until the log was read
             if latest is not None:
                 words = self._bad_end.note(name, int(latest["physicOffset"]), latest.get("badEnd"))
                 self._reporter.state.on_bad_end(name, words)
