@@ -100,7 +100,9 @@ def tail_store(config: PipelineConfig, output: Path, rng: Random) -> Reports:
     reports = Reports()
     log = LogReader(SourceOptions.parse(config.source_options(maxBytesPerPartition=rng.randrange(100, 3000))))
     with Tail(config, OutputPaths(output), reports) as tail:
-        (dispatch,) = tail._dispatches(None, available_now=True)  # type: ignore[arg-type]  # Spark is for the table
+        opener = tail._new_opener(available_now=True)
+        (parts,) = opener.first(None)  # type: ignore[arg-type]  # Spark is for the table
+        dispatch = parts.dispatch
         end = log.settled_end(log.queue().min_offset)
         start = dispatch.end_offset
         while start < end:
