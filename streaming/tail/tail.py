@@ -186,12 +186,7 @@ class Tail:
 
     def _open(self, sessions: Sessions, session: SparkSession, stack: ExitStack, *, available_now: bool) -> None:
         """Open each query for the first time; `stack` closes them."""
-        opener = self._opener = QueryOpener(
-            *(self._config, self._paths, self._logic, self._reporter, self._on_arrival),
-            check_output=self._check_output,
-            is_stopped=self._stop.is_set,
-            available_now=available_now,
-        )
+        opener = self._opener = self._new_opener(available_now=available_now)
         first = opener.first(session)
         for parts in first:
             stack.callback(parts.close)
@@ -210,6 +205,14 @@ class Tail:
             query.begin(opener.start(sessions, session, parts))
             stack.callback(query.close)
             self._queries.append(query)
+
+    def _new_opener(self, *, available_now: bool) -> QueryOpener:
+        return QueryOpener(
+            *(self._config, self._paths, self._logic, self._reporter, self._on_arrival),
+            check_output=self._check_output,
+            is_stopped=self._stop.is_set,
+            available_now=available_now,
+        )
 
     def _look_after(self, sessions: Sessions) -> None:
         """Keep the queries going until they end with the log, or a stop is asked for."""

@@ -20,6 +20,7 @@ from support.sink_runner import no_fsync, take_step
 from support.store_compare import differing_bytes
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.location import TableLocation
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.range_reader import DecodeOptions, scan_windows
@@ -80,7 +81,7 @@ class TailProcess:
         root: Path,
         *options: str,
         wrapper: Sequence[str] = (),
-        table: Path | None = None,
+        table: TableLocation | None = None,
         program: Sequence[str] = (str(Path(sys.executable).with_name("reput")),),
     ) -> None:
         self.root = root

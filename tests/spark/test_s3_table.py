@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pytest
+from faults.tail_process import LogWriter, Oracle, TailProcess
 from support.kept_table import messages
 from support.paths import ROOT
 from support.s3_server import BUCKET, WRONG_KEY, S3Server, s3_server
 from support.sink_runner import write_log
 
+from reput.sinks.table.location import S3Location
+from reput.sinks.table.storage import table_storage
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
+
 pytestmark = pytest.mark.spark
 
 COUNT = 40
+LIMIT_SECONDS = 120
 
 
 def reput(environment: dict[str, str], *words: object, code: int = 0) -> str:
@@ -117,3 +128,44 @@ def test_where_it_cannot_be(store: Path) -> None:
                 assert reput(environment, *words, code=1) == f"reput: {line}\n"
         said = reput(server.environment, "query", "--table", f"s3a://{BUCKET}/none", "--key", "k", code=1)
         assert said.startswith(f"reput: s3a://{BUCKET}/none does not exist: ")
+
+
+@pytest.mark.slow
+def test_a_server_that_is_down_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table waits for it and goes on, with every row once; the queues go on meanwhile."""
+    with s3_server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        writer = LogWriter(tmp_path / "store" / "commitlog", 50.0)
+        table = S3Location(BUCKET, "t")
+        tail = TailProcess(tmp_path, table=table)
+        try:
+            tail.wait_beyond(0)
+            with server.down():
+                waits = f"WARNING table waits 2 s and is opened again .*: .*{server.url} does not answer"
+                wait_for(tail, lambda: re.search(waits, tail.said.read_text()) is not None)
+                before = tail.end_offset("consumequeue")
+                wait_for(tail, lambda: tail.end_offset("consumequeue") > before)
+            wait_for(tail, lambda: "INFO table goes on after" in tail.said.read_text())
+            assert "WARNING logic waits" not in tail.said.read_text()
+            tail.wait_beyond(tail.end_offset())
+            written = writer.end()
+            log = LogReader(SourceOptions.parse(Oracle(tmp_path).config.source_options()))
+            wait_for(tail, lambda: tail.end_offset() >= log.settled_end(0))
+            tail.process.terminate()
+            assert tail.process.wait(LIMIT_SECONDS) == 0, tail.last_words()
+        finally:
+            tail.end()
+            writer.kill()
+        storage = table_storage(table)
+        found = deltalake.DeltaTable(storage.uri, storage_options=storage.deltalake_options)
+        offsets = found.to_pyarrow_table(columns=["physical_offset"])["physical_offset"].to_pylist()
+        assert len(offsets) == len(set(offsets)) == written
+
+
+def wait_for(tail: TailProcess, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not done():
+        assert tail.process.poll() is None, tail.last_words()
+        assert time.monotonic() < deadline, tail.last_words()
+        time.sleep(0.1)

@@ -33,13 +33,25 @@ class S3Server:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._seen: set[str] = set()
         # moto looks and then puts, so two at a time could both win.
-        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        self._listen(0)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def _listen(self, port: int) -> None:
+        self._server = make_server("127.0.0.1", port, self._answer, threaded=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Nobody listens meanwhile; what is stored stays."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._listen(self._server.server_port)
 
     @property
     def environment(self) -> dict[str, str]:

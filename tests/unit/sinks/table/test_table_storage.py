@@ -24,7 +24,7 @@ from reput.sinks.table.location import S3Location, beside, parse_location
 from reput.sinks.table.s3_place import S3Place
 from reput.sinks.table.s3_storage import S3Storage
 from reput.sinks.table.storage import LOG, PROBE, LocalStorage, TableStorage, table_storage
-from reput.source.errors import OptionError, OutputError
+from reput.source.errors import OptionError, OutputError, OutputFailingError
 
 FIRST = f"{LOG}/{0:020d}.json"
 
@@ -243,6 +243,9 @@ def test_errors_in_words(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     down = S3Storage(S3Location(BUCKET, "t"))
     assert failed(down.files) == "http://127.0.0.1:9 does not answer"
+    for action in (lambda: down.put("x", b"1", durable=True), lambda: down.remove(["x"])):
+        with pytest.raises(OutputFailingError, match="does not answer"):  # a run waits for it
+            action()
 
 
 def test_where_s3_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
