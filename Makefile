@@ -40,11 +40,14 @@ pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: ha
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
 
 # What `deploy-check` runs, and the Debian packages that bring it.
-DEPLOY_TOOLS := systemd-analyze promtool chromium convert
-DEPLOY_PACKAGES := systemd prometheus chromium imagemagick
-deploy-check: $(READY)  ## conf/deploy and the status page by systemd, Prometheus and a browser; installs what is missing (apt-get, root)
+DEPLOY_TOOLS := systemd-analyze promtool prometheus docker-compose chromium convert
+DEPLOY_PACKAGES := systemd prometheus docker-compose chromium imagemagick
+# A directory with the custom resources of Spark's operators; without it their manifests are not checked.
+CRDS ?=
+deploy-check: $(READY)  ## conf/deploy and the status page by systemd, Prometheus, a browser, ...; installs what is missing (apt-get, root)
 	(for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || exit 1; done) || apt-get install --yes --no-install-recommends $(DEPLOY_PACKAGES)
-	$(IN_MEMORY) $(BIN)/python -m pytest tests/deploy -m "deploy and not slow"
+	$(BIN)/python -m pip install --quiet --editable '.[deploy]'
+	$(IN_MEMORY) $(if $(CRDS),REPUT_CRDS=$(CRDS)) $(BIN)/python -m pytest tests/deploy -m "deploy and not slow"
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
 	$(BIN)/ruff check .
