@@ -44,12 +44,12 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.effects.writers import IndexWriter, QueueWriter
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.status.batch_report import BatchReport
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest
 from reput.streaming.rebuild.wave_read import WaveRead
+from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.process_tasks import ProcessTasks
 
