@@ -18,8 +18,9 @@ from typing import Any
 from prometheus_client import Histogram
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
-from reput.source.errors import ReputError
+from reput.source.errors import OutputFullError, ReputError
 from reput.source.printable import printable
+from reput.source.system_errors import says_no_room
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch
 
@@ -211,7 +212,8 @@ class RunState:
     def on_waiting(self, query: str, cause: str, pause_s: float, attempt: int, code: str = ReputError.code) -> None:
         """Note that a query waits, for the `attempt`-th time since it last advanced, because of `cause`.
 
-        `code` is the error's, which is the same in every release.
+        `code` is the error's, which is the same in every release; where Spark says in its own words that there is no
+        room, the output's.
         """
         now = self.clock()
         with self._lock:
@@ -221,7 +223,7 @@ class RunState:
             state.restarts += 1
             state.restarted_at.append(now)
             state.phase, state.waits_for, state.attempt = QueryPhase.WAITING, printable(cause), attempt
-            state.waits_code = code
+            state.waits_code = OutputFullError.code if says_no_room(cause) else code
             state.waits_until = now + pause_s
 
     def on_bad_end(self, query: str, words: str | None) -> None:

@@ -176,10 +176,12 @@ def test_it_waits_is_opened_again_and_goes_on(scene: Scene, caplog: pytest.LogCa
     state = scene.reporter.state.query("table")
     assert (state.phase, state.restarts) == (QueryPhase.STARTING, 0)
     scene.look_until(lambda: scene.query.query is None)
+    assert state.waits_code == TransientError.code
     for seconds in (1, 2, 5):
         assert (state.phase, state.waits_since is None) == (QueryPhase.WAITING, False)
         scene.pass_pause(seconds)
     assert state.waits_for == "the system refused: Input/output error: /out/x"
+    assert state.waits_code == "error"
     assert scene.query.look()
     assert state.phase is QueryPhase.WAITING  # it has yet to get anywhere
     scene.clock.now += 30
