@@ -130,14 +130,15 @@ class _Kind:
 class FewOfAKind(logging.Filter):
     """Lets few warnings of a kind through, and tells with the next one how many it held back (``untold``).
 
-    A kind is a place in the code. What repeats with each micro-batch or each attempt for days would fill the disk.
+    A kind is a place in the code, and the query that a record says it is about. What repeats with each micro-batch or
+    each attempt for days would fill the disk.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic, in seconds."""
         super().__init__()
         self._clock = clock
-        self._kinds: dict[tuple[str, int], _Kind] = {}
+        self._kinds: dict[tuple[str, int, str | None], _Kind] = {}
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -145,7 +146,7 @@ class FewOfAKind(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         with self._lock:
-            place = record.pathname, record.lineno
+            place = record.pathname, record.lineno, getattr(record, "query", None)
             if place not in self._kinds:
                 self._kinds[place] = _Kind(Allowance(_BURST, _RENEWED_AFTER_S, self._clock))
             kind = self._kinds[place]

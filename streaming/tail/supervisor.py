@@ -181,13 +181,14 @@ class SupervisedQuery:
                 pause.attempt,
                 pause.since_s,
                 text,
+                extra={"query": self.name},
             )
 
     def _resume(self) -> None:
         lasted = self._retry.went_on()
         for name in self.names:
             self._reporter.on_resumed(name)
-        _log.info("%s goes on after %.0f s", self.name, lasted)
+        _log.info("%s goes on after %.0f s", self.name, lasted, extra={"query": self.name})
 
 
 def _run(open_again: Callable[[], OpenQuery], opening: Future[OpenQuery]) -> None:

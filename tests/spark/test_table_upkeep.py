@@ -245,13 +245,15 @@ def test_a_run_to_the_logs_end_leaves_a_tidy_table(
 def test_a_table_far_behind_catches_up_first() -> None:
     """Between batches that are full there is no time for tidying."""
     table = mock.create_autospec(TableUpkeep, instance=True)
-    upkeep = BatchUpkeep(table, 5.0, 1000)
+    done: list[object] = []
+    upkeep = BatchUpkeep(table, 5.0, 1000, done.append)
     for read_bytes in (1000, 999, 500):
         upkeep.after_batch(read_bytes)
     assert table.step.call_args_list == []
     upkeep.after_batch(499)
     upkeep.at_end()
     assert table.step.call_args_list == [mock.call(5.0), mock.call(30.0, sorts=False)]
+    assert done == [table.step.return_value] * 2
 
 
 def keys_of(kept: KeptTable, first: int, last: int) -> list[tuple[int, int, int]]:

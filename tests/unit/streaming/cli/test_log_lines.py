@@ -178,6 +178,16 @@ def test_a_bound_holds_for_all_threads(logger: logging.Logger, capsys: pytest.Ca
     assert capsys.readouterr().err.count("again") == 20
 
 
+def test_each_query_has_its_own_count(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    """What one of them repeats holds nothing of the other's back."""
+    logger.handlers[0].filters = [FewOfAKind(lambda: 0.0)]
+    for number in range(30):
+        for query in ("logic", "table") if number < 15 else ("logic",):
+            logger.warning("%s waits", query, extra={"query": query})
+    said = capsys.readouterr().err
+    assert (said.count("logic waits"), said.count("table waits")) == (20, 15)
+
+
 def test_without_a_bound_every_warning_is_told(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     """A rebuild, or a tail to the log's end, lists each damaged record."""
     set_up_logging()
