@@ -180,6 +180,7 @@ def test_a_bound_holds_for_all_threads(logger: logging.Logger, capsys: pytest.Ca
 
 def test_each_query_has_its_own_count(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     """What one of them repeats holds nothing of the other's back."""
+    set_up_logging(is_bounded=True)
     logger.handlers[0].filters = [FewOfAKind(lambda: 0.0)]
     for number in range(30):
         for query in ("logic", "table") if number < 15 else ("logic",):
