@@ -135,8 +135,16 @@ def filled(path: Path) -> Iterator[None]:
         path.unlink()
 
 
+def program_of(pid: int) -> str:
+    """The name of a process's program; empty if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
+
+
 def java(stage: Stage) -> int:
-    (jvm,) = (pid for pid in stage.tail.children("") if Path(f"/proc/{pid}/exe").readlink().name == "java")
+    (jvm,) = (pid for pid in stage.tail.children("") if program_of(pid) == "java")
     return jvm
 
 
