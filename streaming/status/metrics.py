@@ -100,7 +100,7 @@ def _add_broker(families: _Families, run: RunState) -> None:
     )
     log_end = None if run.log_end is None else run.log_end.offset
     families.gauge("commitlog_maxoffset", "The end of the log's whole records.", _BROKER, broker, log_end)
-    looked = "When the log was looked at last; older than a few seconds if it cannot be read."
+    looked = "When the main loop looked at the log last, whether it could be read or not; it does so every second."
     families.gauge("commitlog_looked_at_timestamp_seconds", looked, _BROKER, broker, run.looked_at)
     for name, words in GAUGES.items():
         families.gauge(name, words, _BROKER, broker, run.gauges.get(name))

@@ -190,6 +190,8 @@ class Tail:
         first = opener.first(session)
         for parts in first:
             stack.callback(parts.close)
+            for name in parts.dispatch.names:
+                self._reporter.state.query(name)  # the run starts until each of them runs
         self._log_end.look_ahead(aligned(self._log, min(parts.dispatch.end_offset for parts in first)))
         causes = Causes(self._check_output, self._log, sessions, self._paths.table, available_now=available_now)
         for parts in first:
