@@ -202,15 +202,6 @@ class ConsumeQueueExt:
             self._durable.remove(*self._parts(self._files.pop()))
         self._end = 0
 
-    def truncate_by_min_address(self, min_address: int) -> None:
-        """Remove the files that end before `min_address` (``ConsumeQueueExt#truncateByMinAddress``).
-
-        See `files_before`.
-        """
-        for file in files_before({file: file + self._file_size for file in self._files}, min_address):
-            self._durable.remove(*self._parts(file))
-            self.forget_file(file)
-
     def forget_file(self, file: int) -> None:
         """Forget the file that begins at byte `file` of the queue, which was removed."""
         self._files = [other for other in self._files if other != file]

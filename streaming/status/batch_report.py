@@ -34,8 +34,6 @@ class BatchReport:
         From its begin until it was durable.
     anomalies, quarantined
         Those of its records, and the ranges that were left out, by cause.
-    store_timestamp
-        That of its last record in milliseconds; None without a record.
     phases
         Seconds by phase, of those in `PHASES` that were measured.
     expired_bytes
@@ -49,7 +47,6 @@ class BatchReport:
     seconds: float
     anomalies: AnomalyCounts = NO_ANOMALIES
     quarantined: Counter[str] = field(default_factory=Counter)
-    store_timestamp: int | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     expired_bytes: int = 0
 

@@ -52,7 +52,7 @@ class StatusPublisher:
         self._facts = facts
         self._states = [state for state, _ in runs]
         self._outputs = runs
-        self._files: list[tuple[RunState, StatusFile]] = []
+        self._files: list[StatusFile] = []
         self._clock = clock
         self._turned_at: float | None = None
         self._open = ExitStack()
@@ -83,7 +83,7 @@ class StatusPublisher:
 
     def write_files(self) -> None:
         """Write files from now on: the outputs are locked, so no other run writes them."""
-        self._files = [(state, StatusFile(output)) for state, output in self._outputs]
+        self._files = [StatusFile(output, state) for state, output in self._outputs]
 
     def document(self) -> dict[str, Any]:
         """The status of all runs."""
@@ -107,9 +107,8 @@ class StatusPublisher:
         self._manager.stopping()
 
     def _write(self, *, at_once: bool = False) -> None:
-        for state, file in self._files:
-            if at_once or file.is_due(self._clock()):
-                file.write(status_document([state], self._facts), self._clock(), at_once=at_once)
+        for file in self._files:
+            file.write(self._facts, self._clock(), at_once=at_once)
 
 
 class _ManagerReport:

@@ -141,7 +141,6 @@ class RunState:
         self.exit_code: int | None = None
         self.queries: dict[str, QueryState] = {}
         self.log_end: LogEnd | None = None
-        self.log_begin: int | None = None
         self.looked_at: float | None = None
         self.findings: deque[Finding] = deque(maxlen=_FINDINGS_KEPT)
         self.counts: Counter[tuple[str, str]] = Counter()

@@ -10,7 +10,9 @@ from typing import Any
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT
 from reput.source.errors import OutputError
-from reput.streaming.status.status_document import FORMAT_VERSION
+from reput.streaming.status.judgement import judge
+from reput.streaming.status.run_state import RunState
+from reput.streaming.status.status_document import FORMAT_VERSION, status_document
 
 STATUS_FILE = (REPUT, "status.json")
 # What the page draws from, and nobody asks of a file.
@@ -22,23 +24,27 @@ _WRITTEN_EVERY_S, _RENEWED_EVERY_S = 5.0, 60.0
 class StatusFile:
     """Writes the status of a run into its output; a file that cannot be written is no reason to stop."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, run: RunState) -> None:
         self._files = DurableFiles(output)
+        self._run = run
         self._written_at = float("-inf")
         self._written: object = None
 
-    def is_due(self, now: float) -> bool:
-        """Whether `write` may write at `now` (monotonic seconds)."""
-        return now - self._written_at >= _WRITTEN_EVERY_S
+    def write(self, facts: dict[str, Any], now: float, *, at_once: bool = False) -> None:
+        """Write the status, with `facts`, at `now` (monotonic seconds) if that is due or `at_once` says so.
 
-    def write(self, status: dict[str, Any], now: float, *, at_once: bool = False) -> None:
-        """Write `status` at `now` if the state or an offset has changed, if a minute has passed, or `at_once`."""
-        gist = _gist(status)
-        if not at_once and gist == self._written and now - self._written_at < _RENEWED_EVERY_S:
+        It is due every five seconds if the state or an offset has changed, else every minute.
+        """
+        since = now - self._written_at
+        if since < _WRITTEN_EVERY_S and not at_once:
+            return
+        gist = _gist(self._run)
+        if gist == self._written and since < _RENEWED_EVERY_S and not at_once:
             return
         if not self._files.root.joinpath(REPUT).is_dir():  # the output's disk may not be mounted
             return
         self._written_at, self._written = now, gist
+        status = status_document([self._run], facts)
         brokers = [{**broker, "queries": [_kept(query) for query in broker["queries"]]} for broker in status["brokers"]]
         with suppress(OutputError):
             self._files.put_unsynced(*STATUS_FILE, data=json.dumps({**status, "brokers": brokers}).encode())
@@ -48,12 +54,10 @@ def _kept(query: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in query.items() if name not in _LEFT_OUT}
 
 
-def _gist(status: dict[str, Any]) -> object:
+def _gist(run: RunState) -> object:
     """What makes it worth to write the file before its time."""
-    return status["state"], [
-        (broker["state"], [(query["phase"], query["commitOffset"]) for query in broker["queries"]])
-        for broker in status["brokers"]
-    ]
+    with run.read():
+        return judge(run).state, [(name, query.phase, query.end) for name, query in sorted(run.queries.items())]
 
 
 def load_status(output: Path) -> dict[str, Any] | None:

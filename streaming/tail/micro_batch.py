@@ -175,11 +175,10 @@ class LogicDispatch:
         batch, seconds = done.batch, time.monotonic() - began
         phases = {"read": read_seconds, "write": seconds - read_seconds - done.sync_seconds, "sync": done.sync_seconds}
         causes, self._passed_over = count_causes(done.quarantined) + self._passed_over, Counter()
-        stored = None if batch.last_record is None else batch.last_record.store_timestamp
         expired, self._expired_bytes = self._expired_bytes, 0
         self._report(
             BatchReport(
-                *(LOGIC, batch.start, batch.end, batch.messages, seconds, done.anomalies, causes, stored),
+                *(LOGIC, batch.start, batch.end, batch.messages, seconds, done.anomalies, causes),
                 phases=phases,
                 expired_bytes=expired,
             )
@@ -284,12 +283,10 @@ class TableDispatch:
         """Report a batch that was committed."""
         causes, self._passed_over = self._passed_over, Counter()
         expired, self._expired_bytes = self._expired_bytes, 0
-        stored = None if batch.last_record is None else batch.last_record.store_timestamp
         self._report(
             BatchReport(
                 *(TABLE, batch.start, batch.end, batch.messages, seconds),
                 quarantined=causes,
-                store_timestamp=stored,
                 phases=phases,
                 expired_bytes=expired,
             )

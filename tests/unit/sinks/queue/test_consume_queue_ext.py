@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.sink_runner import MEMORY, files_below
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import consume_queue_ext_file
 from reput.sinks.filter.bloom_filter import BloomFilter
 from reput.sinks.filter.consumer_filter import ConsumerFilters, load_consumer_filters
 from reput.sinks.formats.consume_queue import ENTRY
@@ -29,7 +30,7 @@ from reput.sinks.formats.consume_queue_ext import (
     is_ext_addr,
     un_decorate,
 )
-from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt
+from reput.sinks.queue.consume_queue_ext import ConsumeQueueExt, files_before
 from reput.source.errors import OptionError, SinkError
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_sys_flag import TRANSACTION_MASK
@@ -130,20 +131,27 @@ def test_recover(files: DurableFiles) -> None:
     assert put(ext, EIGHT) == [MIN + 616]
 
 
-def test_truncate_by_min_address(files: DurableFiles) -> None:
+def truncate(files: DurableFiles, ext: ConsumeQueueExt, min_address: int) -> None:
+    """``ConsumeQueueExt#truncateByMinAddress``, as the expiry of queues does it."""
+    for file in files_before({file: file + FILE_SIZE for file in contents(files)}, min_address):
+        files.remove(*consume_queue_ext_file(b"T", 0, file))
+        ext.forget_file(file)
+
+
+def test_the_files_before_an_address_are_forgotten(files: DurableFiles) -> None:
     ext = open_ext(files, FILE_SIZE)
     put(ext, *[EIGHT] * 40)
-    ext.truncate_by_min_address(5)
-    ext.truncate_by_min_address(decorate(280))  # a file that ends right there stays
+    truncate(files, ext, 5)
+    truncate(files, ext, decorate(280))  # a file that ends right there stays
     assert ext.min_address == MIN
-    ext.truncate_by_min_address(decorate(420))
+    truncate(files, ext, decorate(420))
     assert un_decorate(ext.min_address) == 280
     assert sorted(contents(files)) == [280, 560, 840, 1120]
     assert ext.get(MIN) == ext.get(MIN + 280)  # as the broker: the first file stands in for a lost first one
     assert ext.get(MIN + 28) is None
     again = open_ext(files, FILE_SIZE)
     assert (again.min_address, again.max_address) == (ext.min_address, ext.max_address)
-    again.truncate_by_min_address(decorate(100_000))
+    truncate(files, again, decorate(100_000))
     assert (contents(files), again.max_address) == ({}, MIN)
     assert put(again, EIGHT) == [MIN]
 

@@ -20,7 +20,6 @@ from reput.streaming.output.log_end import LogEnd
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.run_state import RunState
-from reput.streaming.status.status_document import status_document
 from reput.streaming.status.status_file import STATUS_FILE, StatusFile
 
 BATCHES = 300
@@ -51,7 +50,8 @@ def test_many_batches_leave_no_more_files_than_few(tmp_path: Path) -> None:
     logic = LogicSinks.open(config, files)
     for sink in logic.sinks:
         sink.recover(0)
-    step, state, status_file = LogicStep(logic, files, log.decode_options), RunState("b"), StatusFile(output)
+    step, state = LogicStep(logic, files, log.decode_options), RunState("b")
+    status_file = StatusFile(output, state)
     seen: list[dict[str, int]] = []
     start = 0
     for number, end in enumerate(ends):
@@ -60,7 +60,7 @@ def test_many_batches_leave_no_more_files_than_few(tmp_path: Path) -> None:
         state.on_batch(report)
         state.on_finding("logic", "a finding that is as long as every other one")
         state.look(SeenLog(LogEnd(end), {}))
-        status_file.write(status_document([state]), float(number), at_once=True)
+        status_file.write({}, float(number), at_once=True)
         start = end
         if number >= SETTLED:
             seen.append(sizes(output))

@@ -73,12 +73,16 @@ def test_each_query_has_a_lag_of_its_own_from_its_first_line_on(caplog: pytest.L
     ]
 
 
-def test_lines_are_few_unless_something_was_found(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A line a minute says what all batches since the last one did; a finding is told at once; silence says nothing."""
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic clock of the lines, in seconds; it goes on where a test says so."""
     now = [1_000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_lines_are_few_unless_something_was_found(caplog: pytest.LogCaptureFixture, now: list[float]) -> None:
+    """A line a minute says what all batches since the last one did; a finding is told at once; silence says nothing."""
     reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
     with caplog.at_level(logging.INFO, "reput"):
         for number in range(100):
@@ -99,12 +103,8 @@ def test_lines_are_few_unless_something_was_found(
         assert len(caplog.messages) == 4
 
 
-def test_a_line_that_is_due_is_told_without_a_further_batch(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_is_due_is_told_without_a_further_batch(caplog: pytest.LogCaptureFixture, now: list[float]) -> None:
     """The last batch before a silence is told a minute later, not when the silence ends."""
-    now = [1_000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
     with caplog.at_level(logging.INFO, "reput"):
         reporter.on_batch(report("logic", 10))
@@ -116,11 +116,9 @@ def test_a_line_that_is_due_is_told_without_a_further_batch(
 
 
 def test_findings_in_batch_after_batch_are_few_lines(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, now: list[float]
 ) -> None:
     """A log that is out of order for years: some lines at once, then one a minute, with every count in one of them."""
-    now = [1_000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "Allowance", partial(Allowance, clock=lambda: now[0]))
     reporter = ProgressReporter(quiet_console(), line_every_s=60.0)
     with caplog.at_level(logging.INFO, "reput"):
