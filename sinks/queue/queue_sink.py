@@ -124,6 +124,11 @@ class QueueSink(KeepsProgress, ABC):
         """Append the batch's entries; see ``Sink.write``."""
 
     @property
+    def queue_count(self) -> int:
+        """How many queues there are."""
+        return len(self._queues)
+
+    @property
     def files(self) -> DurableFiles:
         """What writes the queues' files."""
         return self._durable

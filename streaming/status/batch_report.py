@@ -50,6 +50,19 @@ class BatchReport:
     phases: Mapping[str, float] = field(default_factory=dict)
     expired_bytes: int = 0
 
+    def followed_by(self, later: BatchReport) -> BatchReport:
+        """One report of what this one and a `later` one of the same query tell."""
+        phases = {
+            name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0) for name in {**self.phases, **later.phases}
+        }
+        return BatchReport(
+            *(self.query, self.start, later.end, self.messages + later.messages, self.seconds + later.seconds),
+            anomalies=self.anomalies + later.anomalies,
+            quarantined=self.quarantined + later.quarantined,
+            phases=phases,
+            expired_bytes=self.expired_bytes + later.expired_bytes,
+        )
+
 
 class LogWatch(Protocol):
     """Sees where the log ends now (``LogEndWatch``)."""

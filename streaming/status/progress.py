@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 
 from rich.console import Console
@@ -49,13 +49,7 @@ class _Line:
     def add(self, report: BatchReport) -> None:
         """Add the next batch."""
         self.batches += 1
-        self.report = replace(
-            report,
-            start=self.report.start,
-            messages=self.report.messages + report.messages,
-            anomalies=self.report.anomalies + report.anomalies,
-            quarantined=self.report.quarantined + report.quarantined,
-        )
+        self.report = self.report.followed_by(report)
 
 
 class ProgressReporter:

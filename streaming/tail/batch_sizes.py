@@ -20,6 +20,11 @@ class BatchSizes:
     messages_a_batch: int | None
     bytes_a_range: int
 
+    @property
+    def bytes_a_wave(self) -> int:
+        """What is written, at least, while more of the batch is read."""
+        return self.bytes_a_range
+
     @classmethod
     def of(cls, config: PipelineConfig, names: Sequence[str]) -> BatchSizes:
         """The sizes of a query that keeps all of `names` (LOGIC, TABLE): the lesser ones."""

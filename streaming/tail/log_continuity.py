@@ -44,17 +44,18 @@ class LogContinuity:
             if found != known:
                 raise rewound(known, found, self._name)
 
-    def results(self, ranges: DataFrame, job: Job, records: Iterable[RecordFingerprint | None]) -> list[RangeEffects]:
+    def results(
+        self, ranges: DataFrame, job: Job, records: Callable[[], Iterable[RecordFingerprint | None]]
+    ) -> list[RangeEffects]:
         """The result of `job` for the batch's ranges, or with ``failOnDataLoss=false`` for those that did not expire.
 
-        `records` are the sinks' last ones: a failure may only mean that the log was cut.
+        `records` gives the sinks' last ones of the moment: a failure may only mean that the log was cut.
         """
-        records = list(records)
         while True:
             try:
                 return job(ranges)
             except Exception as error:
-                self.check(records)
+                self.check(records())
                 self._check_reached(ranges, error)
                 left = self._left_of(ranges, error)
                 if left is None:
@@ -81,7 +82,7 @@ class LogContinuity:
         if end < stop:
             raise TransientError(
                 f"{self._name}: the log was cut: it reached {stop} when a batch was planned, and ends at {end} now",
-                advice="nothing of the batch was written: start the same command again",
+                advice="nothing behind that end was written: start the same command again",
                 physical_offset=end,
             )
 

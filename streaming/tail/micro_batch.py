@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +16,11 @@ from pyspark.sql import DataFrame
 from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import EXPIRED, count_causes, expired_range
+from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
-from reput.source.log.offset_range import ranges_of
+from reput.source.log.offset_range import OffsetRange, ranges_of
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.logic_step import LogicStep
@@ -26,10 +28,12 @@ from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
+from reput.streaming.spark.announcements import announcements
 from reput.streaming.spark.job import outcome, outcome_of, run_job
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
+from reput.streaming.tail.waves import OnRange, Waves
 
 Report = Callable[[BatchReport], None]
 OnRead = Callable[[str, int], None]
@@ -65,25 +69,52 @@ class Dispatch(Protocol):
         """Do what is left to be done after the last batch of a run that ends with the log."""
 
 
+# Each wave syncs the files of most queues, which takes as long as reading a range of the usual size where there are so
+# many of them.
+_QUEUES_A_RANGE = 1024
 _RESULT_DDL = "start bigint, effects binary"
 _RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
 
 
-def read_ranges(ranges: DataFrame, task: RangeTask, prepare: Callable[[], None] | None = None) -> list[RangeEffects]:
+def read_ranges(
+    ranges: DataFrame,
+    task: RangeTask,
+    prepare: Callable[[], None] | None = None,
+    announce: Callable[[OffsetRange, bytes], None] | None = None,
+) -> list[RangeEffects]:
     """The effects that `task` reads from the batch's ranges, in log order; the first range's error is raised.
 
-    Each of Spark's tasks calls `prepare` first.
+    Each of Spark's tasks calls `prepare` first, and `announce` with each range and its outcome (``outcome_of``).
     """
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if prepare is not None:
             prepare()
         for span in ranges_of(batches):
-            row = {"start": span.start, "effects": outcome_of(partial(task.read, span))}
-            yield pa.RecordBatch.from_pylist([row], _RESULT_SCHEMA)
+            effects = outcome_of(partial(task.read, span))
+            if announce is not None:
+                announce(span, effects)
+            yield pa.RecordBatch.from_pylist([{"start": span.start, "effects": effects}], _RESULT_SCHEMA)
 
     rows = run_job(ranges, read, _RESULT_DDL).sort_by("start")
     return [outcome(effects) for effects in rows["effects"].to_pylist()]
+
+
+def read_announced(ranges: DataFrame, task: RangeTask, on_range: OnRange, least_bytes: int) -> list[RangeEffects]:
+    """As `read_ranges`; `on_range` hears of ranges of `least_bytes` or more that are read while others still are."""
+
+    def heard(words: bytes) -> None:
+        read = pickle.loads(words)  # noqa: S301
+        if isinstance(read, RangeEffects):  # the job's result has errors
+            on_range(read)
+
+    with announcements(ranges.sparkSession, heard) as announce:
+
+        def announce_large(span: OffsetRange, effects: bytes) -> None:
+            if span.end - span.start >= least_bytes:
+                announce(effects)
+
+        return read_ranges(ranges, task, None, announce_large)
 
 
 class LogicDispatch:
@@ -101,12 +132,14 @@ class LogicDispatch:
         table: TableDispatch | None = None,
         *,
         clean: CleanConsumeQueueService,
+        bytes_a_wave: int,
         on_read: OnRead = _ignored,
     ) -> None:
         """`on_arrival` is called with each batch's arrivals once they are durable, and again if the batch is replayed.
 
         `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log. `clean` removes
-        what expires of the sinks of `logic`. `on_read` is told how far a query has read, before that is durable.
+        what expires of the sinks of `logic`. `bytes_a_wave` as in ``BatchSizes``. `on_read` is told how far a query has
+        read, before that is durable.
         """
         self._step = LogicStep(
             *(logic, files, decode),
@@ -120,9 +153,13 @@ class LogicDispatch:
         self._on_arrival = on_arrival
         self._clean = clean
         self._on_read = on_read
+        self._bytes_a_wave = bytes_a_wave
         # What was passed over since the last report.
         self._passed_over: Counter[str] = Counter()
         self._expired_bytes = 0
+        # What the current micro-batch has written, by query, and when the last of it was durable.
+        self._reports: dict[str, BatchReport] = {}
+        self._written_at = 0.0
 
     @property
     def end_offset(self) -> int:
@@ -136,23 +173,45 @@ class LogicDispatch:
         return (LOGIC,) if self._table is None else (LOGIC, TABLE)
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
-        """Write the effects of the batch's ranges, which one job reads once."""
-        began = time.monotonic()
-        records, task = [sink.last_record for sink in self._step.sinks], self._step.task
-        if self._table is not None:
-            records.append(self._table.last_record)
-            task = replace(task, file_writer=self._table.file_writer())
-        results = self._continuity.results(ranges, lambda some: read_ranges(some, task), records)
-        if not results:
-            self._pass_over(self._continuity.next_available(self.end_offset))
-            return
-        self._continuity.check(records)
-        self._on_read(LOGIC, results[-1].end)
-        read_at = time.monotonic()
-        for row in self._continuity.rows_of(results):
-            self._write(row, began, read_at - began)
-            began = read_at = time.monotonic()
+        """Write the effects of the batch's ranges, which one job reads once; those of large batches wave by wave."""
+        self._written_at = time.monotonic()
+        try:
+            self._write_batch(ranges)
+        finally:  # what a batch that failed has written counts as well
+            reports, self._reports = self._reports, {}
+            for report in reports.values():
+                self._report(report)
         self.clean()
+
+    def _write_batch(self, ranges: DataFrame) -> None:
+        task, waves = self._step.task, Waves(self.end_offset, self._write_checked, self._least_wave)
+        # A batch that follows a live log has smaller ranges: nothing is gained by hearing of them early.
+        least_bytes = self._bytes_a_wave // 16
+        if self._table is not None:
+            task = replace(task, file_writer=self._table.file_writer())
+
+        def job(some: DataFrame) -> list[RangeEffects]:
+            return waves.during(lambda on_range: read_announced(some, task, on_range, least_bytes))
+
+        results = self._continuity.results(ranges, job, self._records)
+        if results:
+            self._continuity.check(self._records())
+            for row in self._continuity.rows_of(results):
+                self._write(row)
+        elif not self._reports:  # nothing of the batch is left in the log
+            self._pass_over(self._continuity.next_available(self.end_offset))
+
+    def _least_wave(self) -> int:
+        queues = sum(sink.queue_count for sink in self._step.sinks if isinstance(sink, QueueSink))
+        return self._bytes_a_wave * (1 + queues // _QUEUES_A_RANGE)
+
+    def _records(self) -> list[RecordFingerprint | None]:
+        """The last record of each sink."""
+        return [each.last_record for each in (*self._step.sinks, *(() if self._table is None else (self._table,)))]
+
+    def _write_checked(self, read: RangeEffects) -> None:
+        self._continuity.check(self._records())
+        self._write(read)
 
     def while_idle(self) -> None:
         """Tidy the table a while, if there is one."""
@@ -169,14 +228,21 @@ class LogicDispatch:
         if self._table is not None:
             self._table.finish()
 
-    def _write(self, read: RangeEffects, began: float, read_seconds: float) -> None:
+    def _write(self, read: RangeEffects) -> None:
+        read_at = time.monotonic()
+        self._on_read(LOGIC, read.end)
         self._pass_over(read.start)
         done = self._step.write(read)
-        batch, seconds = done.batch, time.monotonic() - began
-        phases = {"read": read_seconds, "write": seconds - read_seconds - done.sync_seconds, "sync": done.sync_seconds}
+        batch, now = done.batch, time.monotonic()
+        phases = {
+            "read": read_at - self._written_at,
+            "write": now - read_at - done.sync_seconds,
+            "sync": done.sync_seconds,
+        }
+        seconds, self._written_at = now - self._written_at, now
         causes, self._passed_over = count_causes(done.quarantined) + self._passed_over, Counter()
         expired, self._expired_bytes = self._expired_bytes, 0
-        self._report(
+        self._note(
             BatchReport(
                 *(LOGIC, batch.start, batch.end, batch.messages, seconds, done.anomalies, causes),
                 phases=phases,
@@ -184,9 +250,14 @@ class LogicDispatch:
             )
         )
         if self._table is not None:
-            self._table.report(TableBatch.merge(read.table_file_rows()), seconds, phases)
+            self._note(self._table.report(TableBatch.merge(read.table_file_rows()), seconds, phases))
         if self._on_arrival is not None and batch.arrivals is not None:
             self._on_arrival(batch.arrivals)
+
+    def _note(self, report: BatchReport) -> None:
+        """Add what was written to the micro-batch's report."""
+        before = self._reports.get(report.query)
+        self._reports[report.query] = report if before is None else before.followed_by(report)
 
     def _pass_over(self, start: int) -> None:
         """Go on at `start`, durably, if everything in the log from the sinks' end up to there has expired."""
@@ -248,12 +319,11 @@ class TableDispatch:
         """Commit the table's files that one job writes for the batch's ranges."""
         began = time.monotonic()
         task = RangeTask(self._decode, None, file_writer=self.file_writer())
-        records = [self.last_record]
-        results = self._continuity.results(ranges, lambda some: read_ranges(some, task), records)
+        results = self._continuity.results(ranges, lambda some: read_ranges(some, task), lambda: [self.last_record])
         if not results:
             self.pass_over(self._continuity.next_available(self.end_offset))
             return
-        self._continuity.check(records)
+        self._continuity.check([self.last_record])
         self._on_read(TABLE, results[-1].end)
         read_at = time.monotonic()
         for row in self._continuity.rows_of(results):
@@ -261,7 +331,7 @@ class TableDispatch:
             self.pass_over(batch.start)
             self.table.commit(batch)
             now = time.monotonic()
-            self.report(batch, now - began, {"read": read_at - began, "commit": now - read_at})
+            self._report(self.report(batch, now - began, {"read": read_at - began, "commit": now - read_at}))
             began = read_at = now
         if self._upkeep is not None:
             self._upkeep.after_batch(sum(row.end - row.start for row in results))
@@ -279,17 +349,15 @@ class TableDispatch:
         if self._upkeep is not None:
             self._upkeep.at_end()
 
-    def report(self, batch: TableBatch, seconds: float, phases: Mapping[str, float]) -> None:
-        """Report a batch that was committed."""
+    def report(self, batch: TableBatch, seconds: float, phases: Mapping[str, float]) -> BatchReport:
+        """The report of a batch that was committed."""
         causes, self._passed_over = self._passed_over, Counter()
         expired, self._expired_bytes = self._expired_bytes, 0
-        self._report(
-            BatchReport(
-                *(TABLE, batch.start, batch.end, batch.messages, seconds),
-                quarantined=causes,
-                phases=phases,
-                expired_bytes=expired,
-            )
+        return BatchReport(
+            *(TABLE, batch.start, batch.end, batch.messages, seconds),
+            quarantined=causes,
+            phases=phases,
+            expired_bytes=expired,
         )
 
     def pass_over(self, start: int) -> None:

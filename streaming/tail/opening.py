@@ -209,6 +209,7 @@ class QueryOpener:
                 *(output.logic.sinks, output.log, self._config.logic.clean_resource_interval),
                 report=lambda report: self._reporter.on_clean(report.removed),
             ),
+            bytes_a_wave=BatchSizes.of(self._config, (LOGIC,) if table is None else (LOGIC, TABLE)).bytes_a_wave,
             on_read=self._reporter.state.on_read,
         )
         return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)))

@@ -713,6 +713,28 @@ MUTANTS = (
         "            if False:\n",
         "spark/test_delta_table.py::test_a_table_that_is_away_is_not_made_anew",
     ),
+    # --- waves of a micro-batch
+    _mutant(
+        "a wave is written past a gap",
+        "streaming/tail/waves.py",
+        "    while (each := waiting.get(start)) is not None and each.end > start:\n",
+        "    for start, each in sorted(waiting.items()):\n",
+        "unit/streaming/tail/test_waves.py::test_written_while_others_read",
+    ),
+    _mutant(
+        "what a wave has written is written again",
+        "streaming/tail/waves.py",
+        "        return [each for each in results if each.end > self.end]\n",
+        "        return results\n",
+        "unit/streaming/tail/test_waves.py::test_in_log_order_and_once",
+    ),
+    _mutant(
+        "a wave of a log that was cut is written",
+        "streaming/tail/micro_batch.py",
+        "        self._continuity.check(self._records())\n        self._write(read)\n",
+        "        self._write(read)\n",
+        "spark/test_waves_of_a_batch.py::test_written_while_the_job_runs",
+    ),
     # --- whatever the clock says (G14)
     _mutant(
         "an index file's name is the clock's alone",

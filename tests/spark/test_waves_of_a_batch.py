@@ -1,0 +1,116 @@
+"""A micro-batch that is written wave by wave while it is read: equal bytes, also after a failure between two waves."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from spark.test_tail import run_tail
+from support.delta_rows import offsets
+from support.rebuild_runner import rebuild
+from support.record_writer import CommitLogWriter, Message
+from support.store_compare import differing_bytes
+
+from reput.source.errors import SinkError
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.effects.logic_step import LogicStep
+from reput.streaming.tail import micro_batch
+from reput.streaming.tail.log_continuity import LogContinuity
+
+pytestmark = pytest.mark.spark
+
+MESSAGES = 60
+LIMIT_SECONDS = 60
+SIZES = ("mappedFileSizeConsumeQueue=200", "maxHashSlotNum=7", "maxIndexNum=20", "tailGuardMs=20")
+# One micro-batch of many ranges, each of which is enough for a wave.
+OPTIONS = (*SIZES, "maxBytesPerPartition=600", "tableMaxBytesPerPartition=600")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("waves")
+    with CommitLogWriter(root / "store" / "commitlog", 4096) as writer:
+        for number in range(MESSAGES):
+            writer.append(Message("ABC"[number % 3], number % 2, properties={"KEYS": f"k{number}", "TAGS": "t"}))
+    rebuild(load_config(root / "store", overrides=SIZES), root / "fresh")
+    return root / "store"
+
+
+def check(spark: SparkSession, store: Path, root: Path) -> None:
+    assert differing_bytes(store.parent / "fresh", root / "out") == {}
+    found = offsets(spark, root / "table")
+    assert len(found) == len(set(found)) == MESSAGES
+
+
+def test_written_while_the_job_runs(
+    spark: SparkSession, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job and one report; waves are durable before the job ends, each after a look at whether the log was cut."""
+    jobs: list[str] = []
+    read, write, look = micro_batch.read_ranges, LogicStep.write, LogContinuity.check
+
+    def checking(*given: Any) -> None:
+        jobs.append("checks")
+        look(*given)
+
+    def reading(*given: Any) -> Any:
+        jobs.append("begins")
+        try:
+            return read(*given)
+        finally:
+            jobs.append("ends")
+
+    def writing(*given: Any) -> Any:
+        jobs.append("writes")
+        return write(*given)
+
+    monkeypatch.setattr(micro_batch, "read_ranges", reading)
+    monkeypatch.setattr(LogicStep, "write", writing)
+    monkeypatch.setattr(LogContinuity, "check", checking)
+    reporter = run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
+    assert jobs.count("begins") == 1
+    assert "writes" in jobs[: jobs.index("ends")]
+    assert all(jobs[number - 1] == "checks" for number, what in enumerate(jobs) if what == "writes")
+    assert [f"{MESSAGES} messages in 1 batches" in line for line in reporter.summary()] == [True, True]
+    check(spark, store, tmp_path)
+
+
+@pytest.mark.parametrize(("failing", "range_bytes"), [(1, 600), (2, 1500)])
+def test_a_failure_between_two_waves(
+    spark: SparkSession,
+    store: Path,
+    tmp_path: Path,
+    failing: int,
+    range_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the waves before it wrote stays; the next start goes on there, also where it cuts other ranges."""
+    read, write = micro_batch.read_ranges, LogicStep.write
+    calls, has_begun, is_read = 0, threading.Event(), threading.Event()
+
+    def reading(*given: Any) -> Any:
+        results = read(*given)
+        assert has_begun.wait(LIMIT_SECONDS)
+        is_read.set()
+        return results
+
+    def writing(*given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        has_begun.set()
+        assert is_read.wait(LIMIT_SECONDS)  # so the first wave is not the last one
+        if calls == failing:
+            raise SinkError("this wave cannot be written")
+        return write(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(micro_batch, "read_ranges", reading)
+        patched.setattr(LogicStep, "write", writing)
+        with pytest.raises(SinkError, match="this wave cannot be written"):
+            run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
+    others = (*SIZES, f"maxBytesPerPartition={range_bytes}", f"tableMaxBytesPerPartition={range_bytes}")
+    run_tail(spark, store, tmp_path / "out", *others, table=tmp_path / "table")
+    check(spark, store, tmp_path)

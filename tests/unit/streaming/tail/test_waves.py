@@ -1,0 +1,126 @@
+"""What tasks have read is written while others read: in log order, once, never past a gap."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+
+import pytest
+
+from reput.source.errors import OutputFullError
+from reput.streaming.effects.range_task import RangeEffects
+from reput.streaming.tail.waves import OnRange, Waves
+
+LIMIT_SECONDS = 20
+
+
+def effects(start: int, end: int) -> RangeEffects:
+    return RangeEffects(start, end, is_whole=True)
+
+
+RANGES = [effects(start, end) for start, end in pairwise(range(100, 700, 100))]
+
+
+class Written:
+    """The waves that were written; `wait_for` waits until one ends at an offset."""
+
+    def __init__(self) -> None:
+        self.waves: list[tuple[int, int]] = []
+        self._changed = threading.Condition()
+
+    def write(self, wave: RangeEffects) -> None:
+        with self._changed:
+            self.waves.append((wave.start, wave.end))
+            self._changed.notify_all()
+
+    def wait_for(self, end: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: bool(self.waves) and self.waves[-1][1] == end, LIMIT_SECONDS)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (1, 0, 0, 3, 2, 1, 4)])
+def test_in_log_order_and_once(order: tuple[int, ...]) -> None:
+    """However ranges come, and however often: what was not written meanwhile is left, and nothing else."""
+    written = Written()
+    waves = Waves(100, written.write, lambda: 200)
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        for number in order:
+            on_range(RANGES[number])
+        return RANGES
+
+    left = waves.during(read)
+    covered = [*written.waves, *((each.start, each.end) for each in left)]
+    assert (covered[0][0], covered[-1][1]) == (100, 600)
+    assert all(one[1] == after[0] for one, after in pairwise(covered))
+    assert all(end - start >= 200 for start, end in written.waves)
+
+
+def test_written_while_others_read() -> None:
+    """The reader sees the first waves on disk before it has returned; a gap holds up what is behind it."""
+    written = Written()
+    waves = Waves(100, written.write, lambda: 100)
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        on_range(RANGES[0])
+        written.wait_for(200)
+        on_range(RANGES[3])  # behind a gap
+        on_range(RANGES[1])
+        written.wait_for(300)
+        return RANGES
+
+    assert waves.during(read) == RANGES[2:]
+    assert (waves.end, written.waves) == (300, [(100, 200), (200, 300)])
+
+
+def test_a_batch_that_begins_elsewhere_is_left_to_the_caller() -> None:
+    """Where something lies between the sinks' end and the batch, it has to be looked at first."""
+    written = Written()
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        for each in RANGES:
+            on_range(each)
+        return RANGES
+
+    assert Waves(50, written.write, lambda: 1).during(read) == RANGES
+    assert written.waves == []
+
+
+def test_a_wave_that_cannot_be_written_ends_the_batch() -> None:
+    """Its error is raised once the reader has ended, and nothing is written behind it."""
+    tried = Written()
+    has_read = threading.Event()
+
+    def write(wave: RangeEffects) -> None:
+        tried.write(wave)
+        raise OutputFullError("no room")
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        on_range(RANGES[0])
+        tried.wait_for(200)
+        for each in RANGES[1:]:
+            on_range(each)
+        has_read.set()
+        return RANGES
+
+    waves = Waves(100, write, lambda: 100)
+    with pytest.raises(OutputFullError, match="no room"):
+        waves.during(read)
+    assert has_read.is_set()
+    assert (tried.waves, waves.end) == ([(100, 200)], 100)
+
+
+def test_a_job_that_fails_ends_the_writing_first() -> None:
+    """Whoever looks at the sinks then finds them at rest; a second job goes on where the waves ended."""
+    written = Written()
+    waves = Waves(100, written.write, lambda: 100)
+
+    def fail(on_range: OnRange) -> list[RangeEffects]:
+        on_range(RANGES[0])
+        written.wait_for(200)
+        raise ValueError("the job failed")
+
+    with pytest.raises(ValueError, match="the job failed"):
+        waves.during(fail)
+    assert not any(thread.name.startswith("reput-waves") for thread in threading.enumerate())
+    assert waves.during(lambda _: RANGES) == RANGES[1:]
