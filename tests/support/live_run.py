@@ -72,12 +72,13 @@ class LiveTail:
         self._log = work / "tail.log"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start it; it runs until `stop`."""
+    def start(self, *options: str) -> None:
+        """Start it, with `options` of the configuration; it runs until `stop`."""
         command = [
             str(Path(sys.executable).with_name("reput")),
             *("tail", "--store", str(self.store), "--output", str(self.output), "--table", str(self.table)),
             *("--broker-conf", str(self._broker_conf), "--option", "tableTriggerMs=1000"),
+            *(word for option in options for word in ("--option", option)),
         ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
