@@ -41,6 +41,7 @@ from reput.streaming.config.settings import (
 
 __all__ = [
     "PIPELINE_OPTIONS",
+    "RANGES_OF_A_LOG_MAX",
     "PipelineConfig",
     "check_range_count",
     "load_config",
@@ -54,6 +55,8 @@ _FILE_STORE, _ROCKSDB_STORE = "default", "defaultrocksdb"
 
 # The ranges of a wave: each is a task of its own.
 _RANGES_MAX = 10_000
+#: The ranges of a whole log, of which each leaves a result: 25 TB of the usual size.
+RANGES_OF_A_LOG_MAX = 100_000
 
 # Each reader of a log sets these itself.
 _SET_BY_READER = {"startingOffset", "startingTimestamp", "maxMessagesPerTrigger"}
@@ -152,10 +155,10 @@ def load_table_options(config_file: Path | None, overrides: Sequence[str]) -> tu
     return filled(TableOptions, given).retention, filled(SparkOptions, given)
 
 
-def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int) -> None:
-    """Raise OptionError if the option `name` cuts what is read at once into too many ranges."""
-    if bytes_at_once > bytes_a_range * _RANGES_MAX:
-        least = -(-bytes_at_once // _RANGES_MAX)
+def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int, most: int = _RANGES_MAX) -> None:
+    """Raise OptionError if the option `name` cuts what is read at once into more than `most` ranges."""
+    if bytes_at_once > bytes_a_range * most:
+        least = -(-bytes_at_once // most)
         msg = f"{name}={bytes_a_range}: too small for {bytes_at_once} bytes of the log at once; at least {least} wanted"
         raise OptionError(msg)
 

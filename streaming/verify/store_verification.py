@@ -49,7 +49,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.range_reader import read_record
 from reput.streaming.config.broker import logic_needs
-from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.pipeline import RANGES_OF_A_LOG_MAX, PipelineConfig, check_range_count
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.tasks.tasks import Tasks
 from reput.streaming.verify.tasks import (
@@ -139,6 +139,8 @@ class StoreVerification:
     def run(self, tasks: Tasks) -> list[StoreSection]:
         """Compare, and check the files; the sections are ``log``, ``queues``, ``index``, ``checkpoint``."""
         limits = self.settings.log
+        name, size = "maxBytesPerPartition", self._config.logic.max_bytes_per_partition
+        check_range_count(name, size, limits.limit - limits.least, RANGES_OF_A_LOG_MAX)
         self.results = verify_ranges(tasks, self.settings, list(self.log.split(limits.least, limits.limit)))
         log = StoreSection("log", {"messages": sum(result.messages for result in self.results)})
         log.findings.note("not_dispatched_yet", self.log_end - self.limit)

@@ -13,6 +13,8 @@ from support.record_writer import Message
 from reput.source.errors import OptionError, SegmentError
 from reput.source.options import SOURCE_OPTIONS, Option
 from reput.streaming.config.pipeline import PIPELINE_OPTIONS, check_range_count, load_config
+from reput.streaming.tasks.tasks import SerialTasks
+from reput.streaming.verify.store_verification import StoreVerification
 
 RANGE = re.compile(r"a whole number from (\d+) to (\d+)")
 OFFSETS = ("startingOffset", "endingOffset")
@@ -86,7 +88,11 @@ def test_ranges_that_are_too_many(tmp_path: Path) -> None:
     assert str(caught.value) == (
         "rebuildMaxBytesPerPartition=999: too small for 10000000 bytes of the log at once; at least 1000 wanted"
     )
-    write_log(tmp_path / "store" / "commitlog", [Message(topic="T")] * 600, 1 << 20)
+    write_log(tmp_path / "store" / "commitlog", [Message(topic="T")] * 1500, 1 << 20)
     config = load_config(tmp_path / "store", overrides=["rebuildMaxBytesPerPartition=1"])
     with pytest.raises(OptionError, match=r"^rebuildMaxBytesPerPartition=1: too small for \d+ bytes of the log"):
         rebuild(config, tmp_path / "out")
+    (tmp_path / "out").mkdir(exist_ok=True)
+    config = load_config(tmp_path / "store", overrides=["maxBytesPerPartition=1", "tailGuardMs=0"])
+    with pytest.raises(OptionError, match=r"^maxBytesPerPartition=1: too small for \d+ bytes of the log"):
+        StoreVerification(config, tmp_path / "out").run(SerialTasks())
