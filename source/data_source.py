@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from reput.source.errors import DataLossError, OptionError, TransientError, reported_through_spark
+from reput.source.format_version import check_format
 from reput.source.log.offset_range import RANGE_SCHEMA, OffsetRange
 from reput.source.options import LATEST, SourceOptions
 from reput.source.record.record_fingerprint import RecordFingerprint
@@ -157,6 +158,22 @@ class CommitLogReader(DataSourceReader):
 
 class _EmptyPartition(InputPartition):
     pass
+
+
+def check_offset(offset: dict[str, Any], file: object = None) -> None:
+    """Raise an error unless this release reads `offset`, one of this source in the checkpoint's `file`.
+
+    Raises
+    ------
+    LaterFormatError
+        A later release wrote it.
+    OptionError
+        It is no offset of this source.
+    """
+    try:
+        check_format(file or "the checkpoint's offset", offset.get("version", 0), _OFFSET_VERSION, file=file)
+    except ValueError as error:
+        raise OptionError(f"the checkpoint's offset is {offset}, which is none of this source: {error}") from error
 
 
 def last_record_of_offset(offset: dict[str, Any]) -> RecordFingerprint | None:
@@ -311,10 +328,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _checked(self, offset: dict[str, Any]) -> int:
         """The physical offset that a checkpoint's offset names, after checking that this is still the same log."""
-        if offset.get("version") != _OFFSET_VERSION:
-            raise OptionError(
-                f"the checkpoint's offset is {offset}, which is not of version {_OFFSET_VERSION} of this source"
-            )
+        check_offset(offset)
         begin = int(offset["physicOffset"])
         self._check_last_record(offset, is_idle=False)
         if self._identified != offset:

@@ -16,6 +16,7 @@ ReputError
 │   └── RowsLostError              a table that lost rows which its transactions brought
 ├── SinkError                      files of an output that contradict the progress recorded for them
 │   └── TransactionAlreadyCommittedError  a commit that the table has already
+├── LaterFormatError               a file of reput's own in a format of a later release
 ├── EnvironmentSetupError          Java, Spark or a package that is missing or too old
 ├── TransientError                 a fault that may pass by itself: the same command may succeed later
 ├── MayPassError                   what a run waits for once it has begun, and what is final at a start
@@ -185,6 +186,12 @@ class RowsLostError(OutputError):
     """The table has lost rows that its transactions brought; the message names the command that makes them again."""
 
     code = "rows-lost"
+
+
+class LaterFormatError(ReputError):
+    """A file that reput keeps for itself has a format of a later release; nothing was changed."""
+
+    code = "later-format"
 
 
 class EnvironmentSetupError(ReputError):

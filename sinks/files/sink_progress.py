@@ -11,6 +11,7 @@ from typing import Any
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import progress_file
 from reput.source.errors import SinkError
+from reput.source.format_version import check_format
 from reput.source.record.record_fingerprint import RecordFingerprint
 
 __all__ = ["ProgressFile", "RecordFingerprint", "SinkProgress"]
@@ -59,14 +60,16 @@ class ProgressFile:
         Raises
         ------
         SinkError
-            The file is not a progress record of this version.
+            The file is no progress record.
+        LaterFormatError
+            A later release wrote it.
         """
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
             return None
         try:
-            return _decoded(json.loads(data))
+            return _decoded(json.loads(data), self.path)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SinkError(
                 f"{self.path} is no progress record of reput ({error!r})",
@@ -118,10 +121,8 @@ class KeepsProgress:
         self._record.pass_over(end_offset)
 
 
-def _decoded(record: dict[str, Any]) -> SinkProgress:
-    if record.pop("version") != _VERSION:
-        msg = f"its version is not {_VERSION}"
-        raise ValueError(msg)
+def _decoded(record: dict[str, Any], path: Path) -> SinkProgress:
+    check_format(path, record.pop("version"), _VERSION, file=path)
     last = record.pop("last_record")
     fingerprint = None if last is None else RecordFingerprint(**last)
     progress = SinkProgress(last_record=fingerprint, **record)

@@ -22,10 +22,13 @@ from reput.sinks.files.store_path import (
     RelativePath,
 )
 from reput.source.errors import GIVE_YES, SinkError, UnexplainedError
+from reput.source.format_version import FIRST, check_format
 
 # From below the rebuild's root to below the output's root; a noted move also tells whether anything was made.
 Move = tuple[RelativePath, RelativePath]
 NotedMove = tuple[RelativePath, RelativePath, bool]
+# Of the note, which names it from the second one on.
+_VERSION = 1
 _DERIVED = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
 
@@ -61,12 +64,16 @@ def finish_swap(files: DurableFiles) -> bool:
         The note cannot be read, or what it puts in place is gone.
     UnexplainedError
         As in `swap`, for a note older than this rule.
+    LaterFormatError
+        A later release wrote the note.
     """
     note = files.root.joinpath(*REBUILD_SWAP)
     if not note.exists():
         return False
     try:
         noted = json.loads(note.read_bytes())
+        if isinstance(noted, dict):  # a list is older than any version
+            check_format(note, noted.get("version", FIRST), _VERSION, file=note)
         may_empty, listed = (False, noted) if isinstance(noted, list) else (bool(noted["may_empty"]), noted["moves"])
         moves = [(tuple(made), tuple(target), bool(is_new)) for made, target, is_new in listed]
     except (ValueError, TypeError, KeyError) as error:

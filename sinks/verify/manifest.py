@@ -15,6 +15,7 @@ from reput.sinks.formats.index_file import index_file_size
 from reput.sinks.index.index_reader import entry_at, open_index_file
 from reput.sinks.verify.findings import Difference, Findings
 from reput.source.errors import OptionError
+from reput.source.format_version import check_format
 from reput.source.segments.mapped_file_queue import open_for_reading
 
 COMMIT_LOG = "commitlog"
@@ -52,11 +53,6 @@ class _Head:
     """A manifest's first line."""
 
     reput_manifest: int = _VERSION
-
-    def __post_init__(self) -> None:
-        if self.reput_manifest != _VERSION:
-            msg = f"version {self.reput_manifest}, {_VERSION} wanted"
-            raise ValueError(msg)
 
 
 def store_files(output: Path, commit_log: Iterable[Path]) -> list[StoreFile]:
@@ -146,11 +142,13 @@ def load_manifest(path: Path) -> list[FileDigest]:
     Raises
     ------
     OptionError
-        The file cannot be read, or is no manifest of this version.
+        The file cannot be read, or is no manifest.
+    LaterFormatError
+        A later release wrote it.
     """
     try:
         head, *lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        _Head(**head)
+        check_format(path, _Head(**head).reput_manifest, _VERSION, file=path)
         return [FileDigest(**line) for line in lines]
     except (OSError, ValueError, TypeError) as error:
         raise OptionError(

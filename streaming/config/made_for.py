@@ -17,6 +17,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import MADE_FOR, REBUILD_ROOT, REBUILD_SWAP
 from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.source.errors import OptionError
+from reput.source.format_version import check_format
 from reput.source.options import parse_given
 from reput.streaming.config.broker import broker_version, release_of, version_text
 from reput.streaming.config.settings import AUTO, PIPELINE_OPTIONS, Settings
@@ -49,6 +50,8 @@ def recorded_in(output: Path, store: Path) -> Recorded:
     ------
     OptionError
         The record cannot be read.
+    LaterFormatError
+        A later release wrote it.
     """
     if is_store(output, store):
         return {}
@@ -56,7 +59,7 @@ def recorded_in(output: Path, store: Path) -> Recorded:
     if not (output.joinpath(*REBUILD_SWAP).exists() and path.exists()):
         path = output.joinpath(*MADE_FOR)
     try:
-        return _decoded(json.loads(path.read_bytes()))
+        return _decoded(json.loads(path.read_bytes()), path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -150,9 +153,10 @@ def _sinks_of(settings: Settings) -> dict[str, bool]:
     return {"queues": settings.queue.consume_queue_enable, "index": settings.index.message_index_enable}
 
 
-def _decoded(record: Any) -> Recorded:
-    if not isinstance(record, dict) or record.get("version") != _FORMAT:
-        raise ValueError(f"its version is not {_FORMAT}")
+def _decoded(record: Any, path: Path) -> Recorded:
+    if not isinstance(record, dict):
+        raise ValueError("it is no object")  # noqa: TRY004  as for any other bad content
+    check_format(path, record.get("version"), _FORMAT, file=path)
     settings = record.get("settings")
     if not isinstance(settings, dict):
         raise ValueError("it has no settings")  # noqa: TRY004  as for any other bad content

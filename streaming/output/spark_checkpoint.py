@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
-from reput.source.data_source import last_record_of_offset
+from reput.source.data_source import check_offset, last_record_of_offset
 from reput.source.log.log_reader import LogReader
 
 # The names of the two queries and of their checkpoints' directories.
@@ -24,8 +25,7 @@ def spark_offset(checkpoint: Path) -> int | None:
     commits = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
     if not commits:
         return None
-    lines = (checkpoint / "offsets" / str(max(commits))).read_text().splitlines()
-    return int(json.loads(lines[-1])["physicOffset"])
+    return int(_offset(checkpoint, max(commits))["physicOffset"])
 
 
 def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
@@ -36,8 +36,7 @@ def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
     planned = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdecimal()]
     if not planned or (checkpoint / "commits" / str(max(planned))).exists():
         return
-    lines = (checkpoint / "offsets" / str(max(planned))).read_text().splitlines()
-    offset = json.loads(lines[-1])
+    offset = _offset(checkpoint, max(planned))
     last = last_record_of_offset(offset)
     if last is None or (log.find_record(last) == last and log.is_led_to(last, int(offset["startOffset"]))):
         return
@@ -48,6 +47,20 @@ def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
         checkpoint,
     )
     forget(checkpoint)
+
+
+def _offset(checkpoint: Path, batch_id: int) -> dict[str, Any]:
+    """The source's offset at the end of a batch.
+
+    Raises
+    ------
+    LaterFormatError
+        A later release wrote it.
+    """
+    path = checkpoint / "offsets" / str(batch_id)
+    offset: dict[str, Any] = json.loads(path.read_text().splitlines()[-1])
+    check_offset(offset, path)
+    return offset
 
 
 def forget(checkpoint: Path) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REBUILD_PLAN, REBUILD_ROOT
 from reput.source.errors import OptionError
+from reput.source.format_version import FIRST, check_format
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.rebuild.request import RebuildRequest
 
 _log = logging.getLogger("reput")
 
+# Of the plan, which names it from the second one on.
+_VERSION = 1
 # Options that change no byte of the result.
 _FREE = {
     *("sparkMaster", "sparkDriverMemory", "sparkLogMaxBytes", "tailGuardMs", "logicTriggerMs", "tableTriggerMs"),
@@ -107,10 +110,13 @@ def _command(config: PipelineConfig, request: RebuildRequest, identity: dict[str
 
 
 def _load(files: DurableFiles) -> RebuildPlan | None:
+    path = files.root.joinpath(*REBUILD_PLAN)
     try:
-        return RebuildPlan(**json.loads(files.root.joinpath(*REBUILD_PLAN).read_bytes()))
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        check_format(path, found.pop("version", FIRST), _VERSION, file=path)
+        return RebuildPlan(**found)
     except FileNotFoundError:
         # Without a plan, anything left there is useless.
         return None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         return RebuildPlan(-1, -1, {})

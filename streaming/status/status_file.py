@@ -10,6 +10,7 @@ from typing import Any
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT
 from reput.source.errors import OutputError
+from reput.source.format_version import check_format
 from reput.streaming.status.judgement import judge
 from reput.streaming.status.run_state import RunState
 from reput.streaming.status.status_document import FORMAT_VERSION, status_document
@@ -66,12 +67,14 @@ def load_status(output: Path) -> dict[str, Any] | None:
     Raises
     ------
     OutputError
-        It cannot be read, or a later release wrote it.
+        It cannot be read.
+    LaterFormatError
+        A later release wrote it.
     """
     path = output.joinpath(*STATUS_FILE)
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
-        version = document["formatVersion"]
+        check_format(path, document["formatVersion"], FORMAT_VERSION, file=path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -80,10 +83,4 @@ def load_status(output: Path) -> dict[str, Any] | None:
         raise OutputError(
             f"{path} is no status of reput", advice="remove it: 'reput tail' writes a new one", file=path
         ) from error
-    if version != FORMAT_VERSION:
-        raise OutputError(
-            f"{path} has format {version}, this release reads {FORMAT_VERSION}",
-            advice="ask with the release that runs",
-            file=path,
-        )
     return document

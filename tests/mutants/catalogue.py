@@ -713,6 +713,14 @@ MUTANTS = (
         "            if False:\n",
         "spark/test_delta_table.py::test_a_table_that_is_away_is_not_made_anew",
     ),
+    # --- formats of later releases
+    _mutant(
+        "a file of a later release is read as one of this release",
+        "source/format_version.py",
+        "    if found > known:\n",
+        "    if False:\n",
+        "unit/streaming/output/test_format_versions.py",
+    ),
     # --- waves of a micro-batch
     _mutant(
         "a wave is written past a gap",

@@ -17,7 +17,13 @@ from support.logs import end_of, put_bytes, varied_messages, write_log
 from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.source.data_source import CommitLogDataSource, CommitLogReader, CommitLogStreamReader, RangePartition
-from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError, TransientError
+from reput.source.errors import (
+    CommitLogRewoundError,
+    DataLossError,
+    LaterFormatError,
+    OptionError,
+    TransientError,
+)
 from reput.source.log import last_record, offset_range
 from reput.source.log.offset_range import RANGE_SCHEMA
 from reput.source.rows.message_schema import message_schema
@@ -176,8 +182,10 @@ def offset_at(path: Path, offset: int) -> dict[str, Any]:
 
 def test_a_checkpoint_of_another_version_is_refused(records: list[StoredRecord], tmp_path: Path) -> None:
     """Offsets that this source did not write are not guessed at."""
-    with pytest.raises(OptionError, match="not of version 1"):
+    with pytest.raises(OptionError, match="none of this source"):
         stream(tmp_path).latestOffset({"o": 100}, ALL)
+    with pytest.raises(LaterFormatError, match="has format 2, which a later release of reput wrote"):
+        stream(tmp_path).latestOffset({**offset_at(tmp_path, 100), "version": 2}, ALL)
 
 
 def test_a_checkpoint_of_another_log_is_refused(records: list[StoredRecord], tmp_path: Path) -> None:
