@@ -97,7 +97,8 @@ def over_time(
     from matplotlib.patches import Patch
 
     handles = [Patch(color=f"C{number + 3}", alpha=0.25, label=kind) for number, kind in enumerate(kinds)]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(kinds), frameon=False)
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(kinds), frameon=False)
     _save(figure, axes[0], path, title)
 
 

@@ -57,7 +57,8 @@ class Keeper(threading.Thread):
     def run(self) -> None:
         """Look again and again until told to stop."""
         while not self._is_over.wait(LOOK_SECONDS):
-            self.look()
+            with suppress(OSError):  # a full disk, or a file that goes meanwhile: the next look is soon
+                self.look()
 
     def look(self) -> None:
         """Bring the links up to what there is."""

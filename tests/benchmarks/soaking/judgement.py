@@ -47,7 +47,7 @@ def _files(place: str, name: str, per: float = 1.0) -> Callable[[Sample], float 
 SERIES = (
     Series("memory of the driver", "MB", _process(DRIVER, "rss"), 0.05, 20),
     Series("memory of the JVM", "MB", _process(JVM, "rss"), 0.10, 60),
-    Series("heap of the JVM, garbage included", "MB", lambda sample: sample.heap_used_mb, 0.20, 100),
+    Series("old generation of the JVM", "MB", lambda sample: sample.old_generation_mb, 0.20, 100),
     Series("memory of the workers", "MB", _process(WORKERS, "rss"), 0.05, 40),
     *(
         Series(f"descriptors of the {kind}", "", _process(kind, "descriptors"), 0.05, 6)

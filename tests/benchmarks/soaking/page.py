@@ -130,8 +130,10 @@ def page_block(
     """The verdict and round figures, as Markdown."""
     verdict = "Nothing failed." if not wrong else "\n".join(["What failed:", "", *(f"* {line}" for line in wrong)])
     parts = [
-        f"{record.minutes:g} minutes, RocketMQ {record.release}, {record.rate} messages/s; "
-        f"{machine.sentence(record.machine)}.",
+        (
+            f"{record.minutes:g} minutes, RocketMQ {record.release}, {record.rate} messages/s; "
+            f"{machine.sentence(record.machine)}."
+        ),
         verdict,
         f"![Memory, descriptors, threads and cores over the run](benchmarks/{PROCESSES}.png)",
         f"![Files, bytes and lag over the run](benchmarks/{FILES}.png)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import subprocess
 import urllib.parse
@@ -35,8 +36,11 @@ def get(url: str) -> bytes:
     OSError
         Nobody answers, or answers with an error.
     """
-    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
-        body: bytes = answer.read()
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+            body: bytes = answer.read()
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"no whole answer from {url}: {error}") from error
     return body
 
 

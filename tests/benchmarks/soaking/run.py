@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 DISK_BYTES = 3 << 30
-BROKER_CONF: dict[str, str | int | bool] = {"mappedFileSizeCommitLog": 8 << 20}
+SEGMENT_BYTES = 8 << 20
+BROKER_CONF: dict[str, str | int | bool] = {"mappedFileSizeCommitLog": SEGMENT_BYTES}
 OPTIONS: dict[str, object] = {"tableTriggerMs": 1000, "failOnDataLoss": "false"}
 SAMPLE_SECONDS = 10.0
 FOLLOW_SECONDS = 300.0
 SEGMENTS_LEAST = 3
+LAST_SEGMENT_FILLED_MAX = 0.6
 GONE_SECONDS = 20.0
 #: What a run leaves in its directory, all that is needed to judge it.
 SAMPLES, RECORD = "samples.jsonl", "record.json"
@@ -106,6 +108,7 @@ class Soak:
             self.work, self.broker.store, self.work / "broker.conf", root / "out", root / "messages", has_own_tmp=False
         )
         self._log = self.work / "tail.log"
+        self._began = 0.0
         words = {
             "store": self.paths.store,
             "broker-conf": self.paths.broker_conf,
@@ -195,14 +198,14 @@ class Soak:
         self._finish()
 
     def _happen(self, planned: Planned) -> None:
-        begin = time.time()
+        self._began = time.time()
         try:
             words = self._events()[planned.kind](planned.seconds)
         except (TimeoutError, AssertionError) as error:
             words = f"failed: {error}"
             self.record.complaints.append(f"{planned.kind}: {error}")
-        self.record.events.append(Event(planned.kind, begin, time.time(), words))
-        self._say(f"{(begin - self.record.begin) / 60:5.1f} min  {planned.kind}: {words}")
+        self.record.events.append(Event(planned.kind, self._began, time.time(), words))
+        self._say(f"{(self._began - self.record.begin) / 60:5.1f} min  {planned.kind}: {words}")
         self._write()
 
     def _events(self) -> dict[str, Callable[[float], str]]:
@@ -222,11 +225,23 @@ class Soak:
         return f"{done[0]} delayed messages, {done[1]['committed']} committed and {done[1]['rolled_back']} rolled back"
 
     def _expire(self, _: float) -> str:
-        wait_until(lambda: len(self.broker.segments) >= SEGMENTS_LEAST, FOLLOW_SECONDS, "segments to expire")
         self.broker.wait_until_it_deletes()
+        wait_until(self._may_expire, FOLLOW_SECONDS, "segments to expire")
+        self._began = time.time()
         before = len(self.broker.segments)
         begin = self.broker.expire()
         return f"{before - len(self.broker.segments)} segments, the log begins at {begin:,}"
+
+    def _may_expire(self) -> bool:
+        """Whether there is something to expire, and all of it is read.
+
+        For a moment the broker keeps nothing but its last segment: another must not begin meanwhile.
+        """
+        segments = self.broker.segments
+        last = int(segments[-1].name)
+        filled = (self.broker.log_end() - last) / SEGMENT_BYTES
+        is_read = min(self.paths.progress().values()) >= last
+        return is_read and len(segments) >= SEGMENTS_LEAST and 0 < filled < LAST_SEGMENT_FILLED_MAX
 
     def _kill(self, _: float) -> str:
         starts = len(self.tail.starts)

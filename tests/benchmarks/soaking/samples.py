@@ -21,6 +21,7 @@ DRIVER, JVM, WORKERS = KINDS = ("driver", "JVM", "workers")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KIND_OF = {"driver JVM": JVM, "worker": WORKERS}
 _HEAP_EVERY_SECONDS = 60.0
+_HEAP = re.compile(r"total \d+K, used (\d+)K.*region size \d+K, \d+ young \((\d+)K\)", re.DOTALL)
 # Lives for a moment, with all the descriptors of the JVM that starts something through it.
 _JVM_HELPER = "jspawnhelper"
 MB = 1 << 20
@@ -57,7 +58,7 @@ class Sample:
     shown: dict[str, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     state: str | None = None
-    heap_used_mb: float | None = None
+    old_generation_mb: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -121,14 +122,15 @@ def look_at_files(root: Path, leave_out: tuple[Path, ...] = ()) -> Files:
     return Files(count, size)
 
 
-def heap_used_mb(root: int) -> float | None:
-    """What the JVM's heap holds, garbage included; None without a JVM, or without `jcmd`."""
+def old_generation_mb(root: int) -> float | None:
+    """What has grown old in the JVM's heap, garbage included; None without a JVM, `jcmd` or G1."""
     for pid in tree(root):
         with suppress(OSError, subprocess.SubprocessError, AttributeError):
             if kind_of(_command(pid)) == "driver JVM":
                 words = ["jcmd", str(pid), "GC.heap_info"]
                 said = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False).stdout
-                return int(re.search(r"used (\d+)K", said)[1]) / 1024  # type: ignore[index]
+                used, young = _HEAP.search(said).groups()  # type: ignore[union-attr]
+                return (int(used) - int(young)) / 1024
     return None
 
 
@@ -168,7 +170,7 @@ class Sampler(threading.Thread):
                 sample.processes = look_at_processes(pid)
                 if sample.at - self._heap_at > _HEAP_EVERY_SECONDS:
                     self._heap_at = sample.at
-                    sample.heap_used_mb = heap_used_mb(pid)
+                    sample.old_generation_mb = old_generation_mb(pid)
                 self._look_at_port(sample)
             sample.files = {name: look() for name, look in self._places.items()}
             self.samples.append(sample)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from benchmarks.soaking.judgement import IDLE_SHARE_MAX, false_alerts, growths, idles
 from benchmarks.soaking.plan import EXPIRE, KILL, QUIET
-from benchmarks.soaking.run import Record
+from benchmarks.soaking.run import SAMPLE_SECONDS, Record
 from benchmarks.soaking.samples import Sample
 
 MINUTES_TO_JUDGE_GROWTH = 45.0
+SAMPLES_LEAST = 0.9
 
 
 def failures(record: Record, samples: Sequence[Sample]) -> list[str]:
@@ -21,6 +22,9 @@ def failures(record: Record, samples: Sequence[Sample]) -> list[str]:
         found.append(f"reput verify ended with {record.verify_code}")
     if record.exit_code != 0:
         found.append(f"the tail ended with {record.exit_code} when it was stopped")
+    expected = (record.end - record.begin) / SAMPLE_SECONDS
+    if len(samples) < SAMPLES_LEAST * expected:
+        found.append(f"{len(samples)} samples instead of {expected:.0f}")
     kills = sum(event.kind == KILL for event in record.events)
     if len(record.starts) != 1 + kills:
         codes = [start["code"] for start in record.starts]
