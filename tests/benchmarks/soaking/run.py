@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from benchmarks.soaking.prometheus import Firing, Prometheus
 from benchmarks.soaking.samples import Files, Sampler, look_at_files
 from benchmarks.soaking.supervisor import REPUT, Supervisor, tail_words, wait_until
 from reput.sinks.files.store_path import REPUT as REPUT_FOLDER
-from reput.sinks.files.store_path import SPARK_CHECKPOINT, quarantine_file
+from reput.sinks.files.store_path import SPARK_CHECKPOINT
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,9 +38,10 @@ BROKER_CONF: dict[str, str | int | bool] = {"mappedFileSizeCommitLog": SEGMENT_B
 OPTIONS: dict[str, object] = {"tableTriggerMs": 1000, "failOnDataLoss": "false"}
 SAMPLE_SECONDS = 10.0
 FOLLOW_SECONDS = 300.0
-SEGMENTS_LEAST = 3
+SEGMENTS_LEAST = 1
 LAST_SEGMENT_FILLED_MAX = 0.6
 GONE_SECONDS = 20.0
+_EXPIRED_UNREAD = re.compile(r"WARNING table ends at (\d+) and the log goes on at (\d+): \d+ bytes between expired")
 #: What a run leaves in its directory, all that is needed to judge it.
 SAMPLES, RECORD = "samples.jsonl", "record.json"
 
@@ -228,20 +230,20 @@ class Soak:
         self.broker.wait_until_it_deletes()
         wait_until(self._may_expire, FOLLOW_SECONDS, "segments to expire")
         self._began = time.time()
-        before = len(self.broker.segments)
+        before = self.broker.min_offset
         begin = self.broker.expire()
-        return f"{before - len(self.broker.segments)} segments, the log begins at {begin:,}"
+        return f"{(begin - before) // SEGMENT_BYTES} segments, the log begins at {begin:,}"
 
     def _may_expire(self) -> bool:
         """Whether there is something to expire, and all of it is read.
 
         For a moment the broker keeps nothing but its last segment: another must not begin meanwhile.
         """
-        segments = self.broker.segments
-        last = int(segments[-1].name)
-        filled = (self.broker.log_end() - last) / SEGMENT_BYTES
+        end = self.broker.log_end()
+        last = end - end % SEGMENT_BYTES  # behind it stand files that the broker has made in advance
         is_read = min(self.paths.progress().values()) >= last
-        return is_read and len(segments) >= SEGMENTS_LEAST and 0 < filled < LAST_SEGMENT_FILLED_MAX
+        whole = (last - self.broker.min_offset) // SEGMENT_BYTES
+        return is_read and whole >= SEGMENTS_LEAST and end - last < LAST_SEGMENT_FILLED_MAX * SEGMENT_BYTES
 
     def _kill(self, _: float) -> str:
         starts = len(self.tail.starts)
@@ -313,13 +315,9 @@ class Soak:
             shutil.copytree(self.disk.root, self.work / "kept-disk", symlinks=True)
 
     def _expired_unread(self) -> list[tuple[int, int]]:
-        path = self.paths.output.joinpath(*quarantine_file())
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [
-            (line["physical_offset"], line["physical_offset"] + line["length"])
-            for line in lines
-            if line["cause"] == "EXPIRED"
-        ]
+        """What the tail said that the table had missed."""
+        said = self._log.read_text(errors="replace")
+        return [(int(found[1]), int(found[2])) for found in _EXPIRED_UNREAD.finditer(said)]
 
     def _complain(self, words: str) -> None:
         self._say(words)
