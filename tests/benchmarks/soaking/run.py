@@ -32,7 +32,7 @@ from reput.sinks.files.store_path import SPARK_CHECKPOINT
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-DISK_BYTES = 3 << 30
+DISK_BYTES = 3 << 29
 SEGMENT_BYTES = 8 << 20
 BROKER_CONF: dict[str, str | int | bool] = {"mappedFileSizeCommitLog": SEGMENT_BYTES}
 OPTIONS: dict[str, object] = {"tableTriggerMs": 1000, "failOnDataLoss": "false"}
