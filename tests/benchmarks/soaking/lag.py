@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -97,10 +98,14 @@ class TableFollower:
 
 
 class Outside:
-    """What can be seen without asking reput."""
+    """What can be seen without asking reput.
 
-    def __init__(self, broker: LiveBroker, output: Path, table: Path) -> None:
-        self._broker = broker
+    `max_offset` is the broker's answer for a topic and a queue id, `store` where its files are.
+    """
+
+    def __init__(self, store: Path, max_offset: Callable[[str, int], int], output: Path, table: Path) -> None:
+        self._store = store
+        self._max_offset = max_offset
         self._output = output
         self._followers: dict[Queue, QueueFollower] = {}
         self._entries: dict[Queue, int] = {}
@@ -115,13 +120,13 @@ class Outside:
                 self._entries[queue] = 0
             self._entries[queue] += self._followers[queue].new_offsets().size
         self._table.look()
-        ends = {queue: remoting.max_offset(self._broker.port, *queue) for queue in self._queues()}
+        ends = {queue: self._max_offset(*queue) for queue in self._queues()}
         now = time.time()
         kept = {"logic": self._entries, "table": self._table.ends}
         return {query: self._behind(ends, kept[query], now) for query in QUERIES}
 
     def _queues(self) -> list[Queue]:
-        root = self._broker.store / "consumequeue"
+        root = self._store / "consumequeue"
         return [(path.parent.name, int(path.name)) for path in root.glob("*/*")]
 
     def _behind(self, ends: Mapping[Queue, int], kept: Mapping[Queue, int], now: float) -> Lag:
@@ -139,14 +144,14 @@ class Outside:
         """Where the broker's own queue says that a message is."""
         at = queue_offset * UNIT.size
         place = at % QUEUE_FILE_BYTES
-        path = self._broker.store / "consumequeue" / queue[0] / str(queue[1]) / f"{at - place:020d}"
+        path = self._store / "consumequeue" / queue[0] / str(queue[1]) / f"{at - place:020d}"
         offset, size, _ = UNIT.unpack(_read(path, place, UNIT.size))
         return offset, size
 
     def _stored_at(self, offset: int) -> float:
         """The store timestamp of a record, in seconds."""
         place = offset % SEGMENT_BYTES
-        segment = self._broker.store / "commitlog" / f"{offset - place:020d}"
+        segment = self._store / "commitlog" / f"{offset - place:020d}"
         (stored,) = struct.unpack(">q", _read(segment, place + STORE_TIMESTAMP_AT, 8))
         return float(stored) / 1000
 
@@ -223,7 +228,7 @@ def measure(release: str, rate: int, seconds: float, work: Path, say: Callable[[
         end = broker.log_end()
         wait_until(lambda: min(paths.progress().values()) >= end, FOLLOW_SECONDS, "the tail follows")
         time.sleep(SETTLE_SECONDS)
-        outside = Outside(broker, paths.output, paths.table)
+        outside = Outside(broker.store, partial(remoting.max_offset, broker.port), paths.output, paths.table)
         outside.look()
         begin, begin_end = time.time(), broker.log_end()
         while time.time() < begin + seconds:
