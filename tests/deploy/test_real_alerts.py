@@ -42,6 +42,7 @@ QUIET_SECONDS = 45.0
 #: How long it is looked for other alerts once the fault's own fires.
 ALONE_SECONDS = 45.0
 DISK_BYTES = 64 << 20
+JVM = "org.apache.spark.deploy.SparkSubmit"
 ATTACH, DETACH, ALL_THREADS = 16, 17, 0x40000000
 
 
@@ -150,8 +151,9 @@ def restart_loop(service: Service) -> None:
 def start_hangs(service: Service) -> None:
     """Its JVM stands still before Spark has started."""
     service.restart()
-    wait_until(lambda: bool(service.tail.children("java")), START_SECONDS, "a JVM")
-    stand_still(service, service.tail.children("java"))
+    wait_until(lambda: bool(service.tail.children(JVM)), START_SECONDS, "a JVM")
+    stand_still(service, service.tail.children(JVM))
+    assert "running" not in str(prometheus.status(service.port)), "it stands still too late"
 
 
 def main_loop_hangs(service: Service) -> None:

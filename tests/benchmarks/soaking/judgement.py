@@ -36,8 +36,14 @@ class Series:
     an_hour: float
 
 
-def _process(kind: str, name: str) -> Callable[[Sample], float | None]:
-    return lambda sample: float(getattr(sample.processes[kind], name)) if kind in sample.processes else None
+def of_process(kind: str, name: str) -> Callable[[Sample], float | None]:
+    """A figure of one kind; None without such a process, or while the JVM forks, and all of it is there twice."""
+
+    def value(sample: Sample) -> float | None:
+        found = sample.processes.get(kind)
+        return None if found is None or (kind == JVM and found.count > 1) else float(getattr(found, name))
+
+    return value
 
 
 def _files(place: str, name: str, per: float = 1.0) -> Callable[[Sample], float | None]:
@@ -45,15 +51,15 @@ def _files(place: str, name: str, per: float = 1.0) -> Callable[[Sample], float 
 
 
 SERIES = (
-    Series("memory of the driver", "MB", _process(DRIVER, "rss"), 0.05, 20),
-    Series("memory of the JVM", "MB", _process(JVM, "rss"), 0.10, 60),
+    Series("memory of the driver", "MB", of_process(DRIVER, "rss"), 0.05, 20),
+    Series("memory of the JVM", "MB", of_process(JVM, "rss"), 0.10, 60),
     Series("old generation of the JVM", "MB", lambda sample: sample.old_generation_mb, 0.20, 100),
-    Series("memory of the workers", "MB", _process(WORKERS, "rss"), 0.05, 40),
+    Series("memory of the workers", "MB", of_process(WORKERS, "rss"), 0.05, 40),
     *(
-        Series(f"descriptors of the {kind}", "", _process(kind, "descriptors"), 0.05, 6)
+        Series(f"descriptors of the {kind}", "", of_process(kind, "descriptors"), 0.05, 6)
         for kind in (DRIVER, JVM, WORKERS)
     ),
-    *(Series(f"threads of the {kind}", "", _process(kind, "threads"), 0.05, 6) for kind in (DRIVER, JVM, WORKERS)),
+    *(Series(f"threads of the {kind}", "", of_process(kind, "threads"), 0.05, 6) for kind in (DRIVER, JVM, WORKERS)),
     *(
         Series(f"files in the {place}", "", _files(place, "files"), 0.10, 30)
         for place in ("output", "table", "checkpoint")

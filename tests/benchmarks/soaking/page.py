@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine, plots, report
-from benchmarks.soaking.judgement import SERIES, Growth, Idle, growths, idles
+from benchmarks.soaking.judgement import SERIES, Growth, Idle, growths, idles, of_process
 from benchmarks.soaking.plan import EXTRAS
 from benchmarks.soaking.run import Record
 from benchmarks.soaking.samples import KINDS, MB, Sample
@@ -77,16 +77,7 @@ def process_panels(samples: Sequence[Sample], record: Record) -> dict[str, dict[
     """Memory, descriptors, threads and processor time of each kind of process."""
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for unit, name in (("memory, MB", "rss"), ("descriptors", "descriptors"), ("threads", "threads")):
-        panels[unit] = {
-            kind: _line(
-                samples,
-                record,
-                lambda each, kind=kind, name=name: (  # type: ignore[misc]
-                    getattr(each.processes[kind], name) if kind in each.processes else None
-                ),
-            )
-            for kind in KINDS
-        }
+        panels[unit] = {kind: _line(samples, record, of_process(kind, name)) for kind in KINDS}
     panels["cores"] = {kind: cores(samples, record, kind) for kind in KINDS}
     return panels
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from benchmarks.soaking import lag, page
 from benchmarks.soaking.equality import Equality, Keeper, compare_files, compare_rows, entries, newest_offset
-from benchmarks.soaking.judgement import SERIES, Series, false_alerts, growths, idles, slope, stretches
+from benchmarks.soaking.judgement import SERIES, Series, false_alerts, growths, idles, of_process, slope, stretches
 from benchmarks.soaking.metrics_cost import pairwise_ratio
 from benchmarks.soaking.plan import EXPIRE, FULL, KILL, QUIET, RESTART, Event, plan
 from benchmarks.soaking.prometheus import Firing, firings
@@ -107,6 +107,14 @@ def test_every_series_is_there_in_a_sample() -> None:
     full = sample(BEGIN)
     full.old_generation_mb = 100.0
     assert all(isinstance(series.value(full), float) for series in SERIES)
+
+
+def test_a_jvm_that_forks_is_not_counted_twice() -> None:
+    forking = sample(BEGIN)
+    forking.processes[JVM].count = 2
+    assert of_process(JVM, "rss")(forking) is None
+    assert of_process(JVM, "rss")(sample(BEGIN)) == 300
+    assert of_process(JVM, "rss")(sample(BEGIN, None)) is None
 
 
 # --- idle ------------------------------------------------------------------------------------------------
