@@ -16,11 +16,13 @@ PLOTS = $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip
 BENCH = PYTHONPATH=tests $(BIN)/python -m benchmarks
 # Arguments of the live break test: --release, --events, --seed, --only, --rate.
 BREAK ?= --release 4.9.3 --events 100 --seed 1
+# Arguments of `make soak`: --release, --rate, --minutes.
+SOAK ?=
 # Arguments of `make pythons`: interpreters or versions; all that are supported and found without any.
 PYTHONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break pythons deploy-check lint format clean bench bench-all bench-scale bench-latency
+.PHONY: help demo test test-fast break pythons deploy-check lint format clean bench bench-all bench-scale bench-latency soak soak-lag soak-metrics-cost
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -76,12 +78,22 @@ bench-latency: $(PREPARED)  ## the delay behind a live broker at three rates: si
 	$(PLOTS)
 	$(BENCH).latency --work .work/latency --docs docs
 
+soak: $(PREPARED)  ## a live broker and its tail as a service for 90 minutes, with faults; SOAK="--minutes 10"
+	$(PLOTS)
+	$(BENCH).soak --work .work/soak --docs docs $(SOAK)
+
+soak-lag: $(PREPARED)  ## the lag that reput shows, and the one seen from outside: eight minutes
+	$(BENCH).soak --only lag --work .work/soak-lag --docs docs
+
+soak-metrics-cost: $(PREPARED)  ## what metrics and page take of the throughput
+	$(BENCH).soak --only metrics-cost --work .work/soak-metrics-cost --docs docs
+
 ##@ Tidy
 clean:  ## remove what demo, tests and benchmarks left, and the environment
 	rm -rf $(VENV) .work build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "reput needs Python 3.10 or later, this is " + sys.version)'

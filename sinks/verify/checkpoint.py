@@ -31,7 +31,7 @@ def check_checkpoint(
     times = (
         (0, "physicMsgTimestamp", known.physic_msg_timestamp, store_timestamp_max, "the log's last record"),
         (8, "logicsMsgTimestamp", known.logics_msg_timestamp, store_timestamp_max, "the log's last record"),
-        (16, "indexMsgTimestamp", known.index_msg_timestamp, index_end, "the last full index file's end"),
+        (16, "indexMsgTimestamp", known.index_msg_timestamp, index_end, "the end of the last full index file"),
     )
     for at, name, found, greatest, what in times:
         _check(at, name, found, greatest, what, findings)
@@ -49,6 +49,10 @@ def _check(at: int, name: str, found: int, greatest: int, what: str, findings: F
 
 
 def _last_full_end(row: IndexReader) -> int:
-    """The end time of the last full file; 0 without one."""
-    ends = [header.end_timestamp for header in row.headers if header.index_count >= row.max_index_num]
-    return ends[-1] if ends else 0
+    """The end time of the last full file, 0 without any file.
+
+    Where the full ones have expired they ended before the one that is left begins.
+    """
+    headers = row.headers
+    ends = [header.end_timestamp for header in headers if header.index_count >= row.max_index_num]
+    return ends[-1] if ends else headers[0].begin_timestamp if headers else 0

@@ -66,14 +66,50 @@ def curves(
     _save(figure, axes, path, title)
 
 
-def _figure(height: float) -> tuple[Any, Any]:
+def over_time(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    marks: Sequence[tuple[str, float, float]],
+    path: Path,
+    title: str,
+) -> None:
+    """Panels below each other over the same minutes, each from 0 on, named by its unit, with a line for each name.
+
+    A mark is what happened from one minute to another; each kind has its color.
+    """
+    figure, axes = _figure(1.7 * len(panels) + 1, len(panels))
+    if figure is None:
+        return
+    kinds = list(dict.fromkeys(kind for kind, _, _ in marks))
+    for axis, (unit, lines) in zip(axes, panels.items(), strict=True):
+        for kind, begin, end in marks:
+            color = f"C{kinds.index(kind) + 3}"
+            axis.axvspan(begin, max(end, begin + 0.15), color=color, alpha=0.25, linewidth=0)
+        for name, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=name, linewidth=1)
+        axis.set_ylabel(unit)
+        axis.set_ylim(bottom=0)
+        axis.margins(x=0.01)
+        if len(lines) > 1:
+            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    axes[-1].set_xlabel("minutes")
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=f"C{number + 3}", alpha=0.25, label=kind) for number, kind in enumerate(kinds)]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(kinds), frameon=False)
+    _save(figure, axes[0], path, title)
+
+
+def _figure(height: float, rows: int = 1) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         print("no plot: pip install 'rocketmq-reput[bench]'", flush=True)
         return None, None
     figure = Figure(figsize=(9, height), layout="constrained")
-    return figure, figure.subplots()
+    return figure, figure.subplots(rows, sharex=True)
 
 
 def _save(figure: Any, axes: Any, path: Path, title: str) -> None:

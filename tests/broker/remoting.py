@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import struct
+from typing import Any
 
 from broker.java_process import LOOPBACK
 
 UPDATE_BROKER_CONFIG = 25  # RequestCode
+GET_MAX_OFFSET = 30
 GET_BROKER_CLUSTER_INFO = 106
 TIMEOUT_S = 5
 FRAME_BYTES_MAX = 16 << 20
@@ -32,20 +34,37 @@ def update_broker_config(port: int, name: str, value: object) -> None:
     ConnectionError
         The broker refused it.
     """
-    answer = _ask(port, UPDATE_BROKER_CONFIG, f"{name}={value}\n".encode())
-    size = int.from_bytes(answer[1:4], "big")
-    header = json.loads(answer[4 : 4 + size])
+    header = _header(_ask(port, UPDATE_BROKER_CONFIG, f"{name}={value}\n".encode()))
     if header["code"] != 0:
         raise ConnectionError(f"the broker refused {name}={value}: {header.get('remark')}")
 
 
-def _ask(port: int, code: int, body: bytes = b"") -> bytes:
+def max_offset(port: int, topic: str, queue_id: int) -> int:
+    """The end of a queue, exclusive, as the broker tells its consumers.
+
+    Raises
+    ------
+    ConnectionError
+        The broker refused to say.
+    """
+    header = _header(_ask(port, GET_MAX_OFFSET, topic=topic, queueId=str(queue_id)))
+    if header["code"] != 0:
+        raise ConnectionError(f"the broker refused the end of {topic}-{queue_id}: {header.get('remark')}")
+    return int(header["extFields"]["offset"])
+
+
+def _header(answer: bytes) -> Any:
+    size = int.from_bytes(answer[1:4], "big")
+    return json.loads(answer[4 : 4 + size])
+
+
+def _ask(port: int, code: int, body: bytes = b"", **fields_of_request: str) -> bytes:
     """Send one request; return the answer without its length: the header's length, the header, the body.
 
     A frame is its length (4 bytes, big-endian, itself not counted), the header's length (the highest byte
     is the header's encoding, 0 for JSON), the header, the body.
     """
-    fields = {"code": code, "language": "JAVA", "version": 0, "opaque": 1, "flag": 0}
+    fields = {"code": code, "language": "JAVA", "version": 0, "opaque": 1, "flag": 0, "extFields": fields_of_request}
     header = json.dumps({**fields, "serializeTypeCurrentRPC": "JSON"}).encode()
     with socket.create_connection((LOOPBACK, port), timeout=TIMEOUT_S) as connection:
         connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)

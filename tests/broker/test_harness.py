@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker import remoting
 from broker.rocketmq import Broker, HarnessError, NameServer, RocketMQ
 
 pytestmark = pytest.mark.broker
@@ -22,6 +23,7 @@ SMALL_FILES: dict[str, str | int | bool] = {
     "enablePropertyFilter": True,
 }
 MESSAGES = 4000
+QUEUES = {"Orders": 4, "Payments": 8}
 BATCH_MAX = 8  # the client's default
 
 
@@ -58,11 +60,15 @@ def test_messages_of_all_kinds_come_back(
     rocketmq: RocketMQ, name_server: NameServer, broker: Broker, tmp_path: Path
 ) -> None:
     """What was acknowledged is what is consumed, at the offsets of the acknowledgements."""
-    topics = "Orders:4,Payments:8"
+    topics = ",".join(f"{topic}:{count}" for topic, count in QUEUES.items())
     acks_file, messages_file = tmp_path / "acks", tmp_path / "messages"
     sent = rocketmq.workload("send", name_server, topics=topics, count=MESSAGES, acksFile=acks_file, seed=7)
     assert (sent["acknowledged"], sent["failed"]) == (MESSAGES, 0)
     assert sum(sent["by_second"]) == MESSAGES
+    ends = [remoting.max_offset(broker.port, topic, queue) for topic, count in QUEUES.items() for queue in range(count)]
+    assert sum(ends) == MESSAGES
+    with pytest.raises(ConnectionError, match="the broker refused the end of Nobody-0"):
+        remoting.max_offset(broker.port, "Nobody", 0)
 
     consumed = rocketmq.workload("consume", name_server, topics=topics, messagesFile=messages_file)
     assert consumed["complete"]

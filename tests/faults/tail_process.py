@@ -59,6 +59,10 @@ class LogWriter:
         finally:
             self._process.send_signal(signal.SIGCONT)
 
+    def suspend(self) -> None:
+        """Let it write nothing any more, until it is killed."""
+        self._process.send_signal(signal.SIGSTOP)
+
     def kill(self) -> None:
         """End it, whatever it has written."""
         self._process.kill()

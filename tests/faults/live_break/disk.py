@@ -25,12 +25,12 @@ def run(*words: str) -> bool:
 class Disk:
     """One disk, mounted at `root` where that is possible."""
 
-    def __init__(self, root: Path, mark: str) -> None:
+    def __init__(self, root: Path, mark: str, size_bytes: int = DISK_BYTES) -> None:
         self.root = root
         self._mark = mark
         self._is_read_only = False
         root.mkdir(parents=True)
-        words = ("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(root))
+        words = ("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(root))
         self.is_mounted = os.geteuid() == 0 and run(*words)
         if self.is_mounted:
             # What is mounted here later is seen by processes with mounts of their own, too.

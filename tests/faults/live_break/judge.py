@@ -98,7 +98,7 @@ class Judge:
         self._account(TABLE, {record.offset for record in records}, found, verdict, said)
         by_offset = {record.offset: record for record in records}
         differing = [row for row in rows if row["physical_offset"] in by_offset]
-        differing = [row for row in differing if not _same(row, by_offset[row["physical_offset"]])]
+        differing = [row for row in differing if not same_message(row, by_offset[row["physical_offset"]])]
         if differing:
             verdict.wrong.append(
                 f"{TABLE}: {len(differing)} rows differ from their records, the first is {differing[0]}"
@@ -185,7 +185,7 @@ def table_rows(table: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _same(row: dict[str, Any], record: Record) -> bool:
+def same_message(row: dict[str, Any], record: Record) -> bool:
     """Whether a row tells what its record says."""
     return (
         row["topic"] == record.topic

@@ -8,7 +8,7 @@ import shutil
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -89,15 +89,21 @@ def tear_segment(segment: Path, rng: Random, shape: str) -> Tear:
 class LiveBroker:
     """Name server, broker and load; `archive` is a store that has every segment there ever was.
 
-    The archive's segments are links to the broker's, so that both are cut and written over as one.
+    The archive's segments are links to the broker's, so that both are cut and written over as one. `conf` is put over
+    `CONF`.
     """
 
-    def __init__(self, rocketmq: RocketMQ, work: Path, rate: int) -> None:
+    def __init__(
+        self, rocketmq: RocketMQ, work: Path, rate: int, conf: Mapping[str, str | int | bool] | None = None
+    ) -> None:
         self._rocketmq = rocketmq
         self._rate = rate
         self._names: NameServer = rocketmq.name_server(work / "namesrv")
-        self._broker: Broker = rocketmq.broker(work / "broker", self._names, {**CONF, "fileReservedTime": KEEP_HOURS})
+        self._broker: Broker = rocketmq.broker(
+            work / "broker", self._names, {**CONF, **(conf or {}), "fileReservedTime": KEEP_HOURS}
+        )
         self._load: Workload | None = None
+        self._loads = 0
         self._started = 0.0
         self.archive = work / "archive"
         self._archived = threading.Lock()
@@ -105,9 +111,19 @@ class LiveBroker:
         self._archivist = threading.Thread(target=self._archive_always, daemon=True)
 
     @property
+    def pid(self) -> int:
+        """The broker's process."""
+        return self._broker.pid
+
+    @property
     def store(self) -> Path:
         """The store's root."""
         return self._broker.store
+
+    @property
+    def port(self) -> int:
+        """Where it answers."""
+        return self._broker.port
 
     @property
     def conf(self) -> Path:
@@ -130,12 +146,21 @@ class LiveBroker:
         self._start_broker()
         (self.archive / "commitlog").mkdir(parents=True)
         self._archivist.start()
-        sizes = {"rate": self._rate, "seconds": 10**6, "threads": 2, "mode": "async", "bodyMax": 600}
-        self._load = self._rocketmq.start_workload("send", self._names, topics=TOPICS, **sizes)
+        self.start_load()
         deadline = time.monotonic() + EXPIRY_SECONDS
         while self.log_end() == 0:
             assert time.monotonic() < deadline, "no message reached the broker"
             time.sleep(POLL_SECONDS)
+
+    def start_load(self) -> None:
+        """Begin to send, or begin again."""
+        self._loads += 1
+        sizes = {"rate": self._rate, "seconds": 10**6, "threads": 2, "mode": "async", "bodyMax": 600}
+        self._load = self._rocketmq.start_workload("send", self._names, topics=TOPICS, seed=self._loads, **sizes)
+
+    def workload(self, command: str, **arguments: object) -> Workload:
+        """Start another subcommand of the Java client on the same topics."""
+        return self._rocketmq.start_workload(command, self._names, topics=TOPICS, **arguments)
 
     def _start_broker(self) -> None:
         self._broker.start()

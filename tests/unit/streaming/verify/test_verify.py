@@ -19,6 +19,7 @@ from support.sink_runner import dispatch_store, no_fsync
 
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
+from reput.sinks.formats.index_file import HEADER_SIZE, IndexHeader, chain_entries
 from reput.sinks.verify.findings import FIRST_MAX, Difference
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.tasks.tasks import SerialTasks
@@ -417,8 +418,6 @@ def test_a_record_indexed_twice_is_a_note(output: Output, sound: Output) -> None
 
 def rewrite_index(output: Output, change: Callable[[np.ndarray], np.ndarray]) -> None:
     """Put all keys again, changed, with sound chains and counts."""
-    from reput.sinks.formats.index_file import HEADER_SIZE, IndexHeader, chain_entries
-
     paths = sorted((output.out / "index").iterdir())
     rows, times = [], []
     for path in paths:
@@ -478,6 +477,19 @@ def test_a_checkpoint_that_is_ahead(at: int, name: str, output: Output, sound: O
     sections = check(output, sound)
     assert found_in(sections) == {"checkpoint_ahead": 1}
     assert name in told(sections)[0].text
+
+
+def test_the_last_full_index_file_may_have_expired(output: Output, sound: Output) -> None:
+    """The checkpoint says when it ended, which is before the one that is left begins: no later may it be."""
+    *full, last = sorted((output.out / "index").iterdir())
+    begin = IndexHeader.decode(last.read_bytes()[:HEADER_SIZE]).begin_timestamp
+    known = (output.out / "checkpoint").read_bytes()
+    assert 0 < int.from_bytes(known[16:24], "big") <= begin
+    for path in full:
+        path.unlink()
+    assert "checkpoint_ahead" not in found_in(check(output, sound))
+    overwrite(output.out / "checkpoint", 16, (begin + 1).to_bytes(8, "big"))
+    assert found_in(check(output, sound))["checkpoint_ahead"] == 1
 
 
 # --- any byte ----------------------------------------------------------------------------------------------
