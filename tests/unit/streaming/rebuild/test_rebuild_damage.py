@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import AccumulatorParam
 from rich.console import Console
 from support.logs import put_bytes
 from support.outputs import config_of, messages_of
@@ -65,8 +67,21 @@ def fast_disk() -> Any:
 # --- `reput tail` without Spark --------------------------------------------------------------------------
 
 
+class LocalContext:
+    """What Spark's context does for announcements, where tasks run in this process: they are heard at once."""
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+
+    def accumulator(self, _: object, param: AccumulatorParam[Any]) -> LocalContext:
+        self.add = functools.partial(param.addInPlace, [])
+        return self
+
+
 class LocalRanges:
     """A micro-batch's ranges, whose tasks run here."""
+
+    sparkSession = LocalContext()  # noqa: N815  Spark's name
 
     def __init__(self, spans: Iterable[OffsetRange]) -> None:
         rows = [(s.start, s.end, s.file.path, s.file.file_from_offset, s.file.size, s.file.frame) for s in spans]
