@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NAME = "rocketmq-commitlog"
-_OFFSET_VERSION = 1
+#: Of the stream's offsets.
+OFFSET_VERSION = 1
 _LAST_RECORD = ("lastRecordOffset", "lastRecordSize", "lastRecordStoreTimestamp", "lastRecordBodyCrc")
 # How long a question for the end of an idle log may wait for its answer when Spark asks one after the other: most of
 # what a question costs is Spark's.
@@ -160,22 +161,6 @@ class _EmptyPartition(InputPartition):
     pass
 
 
-def check_offset(offset: dict[str, Any], file: object = None) -> None:
-    """Raise an error unless this release reads `offset`, one of this source in the checkpoint's `file`.
-
-    Raises
-    ------
-    LaterFormatError
-        A later release wrote it.
-    OptionError
-        It is no offset of this source.
-    """
-    try:
-        check_format(file or "the checkpoint's offset", offset.get("version", 0), _OFFSET_VERSION, file=file)
-    except ValueError as error:
-        raise OptionError(f"the checkpoint's offset is {offset}, which is none of this source: {error}") from error
-
-
 def last_record_of_offset(offset: dict[str, Any]) -> RecordFingerprint | None:
     """The last record before an offset of this source, None where it names none."""
     numbers = [int(offset.get(name, -1)) for name in _LAST_RECORD]
@@ -260,7 +245,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end, bad_end = self._log.last_end, self._log.bad_end
         if end is None:
             return None
-        named = {"version": _OFFSET_VERSION, "physicOffset": end}
+        named = {"version": OFFSET_VERSION, "physicOffset": end}
         return named | ({} if bad_end is None else {"badEnd": bad_end.name})
 
     @reported_through_spark()
@@ -319,7 +304,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         last = self._log.last_record_before(offset)
         numbers = (-1,) * len(_LAST_RECORD) if last is None else astuple(last)
         return {
-            "version": _OFFSET_VERSION,
+            "version": OFFSET_VERSION,
             "physicOffset": offset,
             **self._log.identity(offset),
             "startOffset": start_offset,
@@ -328,7 +313,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _checked(self, offset: dict[str, Any]) -> int:
         """The physical offset that a checkpoint's offset names, after checking that this is still the same log."""
-        check_offset(offset)
+        try:
+            check_format("the checkpoint's offset", offset.get("version"), OFFSET_VERSION)
+        except ValueError as error:
+            raise OptionError(f"the checkpoint's offset is {offset}, which is none of this source: {error}") from error
         begin = int(offset["physicOffset"])
         self._check_last_record(offset, is_idle=False)
         if self._identified != offset:

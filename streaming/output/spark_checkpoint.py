@@ -9,7 +9,8 @@ from typing import Any
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
-from reput.source.data_source import check_offset, last_record_of_offset
+from reput.source.data_source import OFFSET_VERSION, last_record_of_offset
+from reput.source.format_version import check_format
 from reput.source.log.log_reader import LogReader
 
 # The names of the two queries and of their checkpoints' directories.
@@ -56,10 +57,12 @@ def _offset(checkpoint: Path, batch_id: int) -> dict[str, Any]:
     ------
     LaterFormatError
         A later release wrote it.
+    ValueError
+        It is none of this source.
     """
     path = checkpoint / "offsets" / str(batch_id)
     offset: dict[str, Any] = json.loads(path.read_text().splitlines()[-1])
-    check_offset(offset, path)
+    check_format(path, offset.get("version"), OFFSET_VERSION, file=path)
     return offset
 
 

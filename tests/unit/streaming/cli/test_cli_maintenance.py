@@ -169,7 +169,7 @@ def test_spark_checkpoint_ahead_of_the_log_is_forgotten(output: Output) -> None:
     (directory / "offsets").mkdir()
     (directory / "commits" / "0").write_text("v1\n{}")
     end = output.records[-1].physical_offset + output.records[-1].msg_size
-    (directory / "offsets" / "0").write_text(f'v1\n{{}}\n{{"physicOffset": {end}}}')
+    (directory / "offsets" / "0").write_text(f'v1\n{{}}\n{{"version": 1, "physicOffset": {end}}}')
     assert "all agrees with the log: nothing to do" in run("recover", output).output
     output.write_log([record.message for record in output.records[:-1]])
     assert "would remove Spark's checkpoint of the logic query" in run("recover", output, "--dry-run").output

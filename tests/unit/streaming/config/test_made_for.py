@@ -232,7 +232,7 @@ def test_a_record_that_cannot_be_read(output: Output) -> None:
     for text in (
         "",
         "[]",
-        '{"version": 2}',
+        '{"version": 0}',
         '{"version": 1, "settings": {"maxIndexNum": "x"}}',
         AUTO_RECORD,
         "\x00\xff",

@@ -171,12 +171,19 @@ def test_files_that_are_gone(output: Output, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}\n", '{"reput_manifest": 2}\n', "nonsense", '{"reput_manifest": 1}\n{"name": 3}\n']
+    "text", ["", "{}\n", '{"reput_manifest": 0}\n', "nonsense", '{"reput_manifest": 1}\n{"name": 3}\n']
 )
 def test_no_manifest(text: str, output: Output, tmp_path: Path) -> None:
     (tmp_path / "manifest").write_text(text)
     result = run(output, "--manifest", tmp_path / "manifest")
     assert result.exit_code == 2 or text == "{}\n"
+
+
+def test_a_manifest_of_a_later_release(output: Output, tmp_path: Path) -> None:
+    """It is not guessed at."""
+    (tmp_path / "manifest").write_text('{"reput_manifest": 2}\n')
+    result = run(output, "--manifest", tmp_path / "manifest")
+    assert (result.exit_code, "manifest has format 2, which a later release" in result.output) == (1, True)
 
 
 def test_a_manifest_is_never_written_into_the_log(output: Output) -> None:
