@@ -10,6 +10,7 @@ from typing import Any
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.source.data_source import OFFSET_VERSION, last_record_of_offset
+from reput.source.errors import OutputError
 from reput.source.format_version import check_format
 from reput.source.log.log_reader import LogReader
 
@@ -22,11 +23,18 @@ _log = logging.getLogger("reput")
 
 
 def spark_offset(checkpoint: Path) -> int | None:
-    """The physical offset up to which all is done by a query's Spark checkpoint; None without one."""
+    """The physical offset up to which all is done by a query's Spark checkpoint; None without one.
+
+    Raises
+    ------
+    LaterFormatError, OutputError
+        The checkpoint cannot be read.
+    """
     commits = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
     if not commits:
         return None
-    return int(_offset(checkpoint, max(commits))["physicOffset"])
+    offset: int = _offset(checkpoint, max(commits))["physicOffset"]
+    return offset
 
 
 def forget_planned_batch(checkpoint: Path, log: LogReader) -> None:
@@ -57,13 +65,20 @@ def _offset(checkpoint: Path, batch_id: int) -> dict[str, Any]:
     ------
     LaterFormatError
         A later release wrote it.
-    ValueError
-        It is none of this source.
+    OutputError
+        It cannot be read, or is none of this source.
     """
     path = checkpoint / "offsets" / str(batch_id)
-    offset: dict[str, Any] = json.loads(path.read_text().splitlines()[-1])
-    check_format(path, offset.get("version"), OFFSET_VERSION, file=path)
-    return offset
+    try:
+        offset: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+        check_format(path, offset["version"], OFFSET_VERSION, file=path)
+        return {**offset, "physicOffset": int(offset["physicOffset"])}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise OutputError(
+            f"{path} has no offset of the log ({error!r})",
+            advice=f"remove {checkpoint}: the query goes on where its sinks end",
+            file=path,
+        ) from error
 
 
 def forget(checkpoint: Path) -> None:

@@ -9,6 +9,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
 from reput.sinks.files.store_path import STORE_CHECKPOINT
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
+from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
@@ -76,7 +77,7 @@ class OutputRecovery:
             return False
         try:
             offset = spark_offset(checkpoint)
-        except (OSError, ValueError, KeyError, IndexError):
+        except OutputError:
             return True
         return offset is not None and offset > min(progress.end_offset for progress in self._planned)
 

@@ -15,7 +15,7 @@ from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter
 from typer.testing import CliRunner
 
-from reput.source.errors import LaterFormatError, ReputError
+from reput.source.errors import LaterFormatError, OutputError, ReputError
 from reput.streaming.cli.commands import application
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.spark_checkpoint import spark_offset
@@ -124,4 +124,14 @@ def test_a_later_offset_in_sparks_checkpoint(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
     with pytest.raises(LaterFormatError, match=f"{tmp_path}/offsets/0 has format 99"):
+        spark_offset(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "v1\n", "v1\n{}\nnull", 'v1\n{}\n{"physicOffset": 7}', 'v1\n{}\n{"version": 1}'])
+def test_an_offset_that_cannot_be_read(text: str, tmp_path: Path) -> None:
+    """One line with the file, and what to do."""
+    for name in ("commits/0", "offsets/0"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    with pytest.raises(OutputError, match=rf"^{tmp_path}/offsets/0 has no offset of the log .*; remove {tmp_path}:"):
         spark_offset(tmp_path)
