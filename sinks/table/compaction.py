@@ -22,7 +22,13 @@ import pyarrow.parquet as pq
 
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.key_filter import KeyFilterWriter
-from reput.sinks.table.message_file import TEXT_COLUMNS, FileStatistics, parquet_writer
+from reput.sinks.table.message_file import (
+    DELTA_COLUMNS,
+    DICTIONARY_NUMBERS,
+    TEXT_COLUMNS,
+    FileStatistics,
+    columns_with_bounds,
+)
 from reput.sinks.table.storage import TableStorage
 from reput.source.segments.mapped_file_name import file_name
 
@@ -38,6 +44,12 @@ _TEXTS_MAX = 1024
 _MERGED = "merged-"
 # Small groups, so that a reader of one topic reads little of the others.
 _ROWS_A_GROUP = 32 * 1024
+# Of these each row has another text, so that minima and maxima exclude nothing: each row group has Bloom filters, by
+# which Spark and DuckDB pass over it.
+_FILTERED_COLUMNS = ("first_key", "uniq_key", "msg_id")
+_FALSE_POSITIVES = 0.01
+# The values that a column's encoder gets at once: with Arrow's 1024, dictionaries' statistics cost more than the data.
+_ROWS_A_WRITE = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -165,7 +177,7 @@ class Merge:
     def _write(self, group: Sequence[tuple[str, list[int]]]) -> DataFile:
         rows = sorted_by_topic(_read(self._storage, group))
         statistics, buffer = FileStatistics(), pa.BufferOutputStream()
-        with parquet_writer(buffer, rows.schema, group_rows=_ROWS_A_GROUP) as writer:
+        with _parquet_writer(buffer, rows.schema) as writer:
             writer.write_table(rows, row_group_size=_ROWS_A_GROUP)
         statistics.add(rows)
         least, greatest = pc.min_max(rows["physical_offset"]).as_py().values()
@@ -199,3 +211,20 @@ def sorted_by_topic(rows: pa.Table) -> pa.Table:
     codes = np.append(ranks, 0)[pc.fill_null(topics.indices, len(ranks)).to_numpy()]
     order = np.lexsort((rows["physical_offset"].to_numpy(), codes))
     return rows.take(pa.array(order))
+
+
+def _parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema) -> pq.ParquetWriter:
+    """Arrow's writer, into memory: `schema` may have columns that others added, and filters are its."""
+    options = {"ndv": _ROWS_A_GROUP, "fpp": _FALSE_POSITIVES}
+    return pq.ParquetWriter(
+        buffer,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[*TEXT_COLUMNS, "properties.key_value.key", *DICTIONARY_NUMBERS],
+        column_encoding=dict.fromkeys(DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+        write_statistics=columns_with_bounds(schema),
+        write_batch_size=_ROWS_A_WRITE,
+        store_schema=False,  # readers must see texts, not Arrow's dictionaries
+        bloom_filter_options={name: options for name in _FILTERED_COLUMNS if name in schema.names} or None,
+    )

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from reput.sinks.dispatch.task_result import RESULT_FIELDS, last_record_of
+from reput.sinks.parquet.parquet_file import ParquetFile
 from reput.sinks.table.body_columns import BodyColumns
 from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.change import DataFile
@@ -43,19 +43,16 @@ def table_schema(*, include_body: bool) -> pa.Schema:
 # Delta keeps minima and maxima only of these columns: statistics on all columns cost more than the data.
 STATISTICS_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time")
 
-# The same columns as the Parquet writer takes them: dictionaries go into the file as they are.
+# The same columns as they are written: dictionaries go into the file as they are.
 _FILE_SCHEMA = pa.schema(
     [pa.field(field.name, field.type) for field in [ENCODED_SCHEMA.field("topic").with_name("broker"), *ENCODED_SCHEMA]]
 )
 _TEXT = _FILE_SCHEMA.field("broker").type
 #: The columns that have a dictionary of texts in a file.
 TEXT_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TEXT]
-_DICTIONARY_COLUMNS = [*TEXT_COLUMNS, "properties.key_value.key", "tags_code"]
-# Numbers that differ little from row to row.
-_DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
-# Of these each row has another text, so that minima and maxima exclude nothing.
-_FILTERED_COLUMNS = ("first_key", "uniq_key", "msg_id")
-_FALSE_POSITIVES = 0.01
+#: Numbers that repeat, and those that differ little from row to row.
+DICTIONARY_NUMBERS = ("tags_code",)
+DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
 # Each column takes a pass over the window's records, which stay in the processor's second cache.
 WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
@@ -64,8 +61,6 @@ _TEXT_A_GROUP = 64 * 1024 * 1024
 # Rows whose file is finished: the next file of this process reuses their memory, which has a row group's size by then.
 # Growing to that size, with each page cleared by the system, took a twentieth of the time.
 _spare_rows: list[MessageRows] = []
-# The values that a column's encoder gets at once: with Arrow's 1024, dictionaries' statistics cost more than the data.
-_ROWS_A_WRITE = 16 * 1024
 
 TABLE_FILE_SCHEMA = pa.schema(
     [
@@ -133,8 +128,12 @@ class TableFile:
         self._schema = _FILE_SCHEMA if self._bodies is None else pa.schema([*_FILE_SCHEMA, *BODY_SCHEMA])
         self._last_record: list[int] | None = None
         self._statistics = FileStatistics()
-        self._buffer = pa.BufferOutputStream()
-        self._file = parquet_writer(self._buffer, self._schema)
+        self._file = ParquetFile(
+            self._schema,
+            by_difference=DELTA_COLUMNS,
+            by_number=DICTIONARY_NUMBERS,
+            with_bounds=columns_with_bounds(self._schema),
+        )
 
     def passing(self, windows: Iterable[Window]) -> Iterator[Window]:
         """The windows as they are; the records of each are added before it is passed on."""
@@ -164,9 +163,9 @@ class TableFile:
         rows = self._rows.batch()
         broker = pa.DictionaryArray.from_arrays(np.zeros(rows.num_rows, np.int32), self._broker)
         bodies = [] if self._bodies is None else self._bodies.arrays()
-        group = pa.Table.from_arrays([broker, *rows.columns, *bodies], schema=self._schema)
-        self._file.write_table(group)
-        self._statistics.add(group)
+        group = pa.RecordBatch.from_arrays([broker, *rows.columns, *bodies], schema=self._schema)
+        self._file.write(group)
+        self._statistics.add(pa.Table.from_batches([group]))
         self._rows.clear()
         if self._bodies is not None:
             self._bodies.clear()
@@ -174,7 +173,7 @@ class TableFile:
     def finish(self) -> dict[str, Any]:
         """Write what was added, durable once committed; returns a row of `TABLE_FILE_SCHEMA`, path None if empty."""
         self._write_group()
-        self._file.close()
+        data = self._file.finish()
         _spare_rows.append(self._rows)
         del self._rows
         row: dict[str, Any] = dict.fromkeys(TABLE_FILE_SCHEMA.names)
@@ -184,7 +183,7 @@ class TableFile:
             return row
         # A name is never used again: other brokers share the table, and a committed file stays for ever.
         name = f"part-{file_name(self.start)}-{file_name(self._span.end)}-{uuid.uuid4()}.zstd.parquet"
-        return row | asdict(DataFile.put(self._table, name, self._buffer.getvalue(), self._statistics.to_json()))
+        return row | asdict(DataFile.put(self._table, name, data, self._statistics.to_json()))
 
 
 def _take_rows() -> MessageRows:
@@ -194,30 +193,14 @@ def _take_rows() -> MessageRows:
         return MessageRows()
 
 
-def parquet_writer(
-    buffer: pa.BufferOutputStream, schema: pa.Schema = _FILE_SCHEMA, *, group_rows: int | None = None
-) -> pq.ParquetWriter:
-    """A writer of a file of the table, into memory; `schema` may have columns that others added.
+def columns_with_bounds(schema: pa.Schema) -> list[str]:
+    """The columns that have statistics in each row group.
 
-    With `group_rows`, the rows of a row group, each group has Bloom filters, by which Spark and DuckDB pass over it.
+    No reader skips a row group because of elements of its lists and maps, or of bodies.
     """
-    options = {"ndv": group_rows, "fpp": _FALSE_POSITIVES}
-    filtered = [name for name in _FILTERED_COLUMNS if name in schema.names] if group_rows is not None else []
-    return pq.ParquetWriter(
-        buffer,
-        schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=_DICTIONARY_COLUMNS,
-        column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
-        # No reader skips a row group because of elements of its lists and maps, or of bodies.
-        write_statistics=[
-            field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in BODY_SCHEMA.names
-        ],
-        write_batch_size=_ROWS_A_WRITE,
-        store_schema=False,  # readers must see texts, not Arrow's dictionaries
-        bloom_filter_options=dict.fromkeys(filtered, options) or None,
-    )
+    return [
+        field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in BODY_SCHEMA.names
+    ]
 
 
 class FileStatistics:

@@ -154,3 +154,14 @@ def spans_equal(left: Any, left_at: int, right: Any, right_at: int, size: int) -
     if i == size:
         return True
     return load_bytes(left, left_at + i, size - i) == load_bytes(right, right_at + i, size - i)
+
+
+@inlined
+def copy_bytes(data: Any, at: int, size: int, out: Any, to: int) -> None:
+    """Copy a span by words: up to seven bytes behind it are written, too, which the next span overwrites."""
+    if at + size + WORD <= data.size:
+        for i in range(0, size, WORD):
+            store_word(out, to + i, load_word(data, at + i))
+    else:
+        for i in range(size):
+            out[to + i] = data[at + i]

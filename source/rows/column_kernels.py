@@ -12,12 +12,11 @@ import numpy as np
 
 from reput.source.kernels.byte_kernels import (
     WORD,
+    copy_bytes,
     find_byte,
     find_either,
     load_bytes,
-    load_word,
     spans_equal,
-    store_word,
 )
 from reput.source.kernels.compile import inlined, kernel
 from reput.source.kernels.record_kernels import PROPERTIES, PROPERTIES_SIZE
@@ -31,17 +30,6 @@ _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.
 _OFFSET_SIZE = 8
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
-
-
-@inlined
-def _copy(data: Any, at: int, size: int, out: Any, to: int) -> None:
-    """Copy a span by words: up to seven bytes behind it are written, too, which the next span overwrites."""
-    if at + size + WORD <= data.size:
-        for i in range(0, size, WORD):
-            store_word(out, to + i, load_word(data, at + i))
-    else:
-        for i in range(size):
-            out[to + i] = data[at + i]
 
 
 @kernel
@@ -61,7 +49,7 @@ def gather(data: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
     """
     to = ends[0]
     for row in range(starts.size):
-        _copy(data, starts[row], sizes[row], out, to)
+        copy_bytes(data, starts[row], sizes[row], out, to)
         to += sizes[row]
         ends[row + 1] = to
 
@@ -98,7 +86,7 @@ def _has_room(size: int, table: Any, count: int, ends: Any, out: Any) -> bool:
 @inlined
 def _put_text(data: Any, at: int, size: int, table: Any, slot: int, count: int, ends: Any, out: Any) -> None:
     table[slot] = count
-    _copy(data, at, size, out, ends[count])
+    copy_bytes(data, at, size, out, ends[count])
     ends[count + 1] = ends[count] + size
 
 
@@ -163,7 +151,7 @@ def list_keys(data: Any, starts: Any, sizes: Any, row_ends: Any, ends: Any, out:
         while at < end:
             stop = find_byte(data, at, end, _KEY_SEPARATOR)
             if stop > at:
-                _copy(data, at, stop - at, out, to)
+                copy_bytes(data, at, stop - at, out, to)
                 to += stop - at
                 count += 1
                 ends[count] = to
@@ -241,7 +229,7 @@ def add_properties(
                         count += 1
                     number = np.int64(table[slot])
                 codes[item] = number
-                _copy(data, name_end + 1, stop - name_end - 1, values, to)
+                copy_bytes(data, name_end + 1, stop - name_end - 1, values, to)
                 to += stop - name_end - 1
                 item += 1
                 value_ends[item] = to

@@ -1,0 +1,221 @@
+"""Compiled kernels that encode the values of Parquet's pages.
+
+https://github.com/apache/parquet-format/blob/master/Encodings.md
+
+Each writes to `out` (uint8[n]) from `to` on and returns where it ended. Words of eight bytes are written, of which the
+next one overwrites what does not count: `out` has `WORD` bytes more than the encoded values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reput.source.kernels.byte_kernels import WORD, copy_bytes, load_word, store_word
+from reput.source.kernels.compile import inlined, kernel
+
+#: What DELTA_BINARY_PACKED has in a block and in a miniblock, in values; parquet-mr's and Arrow's sizes.
+DELTA_BLOCK, DELTA_MINIBLOCK = 128, 32
+_MINIBLOCKS = DELTA_BLOCK // DELTA_MINIBLOCK
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@kernel
+def put_texts(ends: Any, data: Any, first: int, last: int, out: Any, to: int) -> int:
+    """PLAIN: each text `[first, last)` behind its length; `ends` (int32[n + 1]) and `data` as Arrow has them."""
+    for row in range(first, last):
+        at, size = ends[row], ends[row + 1] - ends[row]
+        store_word(out, to, np.uint64(size))
+        copy_bytes(data, at, size, out, to + 4)
+        to += 4 + size
+    return to
+
+
+@kernel
+def is_constant(values: Any) -> bool:
+    """Whether all values, of which there is at least one, are equal."""
+    seen = values[0] ^ values[0]
+    for i in range(values.size):
+        seen |= values[i] ^ values[0]
+    return seen == 0
+
+
+@kernel
+def pack(values: Any, width: int, out: Any, to: int) -> int:
+    """The values, which are not negative, in `width` bits (1 to 32) each, the lowest bits first.
+
+    As many zeros follow as make the number of values a multiple of eight.
+    """
+    end = to + (values.size + 7) // 8 * width
+    bits, filled = np.uint64(0), 0
+    for i in range(values.size):
+        bits |= np.uint64(values[i]) << np.uint64(filled)
+        filled += width
+        if filled >= 32:
+            store_word(out, to, bits)
+            bits >>= np.uint64(32)
+            filled -= 32
+            to += 4
+    while to < end:
+        store_word(out, to, bits)
+        bits = np.uint64(0)
+        to += WORD
+    return end
+
+
+@kernel
+def list_levels(offsets: Any, valid: Any, first: int, last: int, repetition: Any, definition: Any) -> int:
+    """The levels of the lists `[first, last)`, whose elements are not null; returns how many there are.
+
+    `offsets` (int32[n + 1]) are Arrow's; `valid` (bool[n]) is empty if no list is null. `repetition` and `definition`
+    (uint8) have room for a level for each element and each list.
+    """
+    count = 0
+    for row in range(first, last):
+        size = offsets[row + 1] - offsets[row]
+        if valid.size > 0 and not valid[row]:
+            repetition[count], definition[count] = 0, 0
+            count += 1
+        elif size == 0:
+            repetition[count], definition[count] = 0, 1
+            count += 1
+        else:
+            for i in range(size):
+                repetition[count], definition[count] = np.uint8(i > 0), 2
+                count += 1
+    return count
+
+
+@kernel
+def number_values(values: Any, codes: Any, table: Any, found: Any) -> int:
+    """Number the values in the order of their first appearance; returns how many there are, -1 for too many.
+
+    `codes` (int32[n]) takes the numbers, `found` the values by number; `table` (int32[a power of two]) is all -1 and
+    more than twice as large as `found`.
+    """
+    count = 0
+    for i in range(values.size):
+        value = np.uint64(values[i])
+        slot = np.int64((value * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & (table.size - 1)
+        while table[slot] >= 0 and found[table[slot]] != values[i]:
+            slot = (slot + 1) & (table.size - 1)
+        if table[slot] < 0:
+            if count == found.size:
+                return -1
+            table[slot] = count
+            found[count] = values[i]
+            count += 1
+        codes[i] = table[slot]
+    return count
+
+
+@inlined
+def _put_varint(number: Any, out: Any, to: int) -> int:
+    while number > np.uint64(0x7F):
+        out[to] = np.uint8(number & np.uint64(0x7F) | np.uint64(0x80))
+        number >>= np.uint64(7)
+        to += 1
+    out[to] = np.uint8(number)
+    return to + 1
+
+
+@inlined
+def _put_signed(number: Any, out: Any, to: int) -> int:
+    return _put_varint(np.uint64(number << np.int64(1)) ^ np.uint64(number >> np.int64(63)), out, to)
+
+
+@inlined
+def _bit_length(number: Any) -> int:
+    length = 0
+    while number:
+        length += 1
+        number >>= np.uint64(1)
+    return length
+
+
+@inlined
+def _delta(values: Any, i: int) -> int:
+    """The difference to the value before, which wraps around as integers of the values' size do."""
+    delta = np.int64(values[i]) - np.int64(values[i - 1])
+    return np.int64(np.int32(delta)) if values.itemsize == 4 else delta
+
+
+@inlined
+def _pack_deltas(values: Any, first: int, last: int, least: int, width: int, out: Any, to: int) -> int:
+    """A miniblock: the differences before `values[first:last]`, less `least`, in `width` bits each; zeros fill it."""
+    end = to + DELTA_MINIBLOCK * width // 8
+    low_width = min(width, 32)
+    bits, filled = np.uint64(0), 0
+    for i in range(first, last):
+        number = np.uint64(_delta(values, i) - least)
+        for half in range(2 if width > 32 else 1):
+            bits |= (number >> np.uint64(32 * half) & _LOW) << np.uint64(filled)
+            filled += low_width if half == 0 else width - 32
+            if filled >= 32:
+                store_word(out, to, bits)
+                bits >>= np.uint64(32)
+                filled -= 32
+                to += 4
+    while to < end:
+        store_word(out, to, bits)
+        bits = np.uint64(0)
+        to += WORD
+    return end
+
+
+@kernel
+def put_deltas(values: Any, out: Any, to: int) -> int:
+    """DELTA_BINARY_PACKED: `values` (int32 or int64) by their differences.
+
+    `out` has room for 16 bytes a value and for `DELTA_BLOCK` values more.
+    """
+    to = _put_varint(np.uint64(DELTA_BLOCK), out, to)
+    to = _put_varint(np.uint64(_MINIBLOCKS), out, to)
+    to = _put_varint(np.uint64(values.size), out, to)
+    to = _put_signed(np.int64(values[0]) if values.size else np.int64(0), out, to)
+    for begin in range(1, values.size, DELTA_BLOCK):
+        end = min(begin + DELTA_BLOCK, values.size)
+        least = _delta(values, begin)
+        for i in range(begin + 1, end):
+            least = min(least, _delta(values, i))
+        to = _put_signed(least, out, to)
+        widths = to
+        to += _MINIBLOCKS
+        for mini in range(_MINIBLOCKS):
+            first = begin + mini * DELTA_MINIBLOCK
+            last = min(first + DELTA_MINIBLOCK, end)
+            most = np.uint64(0)
+            for i in range(first, last):
+                most |= np.uint64(_delta(values, i) - least)
+            width = _bit_length(most)
+            out[widths + mini] = width
+            if width:
+                to = _pack_deltas(values, first, last, least, width, out, to)
+    return to
+
+
+@inlined
+def _is_less(data: Any, left: int, left_size: int, right: int, right_size: int) -> bool:
+    """Whether one text comes before another, by its bytes as unsigned numbers."""
+    size, i = min(left_size, right_size), 0
+    while i + WORD <= size and load_word(data, left + i) == load_word(data, right + i):
+        i += WORD
+    while i < size:
+        if data[left + i] != data[right + i]:
+            return data[left + i] < data[right + i]
+        i += 1
+    return left_size < right_size
+
+
+@kernel
+def text_bounds(ends: Any, data: Any) -> tuple[int, int]:
+    """The rows of the least and of the greatest text, of which there is at least one."""
+    least = greatest = np.int64(0)
+    for row in range(1, ends.size - 1):
+        at, size = ends[row], ends[row + 1] - ends[row]
+        if _is_less(data, ends[greatest], ends[greatest + 1] - ends[greatest], at, size):
+            greatest = np.int64(row)
+        elif _is_less(data, at, size, ends[least], ends[least + 1] - ends[least]):
+            least = np.int64(row)
+    return least, greatest
