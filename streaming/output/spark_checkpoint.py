@@ -33,7 +33,18 @@ def spark_offset(checkpoint: Path) -> int | None:
     commits = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
     if not commits:
         return None
-    offset: int = _offset(checkpoint, max(commits))["physicOffset"]
+    return end_of_batch(checkpoint, max(commits))
+
+
+def end_of_batch(checkpoint: Path, batch_id: int) -> int:
+    """The physical offset at which a batch ends that was planned.
+
+    Raises
+    ------
+    LaterFormatError, OutputError
+        The checkpoint has no such batch, or cannot be read.
+    """
+    offset: int = _offset(checkpoint, batch_id)["physicOffset"]
     return offset
 
 

@@ -33,6 +33,7 @@ from reput.streaming.spark.job import outcome, outcome_of, run_job
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
+from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.waves import OnRange, Waves
 
 Report = Callable[[BatchReport], None]
@@ -57,7 +58,10 @@ class Dispatch(Protocol):
         """Every sink has the effect of every record before this physical offset."""
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch's ranges; the effects are durable on return. The batch id is ignored."""
+        """Process the batch's ranges; the effects are durable on return.
+
+        The batch id serves to look up what Spark planned, never to know what is done.
+        """
 
     def while_idle(self) -> None:
         """Do a little of what can wait, between batches."""
@@ -117,6 +121,12 @@ def read_announced(ranges: DataFrame, task: RangeTask, on_range: OnRange, least_
         return read_ranges(ranges, task, None, announce_large)
 
 
+def read_here(small: SmallBatches | None, batch_id: int, task: RangeTask) -> list[RangeEffects] | None:
+    """What `task` reads from the batch's ranges in this process, in log order; None if a job is to read them."""
+    ranges = None if small is None else small.ranges(batch_id)
+    return None if ranges is None else [task.read(span) for span in ranges]
+
+
 class LogicDispatch:
     """The quarantine, then ConsumeQueue, IndexFile and perhaps the table beside each other, then the checkpoint."""
 
@@ -134,12 +144,13 @@ class LogicDispatch:
         clean: CleanConsumeQueueService,
         bytes_a_wave: int,
         on_read: OnRead = _ignored,
+        small: SmallBatches | None = None,
     ) -> None:
         """`on_arrival` is called with each batch's arrivals once they are durable, and again if the batch is replayed.
 
         `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log. `clean` removes
         what expires of the sinks of `logic`. `bytes_a_wave` as in ``BatchSizes``. `on_read` is told how far a query has
-        read, before that is durable.
+        read, before that is durable. `small` knows the batches that are read in this process; None for none.
         """
         self._step = LogicStep(
             *(logic, files, decode),
@@ -153,6 +164,7 @@ class LogicDispatch:
         self._on_arrival = on_arrival
         self._clean = clean
         self._on_read = on_read
+        self._small = small
         self._bytes_a_wave = bytes_a_wave
         # What was passed over since the last report.
         self._passed_over: Counter[str] = Counter()
@@ -172,18 +184,18 @@ class LogicDispatch:
         """LOGIC, and TABLE if the table is kept by the same read."""
         return (LOGIC,) if self._table is None else (LOGIC, TABLE)
 
-    def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
-        """Write the effects of the batch's ranges, which one job reads once; those of large batches wave by wave."""
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """Write the effects of the batch's ranges, which are read once; those of large batches wave by wave."""
         self._written_at = time.monotonic()
         try:
-            self._write_batch(ranges)
+            self._write_batch(ranges, batch_id)
         finally:  # what a batch that failed has written counts as well
             reports, self._reports = self._reports, {}
             for report in reports.values():
                 self._report(report)
         self.clean()
 
-    def _write_batch(self, ranges: DataFrame) -> None:
+    def _write_batch(self, ranges: DataFrame, batch_id: int) -> None:
         task, waves = self._step.task, Waves(self.end_offset, self._write_checked, self._least_wave)
         # A batch that follows a live log has smaller ranges: nothing is gained by hearing of them early.
         least_bytes = self._bytes_a_wave // 16
@@ -191,7 +203,10 @@ class LogicDispatch:
             task = replace(task, file_writer=self._table.file_writer())
 
         def job(some: DataFrame) -> list[RangeEffects]:
-            return waves.during(lambda on_range: read_announced(some, task, on_range, least_bytes))
+            read = read_here(self._small, batch_id, task) if some is ranges else None
+            if read is None:
+                read = waves.during(lambda on_range: read_announced(some, task, on_range, least_bytes))
+            return read
 
         results = self._continuity.results(ranges, job, self._records)
         if results:
@@ -289,10 +304,12 @@ class TableDispatch:
         report: Report,
         upkeep: BatchUpkeep | None = None,
         on_read: OnRead = _ignored,
+        small: SmallBatches | None = None,
     ) -> None:
-        """`upkeep` is None if the table is not tidied; `on_read` as that of `LogicDispatch`."""
+        """`upkeep` is None if the table is not tidied; `on_read` and `small` as those of `LogicDispatch`."""
         self.table = table
         self._on_read = on_read
+        self._small = small
         self._upkeep = upkeep
         self._decode = decode
         self._continuity = continuity
@@ -315,11 +332,16 @@ class TableDispatch:
         """What writes the files of the next batch."""
         return self.table.file_writer(self.end_offset, self._decode)
 
-    def __call__(self, ranges: DataFrame, batch_id: int) -> None:  # noqa: ARG002
-        """Commit the table's files that one job writes for the batch's ranges."""
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """Commit the table's files that are written for the batch's ranges."""
         began = time.monotonic()
         task = RangeTask(self._decode, None, file_writer=self.file_writer())
-        results = self._continuity.results(ranges, lambda some: read_ranges(some, task), lambda: [self.last_record])
+
+        def job(some: DataFrame) -> list[RangeEffects]:
+            read = read_here(self._small, batch_id, task) if some is ranges else None
+            return read_ranges(some, task) if read is None else read
+
+        results = self._continuity.results(ranges, job, lambda: [self.last_record])
         if not results:
             self.pass_over(self._continuity.next_available(self.end_offset))
             return

@@ -36,6 +36,7 @@ from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.micro_batch import BatchUpkeep, Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.ranges import stream_ranges
+from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.spark_progress import SparkProgress
 
 # What the table's upkeep gets after a batch, however short the trigger.
@@ -211,6 +212,7 @@ class QueryOpener:
             ),
             bytes_a_wave=BatchSizes.of(self._config, (LOGIC,) if table is None else (LOGIC, TABLE)).bytes_a_wave,
             on_read=self._reporter.state.on_read,
+            small=SmallBatches(self._paths.checkpoint_of(LOGIC), output.log),
         )
         return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)))
 
@@ -235,6 +237,7 @@ class QueryOpener:
         dispatch = TableDispatch(
             *(table, decode, self._continuity(TABLE, log), report, self._upkeep(table)),
             on_read=self._reporter.state.on_read,
+            small=SmallBatches(self._paths.checkpoint_of(TABLE), log),
         )
         return dispatch, Parts(dispatch, log, (files,))
 

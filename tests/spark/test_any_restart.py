@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -106,10 +107,18 @@ def test_old_and_new_parts_together(
 
 
 def test_a_batch_is_read_once(spark: SparkSession, snapshots: Snapshots, tmp_path: Path) -> None:
-    """One job a micro-batch, for queues, index and table: two would read the log twice."""
-    with mock.patch.object(dispatch, "read_ranges", wraps=dispatch.read_ranges) as jobs:
+    """One read a micro-batch, for queues, index and table, by a job or by the driver: two would read the log twice."""
+    read_here, here = dispatch.read_here, []
+
+    def reading_here(*given: Any) -> Any:
+        if (found := read_here(*given)) is not None:
+            here.append(found)
+        return found
+
+    reads = mock.patch.object(dispatch, "read_here", reading_here)
+    with reads, mock.patch.object(dispatch, "read_ranges", wraps=dispatch.read_ranges) as jobs:
         reporter = run_tail(spark, snapshots.store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
     batches = [int(line.split(" batches")[0].rsplit(" ", 1)[1]) for line in reporter.summary()]
     assert len(batches) == 2
-    assert batches == [jobs.call_count] * 2
-    assert jobs.call_count > 1
+    assert batches == [jobs.call_count + len(here)] * 2
+    assert (jobs.call_count, len(here) > 0) == (1, True)

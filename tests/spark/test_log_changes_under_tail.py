@@ -26,6 +26,7 @@ from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail import micro_batch as dispatch
+from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
@@ -146,31 +147,42 @@ def wait_until(done: Any, running: threading.Thread, failed: list[BaseException]
 
 
 @pytest.mark.parametrize(
-    ("fail", "on_damage"),
+    ("fail", "on_damage", "read_by"),
     [
-        ("true", "quarantine"),
-        pytest.param("false", "quarantine", marks=pytest.mark.slow),
-        pytest.param("true", "stop", marks=pytest.mark.slow),
+        ("true", "quarantine", "job"),
+        ("true", "quarantine", "driver"),
+        pytest.param("false", "quarantine", "job", marks=pytest.mark.slow),
+        pytest.param("false", "quarantine", "driver", marks=pytest.mark.slow),
+        pytest.param("true", "stop", "job", marks=pytest.mark.slow),
     ],
 )
 def test_segments_that_go_under_it(
-    fail: str, on_damage: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fail: str, on_damage: str, read_by: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between plan and read, at the front and in the middle: gone on and told, or one error; nothing twice."""
     store, out, table = tmp_path / "store", tmp_path / "out", tmp_path / "table"
     offsets = write(store, messages(160))[:-1]
-    # At this job these segments go.
+    # When ranges are read for this time, and their ends are known, these segments go.
     going = {1: [0, 1, 2], 4: [6], 6: [8, 9]}
     assert max(offsets) // SIZE >= 10
-    jobs, real = itertools.count(1), dispatch.read_ranges
+    times, by_job, known = itertools.count(1), dispatch.read_ranges, SmallBatches.ranges
+
+    def segments_go() -> None:
+        for number in going.pop(next(times), []):
+            (store / "commitlog" / f"{number * SIZE:020d}").unlink()
 
     def read_ranges(*given: Any) -> Any:
-        for number in going.pop(next(jobs), []):
-            (store / "commitlog" / f"{number * SIZE:020d}").unlink()
-        return real(*given)
+        segments_go()
+        return by_job(*given)
+
+    def ranges(small: SmallBatches, batch_id: int) -> Any:
+        found = known(small, batch_id) if read_by == "driver" else None
+        if found is not None:
+            segments_go()
+        return found
 
     options = [f"onDamage={on_damage}", "maxBytesPerTrigger=5k", "tableMaxBytesPerTrigger=5k"]
-    with mock.patch.object(dispatch, "read_ranges", read_ranges):
+    with mock.patch.object(dispatch, "read_ranges", read_ranges), mock.patch.object(SmallBatches, "ranges", ranges):
         if fail == "true":
             with pytest.raises(DataLossError, match="expired"):
                 run_tail(spark, store, out, *options, table=table)

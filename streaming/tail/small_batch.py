@@ -1,0 +1,42 @@
+"""Micro-batches that hold little: the driver reads them itself, since a job of Spark's takes longer than that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reput.source.errors import ReputError
+from reput.source.log.log_reader import LogReader
+from reput.source.log.offset_range import OffsetRange
+from reput.streaming.output.spark_checkpoint import end_of_batch
+
+# Reading and decoding so much takes a core about as long as a job takes without anything to read.
+SMALL_BYTES = 8 * 1024 * 1024
+
+
+class SmallBatches:
+    """Knows which of a query's micro-batches are small, and their ranges."""
+
+    def __init__(self, checkpoint: Path, log: LogReader) -> None:
+        """`checkpoint` is the query's Spark checkpoint; `log` is only asked for its options."""
+        self._checkpoint = checkpoint
+        self._log = LogReader(log.options)
+        # The batch that was asked for last, and its end.
+        self._last: tuple[int, int] | None = None
+
+    def ranges(self, batch_id: int) -> list[OffsetRange] | None:
+        """The ranges of one of Spark's batches, in log order; None if a job is to read them.
+
+        Spark notes where a batch ends before it begins with it. Whatever is wrong with that, or with the log, the job
+        meets as well, and says so.
+        """
+        try:
+            start = self._end(batch_id - 1)
+            end = self._end(batch_id)
+            return list(self._log.split(start, end)) if 0 < end - start <= SMALL_BYTES else None
+        except ReputError:
+            return None
+
+    def _end(self, batch_id: int) -> int:
+        if self._last is None or self._last[0] != batch_id:
+            self._last = batch_id, end_of_batch(self._checkpoint, batch_id)
+        return self._last[1]
