@@ -7,7 +7,7 @@ of the store.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,10 +16,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import REPUT, SCRATCH
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.log.log_reader import LogReader
+from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
@@ -37,6 +39,7 @@ from reput.streaming.tail.micro_batch import BatchUpkeep, Dispatch, LogicDispatc
 from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.spark_progress import SparkProgress
+from reput.streaming.tasks.executors import check_executors, files_to_look_at
 
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
@@ -54,6 +57,20 @@ class Parts:
         """Close the files."""
         for each in self.files:
             each.close()
+
+
+def check_shared(
+    spark: SparkSession, config: PipelineConfig, paths: OutputPaths, log: LogReader, names: Sequence[str]
+) -> None:
+    """See whether a cluster has what tasks for `names` (LOGIC, TABLE) need; raises as `check_executors`."""
+    if processes_of(config.spark.master) is not None:
+        return
+    written = []
+    if LOGIC in names:
+        with closing(DurableFiles(paths.output)) as files:
+            written.append(files.make_directory(REPUT, SCRATCH))
+    read = files_to_look_at(log.queue(), config.commit_log)
+    check_executors(spark, config.spark.master, read, written, paths.table if TABLE in names else None)
 
 
 class QueryOpener:
@@ -128,6 +145,7 @@ class QueryOpener:
         """
         self._check_output()
         spark = sessions.current()
+        check_shared(spark, self._config, self._paths, self.logic.log, names)
         with ExitStack() as stack:
             table = None
             if TABLE in names:
