@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -96,9 +96,9 @@ def _check(spark: SparkSession, cores: int, read: list[Path], written: list[Path
         probes.extend(write_scratch(directory, token.encode()) for directory in written)
         paths = list(map(str, read))
         here = _look(paths, [], token)
-        before = next(here(iter(())))["read"]
+        before = next(iter(here(())))["read"]
         said = _ask(spark, cores, _look(paths, list(map(str, probes)), token))
-        after = next(here(iter(())))["read"]
+        after = next(iter(here(())))["read"]
         probes.extend(Path(path) for each in said for path, _ in each["written"] if path)
         for each in said:
             _check_said(each, token, list(zip(read, before, after, strict=True)), written)
@@ -106,7 +106,7 @@ def _check(spark: SparkSession, cores: int, read: list[Path], written: list[Path
         remove_scratch(probes)
 
 
-def _ask(spark: SparkSession, cores: int, look: Callable[[Iterator[int]], Iterator[Said]]) -> list[Said]:
+def _ask(spark: SparkSession, cores: int, look: Callable[[Iterable[int]], Iterable[Said]]) -> list[Said]:
     try:
         said: list[Said] = spark.sparkContext.parallelize(range(cores), cores).mapPartitions(look).collect()
     except Exception as error:
@@ -156,7 +156,7 @@ def _check_said(said: Said, token: str, read: Sequence[tuple[Path, str, str]], w
             raise MayPassError(found, advice=_SHARE, file=directory)
 
 
-def _look(read: list[str], probes: list[str], token: str) -> Callable[[Iterator[int]], Iterator[Said]]:
+def _look(read: list[str], probes: list[str], token: str) -> Callable[[Iterable[int]], Iterable[Said]]:
     """A task, pickled with its code: executors may have another reput, or none."""
 
     def head(path: str) -> str:
@@ -180,7 +180,7 @@ def _look(read: list[str], probes: list[str], token: str) -> Callable[[Iterator[
         except Exception as error:  # noqa: BLE001  whatever it is, the driver tells it
             return "", str(error)
 
-    def look(_numbers: Iterator[int]) -> Iterator[Said]:
+    def look(_numbers: Iterable[int]) -> Iterator[Said]:
         from reput import __version__ as release  # noqa: PLC0415
 
         yield {
