@@ -14,8 +14,8 @@ _HELP = "reput: this is what spark-submit runs: spark-submit --master URL {file}
 def run() -> None:
     """Run the command line with Spark in the JVM of ``spark-submit``, and end the process."""
     # Python looks for modules beside the file that it runs, and here they have names such as `table`.
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  before other modules are loaded
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]  # noqa: PTH100
+    here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120  no module but these is loaded yet
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != here]
     from reput.streaming.cli import main  # noqa: PLC0415
     from reput.streaming.process import submission  # noqa: PLC0415
 

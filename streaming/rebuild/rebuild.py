@@ -100,7 +100,7 @@ class Rebuild:
     def shared(self) -> tuple[list[Path], list[Path]]:
         """What tasks read, and the directory that they write into, for ``check_executors``."""
         scratch = self._files.make_directory(*REBUILD_ROOT, REPUT, SCRATCH)
-        return files_to_look_at(self._log.queue(), self._config.commit_log), [scratch]
+        return files_to_look_at(self._log.queue()), [scratch]
 
     @property
     def spark_log(self) -> Path:

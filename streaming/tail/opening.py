@@ -69,7 +69,7 @@ def check_shared(
     if LOGIC in names:
         with closing(DurableFiles(paths.output)) as files:
             written.append(files.make_directory(REPUT, SCRATCH))
-    read = files_to_look_at(log.queue(), config.commit_log)
+    read = files_to_look_at(log.queue())
     check_executors(spark, config.spark.master, read, written, paths.table if TABLE in names else None)
 
 

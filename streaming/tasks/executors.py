@@ -82,10 +82,10 @@ def check_executors(
             _check(spark, cores, list(read), list(written))
 
 
-def files_to_look_at(queue: MappedFileQueue, directories: Sequence[Path]) -> list[Path]:
-    """Of a log in `directories` what executors look at: the first segment in each, or the directory without one."""
+def files_to_look_at(queue: MappedFileQueue) -> list[Path]:
+    """Of a log what executors look at: the first segment in each of its directories, or the directory without one."""
     first = {Path(file.path).parent: Path(file.path) for file in reversed(queue.files)}
-    return [first.get(directory, directory) for directory in directories]
+    return [first.get(directory, directory) for directory in queue.paths]
 
 
 def _check(spark: SparkSession, cores: int, read: list[Path], written: list[Path]) -> None:

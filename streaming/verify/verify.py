@@ -140,7 +140,7 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
     log_file = temporary_log_file()
     of_output = (path for path in request.output.rglob("*") if path.is_file())
     log = LogReader(SourceOptions.parse(config.source_options()))
-    read = [*files_to_look_at(log.queue(), config.commit_log), *itertools.islice(of_output, 1)]
+    read = [*files_to_look_at(log.queue()), *itertools.islice(of_output, 1)]
     try:
         with task_session(
             config,
