@@ -250,3 +250,19 @@ def refused(done: subprocess.CompletedProcess[str], words: str) -> None:
     assert len(lines) == 1, done.stderr[-4000:]
     assert words in lines[0], lines
     assert "Traceback" not in done.stderr
+
+
+def test_the_application_in_a_drivers_pod(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+    """As Spark's entrypoint of a pod runs it, by the link of ``Containerfile.spark``; Spark stays in this JVM."""
+    store, main = broker_store("v4-plain"), tmp_path / "main.py"
+    main.symlink_to(application.__file__)
+    jars = delta_jars().replace(",", os.pathsep)
+    words = [
+        *(str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--master", "k8s://https://127.0.0.1:1"),
+        *("--deploy-mode", "client", "--conf", f"spark.driver.extraClassPath={jars}"),
+        *("--conf", f"spark.pyspark.python={sys.executable}", str(main)),
+        *(*words_of(TAIL, store, tmp_path), "--option=sparkMaster=local[2]"),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    check_all(store, tmp_path)

@@ -21,7 +21,6 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.log.log_reader import LogReader
-from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
@@ -39,7 +38,7 @@ from reput.streaming.tail.micro_batch import BatchUpkeep, Dispatch, LogicDispatc
 from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.spark_progress import SparkProgress
-from reput.streaming.tasks.executors import check_executors, files_to_look_at
+from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
 
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
@@ -60,17 +59,24 @@ class Parts:
 
 
 def check_shared(
-    spark: SparkSession, config: PipelineConfig, paths: OutputPaths, log: LogReader, names: Sequence[str]
+    spark: SparkSession, paths: OutputPaths, log: LogReader, names: Sequence[str], is_stopped: Callable[[], bool]
 ) -> None:
-    """See whether a cluster has what tasks for `names` (LOGIC, TABLE) need; raises as `check_executors`."""
-    if processes_of(config.spark.master) is not None:
+    """See whether a cluster has what tasks for `names` (LOGIC, TABLE) need; raises as `check_executors`.
+
+    Raises
+    ------
+    StoppedBetweenBatchesError
+        It `is_stopped` meanwhile.
+    """
+    if not runs_elsewhere(spark):
         return
     written = []
     if LOGIC in names:
         with closing(DurableFiles(paths.output)) as files:
             written.append(files.make_directory(REPUT, SCRATCH))
     read = files_to_look_at(log.queue())
-    check_executors(spark, config.spark.master, read, written, paths.table if TABLE in names else None)
+    if not check_executors(spark, read, written, paths.table if TABLE in names else None, is_stopped):
+        raise StoppedBetweenBatchesError
 
 
 class QueryOpener:
@@ -145,7 +151,7 @@ class QueryOpener:
         """
         self._check_output()
         spark = sessions.current()
-        check_shared(spark, self._config, self._paths, self.logic.log, names)
+        check_shared(spark, self._paths, self.logic.log, names, self._is_stopped)
         with ExitStack() as stack:
             table = None
             if TABLE in names:

@@ -146,7 +146,10 @@ class Tail:
         """
         sessions = spark if isinstance(spark, Sessions) else Sessions.of(spark)
         session = sessions.current()
-        check_shared(session, self._config, self._paths, self._log, self._names)
+        try:
+            check_shared(session, self._paths, self._log, self._names, self._stop.is_set)
+        except StoppedBetweenBatchesError:
+            return
         preparation = Beside(partial(start_workers, session), partial(self._rehearse, session))
         try:
             self._run_queries(sessions, session, available_now=available_now)

@@ -6,11 +6,15 @@ and Python that name no cause.
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import re
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,8 +31,12 @@ from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.streaming.config.master import processes_of
 from reput.streaming.process.failures import one_line, text_of
 
+_log = logging.getLogger("reput")
 _HEAD_BYTES = 64  # the first record's own times and checksum are among them
 _BYTES = "bytes "
+_LOOKED_AT_S = 0.1
+_NEWS_AFTER_S = 30.0
+_NO_ANSWER = "%s has run no task of reput's for %.0f s: has it a free core, and memory for an executor?"
 _SHARE = "log, output and table must be on file systems that each machine of the cluster has at the same path"
 _INSTALL = "install the same release of reput, for the same Python, on each machine of the cluster"
 _WHERE = re.compile(r"\(TID \d+\) \((\S+) executor \S+\)")
@@ -41,12 +49,14 @@ Said = dict[str, Any]
 
 def check_executors(
     spark: SparkSession,
-    master: str,
     read: Sequence[Path] = (),
     written: Sequence[Path] = (),
     table: TableLocation | None = None,
-) -> None:
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> bool:
     """Have each executor of a cluster look whether it has what its tasks need; those that come later are not asked.
+
+    Returns False if `is_stopped` meanwhile: a cluster without a free core does not answer.
 
     Parameters
     ----------
@@ -66,8 +76,8 @@ def check_executors(
     OutputError
         A directory cannot be written.
     """
-    if processes_of(master) is not None:
-        return
+    if not runs_elsewhere(spark):
+        return True
     with ExitStack() as stack:
         if isinstance(table, Path):
             if not is_table(table):
@@ -79,7 +89,14 @@ def check_executors(
         asked = 0
         while asked < (cores := int(spark.sparkContext.defaultParallelism)):  # further ones may have come meanwhile
             asked = cores
-            _check(spark, cores, list(read), list(written))
+            if not _check(spark, cores, list(read), list(written), is_stopped):
+                return False
+    return True
+
+
+def runs_elsewhere(spark: SparkSession) -> bool:
+    """Whether tasks run in executors of a cluster, rather than in processes of this machine."""
+    return processes_of(str(spark.sparkContext.master)) is None
 
 
 def files_to_look_at(queue: MappedFileQueue) -> list[Path]:
@@ -88,7 +105,9 @@ def files_to_look_at(queue: MappedFileQueue) -> list[Path]:
     return [first.get(directory, directory) for directory in queue.paths]
 
 
-def _check(spark: SparkSession, cores: int, read: list[Path], written: list[Path]) -> None:
+def _check(
+    spark: SparkSession, cores: int, read: list[Path], written: list[Path], is_stopped: Callable[[], bool]
+) -> bool:
     """One task for each core, which Spark gives out all at once: so each executor has one."""
     token = uuid.uuid4().hex
     probes: list[Path] = []
@@ -97,23 +116,49 @@ def _check(spark: SparkSession, cores: int, read: list[Path], written: list[Path
         paths = list(map(str, read))
         here = _look(paths, [], token)
         before = next(iter(here(())))["read"]
-        said = _ask(spark, cores, _look(paths, list(map(str, probes)), token))
+        said = _ask(spark, cores, _look(paths, list(map(str, probes)), token), is_stopped)
+        if said is None:
+            return False
         after = next(iter(here(())))["read"]
         probes.extend(Path(path) for each in said for path, _ in each["written"] if path)
         for each in said:
             _check_said(each, token, list(zip(read, before, after, strict=True)), written)
     finally:
         remove_scratch(probes)
+    return True
 
 
-def _ask(spark: SparkSession, cores: int, look: Callable[[Iterable[int]], Iterable[Said]]) -> list[Said]:
+def _ask(
+    spark: SparkSession,
+    cores: int,
+    look: Callable[[Iterable[int]], Iterable[Said]],
+    is_stopped: Callable[[], bool],
+) -> list[Said] | None:
+    """What the tasks say; None if it `is_stopped` before they do."""
+    done: Future[list[Said]] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(spark.sparkContext.parallelize(range(cores), cores).mapPartitions(look).collect())
+        except Exception as error:  # noqa: BLE001  whoever waits for the result raises it
+            done.set_exception(error)
+
+    # No signal interrupts a wait for Spark.
+    threading.Thread(target=run, name="reput-ask-executors", daemon=True).start()
+    news_at = time.monotonic() + _NEWS_AFTER_S
+    while not done.done():
+        if is_stopped():
+            return None
+        if time.monotonic() > news_at:
+            news_at = float("inf")
+            _log.warning(_NO_ANSWER, spark.sparkContext.master, _NEWS_AFTER_S)
+        wait([done], timeout=_LOOKED_AT_S)
     try:
-        said: list[Said] = spark.sparkContext.parallelize(range(cores), cores).mapPartitions(look).collect()
+        return done.result()
     except Exception as error:
         if (known := _of_python(text_of(error))) is not None:
             raise known from error
         raise
-    return said
 
 
 def _of_python(text: str) -> ReputError | None:

@@ -92,7 +92,7 @@ def task_session(
             cleanup.callback(end_session, spark)
         if tasks is None:
             assert spark is not None
-            check_executors(spark, config.spark.master, read, written, table if written else None)
+            check_executors(spark, read, written, table if written else None)
             start_workers(spark)
             tasks = SparkTasks(spark)
         yield TaskSession(tasks, spark)
