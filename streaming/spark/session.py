@@ -249,8 +249,11 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
     """
     jvm = last_jvm()
     if jvm is None:
-        with suppress(*((Py4JError,) if submit_gateway() is not None else ())):
+        try:
             session.stop()
+        except Py4JError:
+            if submit_gateway() is None:
+                raise
         return
     with suppress(Exception), warnings.catch_warnings():
         # The JVM may have died, or die meanwhile, after a stop was requested; pyspark warns of that.

@@ -18,6 +18,7 @@ from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SCRATCH
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.creation import is_table
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.log.log_reader import LogReader
@@ -59,9 +60,17 @@ class Parts:
 
 
 def check_shared(
-    spark: SparkSession, paths: OutputPaths, log: LogReader, names: Sequence[str], is_stopped: Callable[[], bool]
+    spark: SparkSession,
+    paths: OutputPaths,
+    log: LogReader,
+    names: Sequence[str],
+    is_stopped: Callable[[], bool],
+    *,
+    must_exist: bool,
 ) -> None:
     """See whether a cluster has what tasks for `names` (LOGIC, TABLE) need; raises as `check_executors`.
+
+    A table that `must_exist` and is away is left to whoever opens it.
 
     Raises
     ------
@@ -70,12 +79,14 @@ def check_shared(
     """
     if not runs_elsewhere(spark):
         return
-    written = []
+    written, table = [], paths.table if TABLE in names else None
+    if must_exist and table is not None and not is_table(table):
+        table = None
     if LOGIC in names:
         with closing(DurableFiles(paths.output)) as files:
             written.append(files.make_directory(REPUT, SCRATCH))
     read = files_to_look_at(log.queue())
-    if not check_executors(spark, read, written, paths.table if TABLE in names else None, is_stopped):
+    if not check_executors(spark, read, written, table, is_stopped):
         raise StoppedBetweenBatchesError
 
 
@@ -151,7 +162,7 @@ class QueryOpener:
         """
         self._check_output()
         spark = sessions.current()
-        check_shared(spark, self._paths, self.logic.log, names, self._is_stopped)
+        check_shared(spark, self._paths, self.logic.log, names, self._is_stopped, must_exist=True)
         with ExitStack() as stack:
             table = None
             if TABLE in names:

@@ -147,7 +147,7 @@ class Tail:
         sessions = spark if isinstance(spark, Sessions) else Sessions.of(spark)
         session = sessions.current()
         try:
-            check_shared(session, self._paths, self._log, self._names, self._stop.is_set)
+            check_shared(session, self._paths, self._log, self._names, self._stop.is_set, must_exist=False)
         except StoppedBetweenBatchesError:
             return
         preparation = Beside(partial(start_workers, session), partial(self._rehearse, session))

@@ -110,9 +110,8 @@ def _check(
 ) -> bool:
     """One task for each core, which Spark gives out all at once: so each executor has one."""
     token = uuid.uuid4().hex
-    probes: list[Path] = []
     try:
-        probes.extend(write_scratch(directory, token.encode()) for directory in written)
+        probes = [write_scratch(directory, token.encode()) for directory in written]
         paths = list(map(str, read))
         here = _look(paths, [], token)
         before = next(iter(here(())))["read"]
@@ -120,12 +119,19 @@ def _check(
         if said is None:
             return False
         after = next(iter(here(())))["read"]
-        probes.extend(Path(path) for each in said for path, _ in each["written"] if path)
         for each in said:
             _check_said(each, token, list(zip(read, before, after, strict=True)), written)
     finally:
-        remove_scratch(probes)
+        # Also those of tasks that were lost.
+        remove_scratch(path for directory in written for path in directory.glob("*.scratch") if _has(path, token))
     return True
+
+
+def _has(path: Path, token: str) -> bool:
+    try:
+        return path.stat().st_size == len(token) and path.read_bytes() == token.encode()
+    except OSError:
+        return False
 
 
 def _ask(
