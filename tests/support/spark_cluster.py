@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SPARK_CLASS = Path(pyspark.__path__[0]) / "bin" / "spark-class"
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 300.0
 POLL_S = 0.1
 
 
