@@ -109,13 +109,13 @@ def start_session(
     """
     java = check_java()
     prepare_kernels()
-    is_submitted, is_local = submit_gateway() is not None, master.startswith("local")
+    is_submitted, is_local = submit_gateway() is not None, master.partition("[")[0] == "local"
     # The workers must run this Python, with this package, rather than the first python3 of the PATH; the machines of a
     # cluster may have it elsewhere.
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_local or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    if is_local:
+    if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name need not resolve
     # The executors of a cluster get Delta's jars only as Spark's packages.
     classes, is_ours = SparkClasses.of(java), is_local and not is_submitted
