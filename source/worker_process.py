@@ -29,13 +29,13 @@ def load_without_threads() -> None:
         os.environ.setdefault(name, value)
 
 
-def end_with_parent() -> None:
-    """Have the system kill this process when its parent dies: it would print that nobody reads its results.
+def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the system send this process a signal when its parent dies: otherwise nothing would tell it.
 
     With other C libraries, nothing changes.
     """
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
 
 
 @lru_cache(maxsize=1)

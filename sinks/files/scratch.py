@@ -29,7 +29,7 @@ class Scratch:
         self.directory = files.root / REPUT / SCRATCH
 
     def clear(self) -> None:
-        """Make the directory, and remove what a run that died left there."""
+        """Make the directory, and remove what a run that died, or a task that was lost, left there."""
         self._files.make_directory(REPUT, SCRATCH)
         for path in list(self.directory.iterdir()):
             self._files.remove(REPUT, SCRATCH, path.name)

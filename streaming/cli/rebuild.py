@@ -84,6 +84,7 @@ def rebuild(
         check_paths_on(settings.spark.master, store=store, output=output, table=table)
         with Rebuild(settings, request, RebuildProgress(began)) as job:
             spark_log = None if verbose else job.spark_log
+            read, written = job.shared()
             committer = _COMMITTER if request.makes_table else None
             with task_session(
                 settings,
@@ -92,6 +93,8 @@ def rebuild(
                 spark_log=spark_log,
                 with_rows=job.makes_rows,
                 table=table,
+                read=read,
+                written=written,
             ) as session:
                 report = job.run(session.tasks, session.spark)
         typer.echo(report.to_json() if as_json else report.text())

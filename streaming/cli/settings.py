@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reput.streaming.process.submission import submit_gateway
+
 if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
+
+_MASTER = "sparkmaster="
 
 BrokerConf = Annotated[
     Path | None, typer.Option(help="The broker's broker.conf: sizes, delay levels, index switches, paths.")
@@ -39,11 +43,16 @@ def settings_of(
 ) -> PipelineConfig:
     """A command's configuration; the arguments are its options of these names.
 
-    The last three, and the errors, are those of ``load_config``.
+    The last three, and the errors, are those of ``load_config``. Where ``spark-submit`` started this process its master
+    counts as one that was given on the command line, unless `option` has another.
     """
     from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
 
     overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
+    if submit_gateway() is not None and not any(text.lower().startswith(_MASTER) for text in overrides):
+        from reput.streaming.spark.submitted import submitted_master  # noqa: PLC0415
+
+        overrides.append(f"{_MASTER}{submitted_master()}")
     return load_config(
         store,
         config_file=config,

@@ -69,6 +69,10 @@ class LogicStep:
         ends = [sink.end_offset for sink in self.sinks]
         return min(ends if self.quarantine is None else [*ends, self.quarantine.end_offset])
 
+    def clear_scratch(self) -> None:
+        """Remove what lost tasks left; call it when all that tasks read is written."""
+        self._scratch.clear()
+
     def write(self, read: RangeEffects) -> StepReport:
         """Write the effects of consecutive ranges, durably and once: first the quarantine, then the sinks."""
         synced_before = self._logic.sync_seconds

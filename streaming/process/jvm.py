@@ -104,13 +104,9 @@ class Jvm:
             time.sleep(_LOOKED_FOR_S)
         with self._connection.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
-        known = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-        os.environ.update(known)
         try:
-            return launch_gateway()  # type: ignore[no-untyped-call]
+            return connected(port, secret)
         finally:
-            for name in known:
-                del os.environ[name]
             self._connection.unlink()
 
     def processes(self) -> dict[str, list[int]]:
@@ -167,6 +163,17 @@ class Jvm:
             self._process.wait()
         if self._log is not None:
             self._log.finish()
+
+
+def connected(port: int, secret: str) -> Any:
+    """A py4j gateway to the JVM that listens at `port` of this machine."""
+    known = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(known)
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in known:
+            del os.environ[name]
 
 
 # The last one that was started.

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.abort_file import LeftBy, abort_left_by, mark_abort
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_lock import StoreLock
-from reput.sinks.files.store_path import REBUILD_ROOT, REPUT
+from reput.sinks.files.store_path import REBUILD_ROOT, REPUT, SCRATCH
 from reput.sinks.files.swap import Move, check_swap, finish_swap, swap
 from reput.sinks.quarantine import Quarantine
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
@@ -42,6 +42,7 @@ from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest, only_index, only_queues
 from reput.streaming.rebuild.table_repair import TableRepair
 from reput.streaming.rebuild.writers import QueueAppendTasks
+from reput.streaming.tasks.executors import files_to_look_at
 from reput.streaming.tasks.tasks import Tasks
 
 _log = logging.getLogger("reput")
@@ -95,6 +96,11 @@ class Rebuild:
     def makes_rows(self) -> bool:
         """Whether tasks make Arrow rows of what they read; see ``compile_kernels``."""
         return self._request.makes_table
+
+    def shared(self) -> tuple[list[Path], list[Path]]:
+        """What tasks read, and the directory that they write into, for ``check_executors``."""
+        scratch = self._files.make_directory(*REBUILD_ROOT, REPUT, SCRATCH)
+        return files_to_look_at(self._log.queue()), [scratch]
 
     @property
     def spark_log(self) -> Path:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -27,10 +28,12 @@ from reput.streaming.process.interruption import before_interruption
 from reput.streaming.process.jvm import Jvm, has_jvm_died, kill_jvm, last_jvm, spark_home
 from reput.streaming.process.process_log import LOG_BYTES_MAX
 from reput.streaming.process.run_directory import clear_run_directory, run_directory
+from reput.streaming.process.submission import submit_gateway
 from reput.streaming.spark.class_archive import SparkClasses, user_cache
 from reput.streaming.spark.java import check_java
 from reput.streaming.spark.s3_jars import PACKAGES, place_of
 from reput.streaming.spark.s3_jars import settings as s3_settings
+from reput.streaming.spark.submitted import builder_beside
 
 _log = logging.getLogger("reput")
 _Result = TypeVar("_Result")
@@ -94,7 +97,8 @@ def start_session(
     `table` is the table that is read or written; only one on S3 makes a difference: its jars are got once.
 
     On this machine it starts with what ``class_archive`` has, if that exists. A start that fails for a reason that
-    may pass is tried again, at most twice. ``end_session`` ends what is started here.
+    may pass is tried again, at most twice. ``end_session`` ends what is started here. Where ``spark-submit`` started
+    this process the session is in its JVM, and its settings count (``submitted``).
 
     Raises
     ------
@@ -105,15 +109,19 @@ def start_session(
     """
     java = check_java()
     prepare_kernels()
-    # The workers must run this Python, with this package, rather than the first python3 of the PATH.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    is_submitted, is_local = submit_gateway() is not None, master.partition("[")[0] == "local"
+    # The workers must run this Python, with this package, rather than the first python3 of the PATH; the machines of a
+    # cluster may have it elsewhere.
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local or not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name need not resolve
     # The executors of a cluster get Delta's jars only as Spark's packages.
-    classes, is_local = SparkClasses.of(java), master.startswith("local")
-    prepared = classes.settings() if is_local else {}
+    classes, is_ours = SparkClasses.of(java), is_local and not is_submitted
+    prepared = classes.settings() if is_ours else {}
     place = place_of(table)
-    s3_jars = classes.s3_jars() if is_local and place is not None else None
+    s3_jars = classes.s3_jars() if is_ours and place is not None else None
     packages = PACKAGES if place is not None and s3_jars is None else ()
     s3 = {} if place is None else s3_settings(place, run_directory(), with_packages=bool(packages))
     given = {**_SETTINGS, **(_DELTA_SETTINGS if with_delta else {})}
@@ -126,6 +134,8 @@ def start_session(
         builder = configure_spark_with_delta_pip(builder, extra_packages=list(packages))
     elif packages:
         builder = builder.config("spark.jars.packages", ",".join(packages))
+    if is_submitted:
+        builder, log_file = builder_beside(builder), None
     before_interruption(kill_jvm)
     # py4j would print a traceback of its own for each call that a dead JVM does not answer.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -141,7 +151,7 @@ def start_session(
         log_max_bytes=log_max_bytes,
     )
     session = _started(builder, log_file, start_jvm)
-    if packages and is_local:
+    if packages and is_ours:
         classes.keep_s3_jars(resolved_jars(session))
     session.sparkContext.setLogLevel("ERROR")
     # A thread of pyspark would print a traceback when the JVM at its other end dies.
@@ -233,13 +243,17 @@ def _beside_the_main_thread(action: Callable[[], _Result]) -> _Result:
 
 
 def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
-    """End Spark, and its JVM if reput started it; a JVM that has died is no error here.
+    """End Spark, and its JVM if reput started it; one that has died is no error, nor is that of ``spark-submit``.
 
     All that must last is durable already, so the JVM is killed at once unless `jvm_within_s` grants it time.
     """
     jvm = last_jvm()
     if jvm is None:
-        session.stop()
+        try:
+            session.stop()
+        except Py4JError:
+            if submit_gateway() is None:
+                raise
         return
     with suppress(Exception), warnings.catch_warnings():
         # The JVM may have died, or die meanwhile, after a stop was requested; pyspark warns of that.

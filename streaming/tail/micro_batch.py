@@ -73,8 +73,7 @@ class Dispatch(Protocol):
         """Do what is left to be done after the last batch of a run that ends with the log."""
 
 
-# Each wave syncs the files of most queues, which takes as long as reading a range of the usual size where there are so
-# many of them.
+# Each wave syncs the files of most queues: for so many that takes as long as reading a range of the usual size.
 _QUEUES_A_RANGE = 1024
 _RESULT_DDL = "start bigint, effects binary"
 _RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
@@ -193,6 +192,7 @@ class LogicDispatch:
             reports, self._reports = self._reports, {}
             for report in reports.values():
                 self._report(report)
+        self._step.clear_scratch()
         self.clean()
 
     def _write_batch(self, ranges: DataFrame, batch_id: int) -> None:

@@ -7,7 +7,7 @@ of the store.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,7 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import REPUT, SCRATCH
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.creation import is_table
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.log.log_reader import LogReader
@@ -38,6 +40,7 @@ from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.spark_progress import SparkProgress
+from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
 
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
@@ -55,6 +58,37 @@ class Parts:
         """Close the files."""
         for each in self.files:
             each.close()
+
+
+def check_shared(
+    spark: SparkSession,
+    paths: OutputPaths,
+    log: LogReader,
+    names: Sequence[str],
+    is_stopped: Callable[[], bool],
+    *,
+    must_exist: bool,
+) -> None:
+    """See whether a cluster has what tasks for `names` (LOGIC, TABLE) need; raises as `check_executors`.
+
+    A table that `must_exist` and is away is left to whoever opens it.
+
+    Raises
+    ------
+    StoppedBetweenBatchesError
+        It `is_stopped` meanwhile.
+    """
+    if not runs_elsewhere(spark):
+        return
+    written, table = [], paths.table if TABLE in names else None
+    if must_exist and table is not None and not is_table(table):
+        table = None
+    if LOGIC in names:
+        with closing(DurableFiles(paths.output)) as files:
+            written.append(files.make_directory(REPUT, SCRATCH))
+    read = files_to_look_at(log.queue())
+    if not check_executors(spark, read, written, table, is_stopped):
+        raise StoppedBetweenBatchesError
 
 
 class QueryOpener:
@@ -129,6 +163,7 @@ class QueryOpener:
         """
         self._check_output()
         spark = sessions.current()
+        check_shared(spark, self._paths, self.logic.log, names, self._is_stopped, must_exist=True)
         with ExitStack() as stack:
             table = None
             if TABLE in names:

@@ -30,7 +30,7 @@ from reput.streaming.output.hand_over import abort_while_written
 from reput.streaming.output.log_end import LogEndWatch
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
-from reput.streaming.output.spark_checkpoint import LOGIC
+from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.output.startup import aligned
 from reput.streaming.process.failures import is_passing, jvm_death
 from reput.streaming.process.jvm import has_jvm_died
@@ -42,7 +42,7 @@ from reput.streaming.tail.causes import Causes
 from reput.streaming.tail.log_continuity import BadEndWatch
 from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.open_query import OpenQuery
-from reput.streaming.tail.opening import QueryOpener
+from reput.streaming.tail.opening import QueryOpener, check_shared
 from reput.streaming.tail.rehearsal import rehearse
 from reput.streaming.tail.retry import Retry
 from reput.streaming.tail.supervisor import SupervisedQuery
@@ -146,11 +146,21 @@ class Tail:
         """
         sessions = spark if isinstance(spark, Sessions) else Sessions.of(spark)
         session = sessions.current()
+        try:
+            check_shared(session, self._paths, self._log, self._names, self._stop.is_set, must_exist=False)
+        except StoppedBetweenBatchesError:
+            return
         preparation = Beside(partial(start_workers, session), partial(self._rehearse, session))
         try:
             self._run_queries(sessions, session, available_now=available_now)
         finally:
             preparation.join()
+
+    @property
+    def _names(self) -> list[str]:
+        """What this run keeps."""
+        keeps_logic = bool(self._logic.logic.sinks) or self._logic.quarantine is not None
+        return [*([LOGIC] if keeps_logic else []), *([TABLE] if self._paths.table is not None else [])]
 
     def _rehearse(self, spark: SparkSession) -> None:
         if processes_of(self._config.spark.master) is None:

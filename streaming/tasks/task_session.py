@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.spark.job import start_workers
 from reput.streaming.spark.session import TAIL_SETTINGS, end_session, prepare_kernels, start_session
+from reput.streaming.tasks.executors import check_executors
 from reput.streaming.tasks.process_tasks import ProcessTasks
 from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks
 
@@ -37,6 +38,8 @@ def task_session(
     alone: bool = False,
     with_rows: bool = True,
     table: TableLocation | None = None,
+    read: Sequence[Path] = (),
+    written: Sequence[Path] = (),
 ) -> Iterator[TaskSession]:
     """Start what ``sparkMaster`` asks for: processes of this machine for ``local[N]``, else tasks of that cluster.
 
@@ -52,11 +55,17 @@ def task_session(
         Whether tasks make Arrow rows; see ``compile_kernels``.
     table
         The table that is read or written.
+    read, written
+        Files that tasks read, and directories that are there and into which they write, and into the table then; see
+        ``check_executors``.
 
     Raises
     ------
     EnvironmentSetupError
-        Java is missing or too old, Spark does not start, or a limit of this process is below what it needs.
+        Java is missing or too old, Spark does not start, a limit of this process is below what it needs, or a cluster's
+        executors have not this reput.
+    MayPassError
+        A cluster's executors do not share what they must.
     """
     processes = processes_of(config.spark.master)
     with ExitStack() as cleanup:
@@ -83,6 +92,7 @@ def task_session(
             cleanup.callback(end_session, spark)
         if tasks is None:
             assert spark is not None
+            check_executors(spark, read, written, table if written else None)
             start_workers(spark)
             tasks = SparkTasks(spark)
         yield TaskSession(tasks, spark)

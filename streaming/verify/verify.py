@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from reput.sinks.verify.manifest import (
 )
 from reput.sinks.verify.store_comparison import compare_pair, pair_files
 from reput.source.errors import OptionError
+from reput.source.log.log_reader import LogReader
+from reput.source.options import SourceOptions
 from reput.source.segments.store_layout import COMMIT_LOG, with_dledger
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.table_path import check_table_place
 from reput.streaming.spark.session import temporary_log_file
+from reput.streaming.tasks.executors import files_to_look_at
 from reput.streaming.tasks.task_session import TaskSession, task_session
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification, VerifyReport
 from reput.streaming.verify.tasks import digest_files
@@ -134,6 +138,9 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
     """A session whose Spark log is a file that is removed afterwards: nothing is written to the output."""
     table_master = config.spark.master if request.table is not None else None
     log_file = temporary_log_file()
+    of_output = (path for path in request.output.rglob("*") if path.is_file())
+    log = LogReader(SourceOptions.parse(config.source_options()))
+    read = [*files_to_look_at(log.queue()), *itertools.islice(of_output, 1)]
     try:
         with task_session(
             config,
@@ -143,6 +150,7 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
             alone=log_bytes < _PROCESSES_FROM_BYTES,
             with_rows=False,
             table=request.table,
+            read=read,
         ) as session:
             yield session
     finally:

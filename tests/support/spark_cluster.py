@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SPARK_CLASS = Path(pyspark.__path__[0]) / "bin" / "spark-class"
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 300.0
 POLL_S = 0.1
+
+
+# Words that a shell's command follows which has mounts of its own; for root alone.
+OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c")
 
 
 class ClusterError(Exception):
@@ -39,10 +43,13 @@ class SparkCluster:
         How many worker processes, each with one core and so at most one executor of an application.
     worker_cores
         How much of a core's time a worker and its executor get together; see ``CpuQuota``.
+    apart
+        The first worker runs on a machine of its own, as far as this directory goes: it sees an empty one there.
     """
 
-    def __init__(self, work: Path, workers: int, worker_cores: float | None = None) -> None:
+    def __init__(self, work: Path, workers: int, worker_cores: float | None = None, apart: Path | None = None) -> None:
         self._work = work
+        self._apart = apart
         self._workers = workers
         self._worker_cores = worker_cores
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -59,6 +66,25 @@ class SparkCluster:
     def pids(self) -> tuple[int, ...]:
         """Master and workers; executors are children of workers."""
         return tuple(process.pid for process in self._processes)
+
+    def executors(self, number: int) -> list[int]:
+        """The executors of a worker, counted from 0."""
+        return [
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdecimal() and _parent(entry) == self.pids[1 + number]
+        ]
+
+    def kill_executor(self, number: int) -> None:
+        """SIGKILL to the executors of a worker, which starts another one; there must be one."""
+        executors = self.executors(number)
+        assert executors
+        for pid in executors:
+            os.kill(pid, signal.SIGKILL)
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL to a worker and its executors, for ever."""
+        os.killpg(self.pids[1 + number], signal.SIGKILL)
 
     def __enter__(self) -> Self:
         """Start master and workers, and wait until each worker is registered.
@@ -104,7 +130,9 @@ class SparkCluster:
         self._quotas.close()
 
     def _limited(self, number: int) -> list[str]:
-        """How a command begins that runs within a worker's quota."""
+        """How a command begins that runs within a worker's quota, or on a machine of its own."""
+        if self._apart is not None and number == 0:
+            return [*OWN_MOUNTS, 'mount -t tmpfs none "$0" && exec "$@"', str(self._apart)]
         if self._worker_cores is None:
             return []
         quota = CpuQuota(f"{self._work.name}-worker-{number}", self._worker_cores)
@@ -129,3 +157,11 @@ class SparkCluster:
                 end = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
                 raise ClusterError(f"Spark's {name} is not ready:\n{end}")
             time.sleep(POLL_S)
+
+
+def _parent(process: Path) -> int:
+    """The parent of a directory of ``/proc``; 0 if it has just ended."""
+    try:
+        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
