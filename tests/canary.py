@@ -60,15 +60,7 @@ class Layer:
         CannotInstallError
             pip found no combination.
         """
-        shutil.rmtree(home, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        python = home / "bin" / "python"
-        own = subprocess.run([str(python), "-c", _SITE_PACKAGES], check=True, capture_output=True, text=True).stdout
-        below = subprocess.run([sys.executable, "-c", _SITE_PACKAGES], check=True, capture_output=True, text=True).stdout
-        Path(own.strip(), "project.pth").write_text(f"import site; site.addsitedir({below.strip()!r})\n")
-        script = Path(sys.executable).with_name("reput").read_text().split("\n", 1)[1]
-        python.with_name("reput").write_text(f"#!{python}\n{script}")
-        python.with_name("reput").chmod(0o755)
+        python = over_project(home)
         before = _installed(Path(sys.executable))
         done = _pip(python, "install", "--quiet", "--upgrade", *packages)
         if done.returncode != 0:
@@ -83,7 +75,23 @@ class CannotInstallError(Exception):
     """pip's first line of why not."""
 
 
-_SITE_PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
+def over_project(home: Path) -> Path:
+    """Make a virtual environment that has all of the project's, pip and `reput` among it, and nothing of its own yet."""
+    shutil.rmtree(home, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    python = home / "bin" / "python"
+    _site_packages(python).joinpath("project.pth").write_text(
+        f"import site; site.addsitedir({str(_site_packages(Path(sys.executable)))!r})\n"
+    )
+    script = python.with_name("reput")
+    script.write_text(f"#!{python}\n" + Path(sys.executable).with_name("reput").read_text().split("\n", 1)[1])
+    script.chmod(0o755)
+    return python
+
+
+def _site_packages(python: Path) -> Path:
+    command = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
 def _pip(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -169,15 +177,15 @@ class Canary:
         boot = [sys.executable, "-m", "broker", "boot", version, str(self.sample.store.parent)]
         environment = clean_environment() | {"PYTHONPATH": str(TESTS)}
         trial.step("boot", [*boot, str(trial.work / "tail-output"), "queriesMax=200"], BOOT_SECONDS, environment)
-        trial.tests(
-            [str(TESTS / "test_workloads.py"), "-m", "not slow"], {"ROCKETMQ_VERSION": version, "CI": "true"}
-        )
+        trial.tests([str(TESTS / "test_workloads.py"), "-m", "not slow"], {"ROCKETMQ_VERSION": version, "CI": "true"})
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line; 0 when nothing that was tried failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packages", nargs="*", help=f"packages, or RocketMQ [default: {' '.join(PACKAGES)}, all, RocketMQ]")
+    parser.add_argument(
+        "packages", nargs="*", help=f"{', '.join(PACKAGES)}, RocketMQ [default: all, alone and together]"
+    )
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "canary", help="environments and results")
     parser.add_argument("--rocketmq", metavar="VERSION", help="this release of RocketMQ instead of the newest")
     given = parser.parse_args(words)
