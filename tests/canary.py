@@ -1,8 +1,8 @@
-"""`make canary`: reput with the newest release of each package it stands on, and of RocketMQ, also above what it allows.
+"""`make canary`: reput with the newest releases of what it stands on, and of RocketMQ, also above those it allows.
 
-Each package is tried alone, in a layer over the project's environment: a virtual environment that has the newest release
-and, of what that demands, what is not there yet. Where another package's metadata forbids the combination, that is
-said, and the trial is made all the same. The last layer has all packages as new as pip finds them together.
+Each package is tried alone, in a layer over the project's environment: a virtual environment that has the newest
+release and, of what that demands, what is not there yet. Where another package's metadata forbids the combination, that
+is said, and the trial is made all the same. The last layer has all packages as new as pip finds them together.
 How each trial is judged is in ``support/trial.py``; the first one is of the project's environment as it is.
 
 The newest release of RocketMQ writes a store with real clients, whose bytes are compared, and boots on reput's files.
@@ -76,7 +76,7 @@ class CannotInstallError(Exception):
 
 
 def over_project(home: Path) -> Path:
-    """Make a virtual environment that has all of the project's, pip and `reput` among it, and nothing of its own yet."""
+    """Make a virtual environment that has all of the project's, pip and `reput` among it, and nothing of its own."""
     shutil.rmtree(home, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     python = home / "bin" / "python"

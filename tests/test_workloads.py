@@ -1,8 +1,8 @@
 """Random brokers, random messages: what `reput tail` makes of the log equals what the broker made of it, byte for byte.
 
 One seed decides the settings of a broker and the messages that real clients send it. The short form is one broker of
-5.5.0, or of the release that ROCKETMQ_VERSION names, with a random look of messages and two other kinds. The long form (ten seeds each, about 3 hours),
-one line, a million messages::
+5.5.0, or of the release that ROCKETMQ_VERSION names, with a random look of messages and two other kinds. The long form
+(ten seeds each, about 3 hours), one line, a million messages::
 
     python -m pytest tests/test_workloads.py -m "slow or not slow"
     python -m pytest tests/test_workloads.py -m "slow or not slow" -k "plain and 4.9.3"

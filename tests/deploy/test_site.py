@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,7 +31,8 @@ async function open(path, width) {
   return frame;
 }
 function sticksOut(page) {
-  const scrolls = e => e && (["auto", "scroll", "hidden"].includes(page.getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+  const scrolls = e => e &&
+    (["auto", "scroll", "hidden"].includes(page.getComputedStyle(e).overflowX) || scrolls(e.parentElement));
   return [...page.document.querySelectorAll("article *")]
     .filter(e => e.getBoundingClientRect().right > page.innerWidth + 1 && !scrolls(e.parentElement))
     .map(e => e.tagName + ": " + e.textContent.slice(0, 60));
@@ -71,7 +71,7 @@ def site() -> Path:
 
 
 @pytest.fixture(scope="module")
-def seen(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def seen(site: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the browser saw."""
     browser = shutil.which("chromium")
     assert browser is not None, "no chromium: make deploy-check installs it"
@@ -92,7 +92,7 @@ def seen(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[
     saw: dict[str, Any] = json.loads(html.unescape(found[1]))
     assert "error" not in saw, saw["error"]
     assert len(saw["pages"]) == len(pages) * len(WIDTHS)
-    yield saw
+    return saw
 
 
 class Quiet(SimpleHTTPRequestHandler):

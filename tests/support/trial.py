@@ -1,4 +1,4 @@
-"""A trial of reput in an environment other than the project's own: its main commands on a real broker's store, and tests.
+"""A trial of reput in an environment: its main commands on a real broker's store, and tests.
 
 The commands' results are compared with the broker's files and with the log. Nothing may be printed on standard error
 that looks like a warning, not even one that Python hides by default, unless it comes from a package of somebody else.
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.log_contents import read_records
-
 from support.broker_stores import unpack
 from support.paths import ROOT
 from support.store_compare import differing_bytes

@@ -11,7 +11,7 @@ from support.paths import ROOT, TESTS
 
 
 def test_an_environment_has_what_the_project_has(tmp_path: Path) -> None:
-    """reput itself and the packages below it; what is installed into it comes first."""
+    """The command `reput` and the packages below it; what is installed into it comes first."""
     python = over_project(tmp_path / "layer")
     for command in ([str(python.with_name("reput")), "--version"], [str(python), "-m", "pip", "--version"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
