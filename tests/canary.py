@@ -40,7 +40,23 @@ CHOSEN = (
 AS_INSTALLED, TOGETHER = "as installed", "all together"
 INSTALL_SECONDS = 1200
 BOOT_SECONDS = 600
-STEPS = (*COMMANDS, "tests", "boot")
+SOURCE_SECONDS = 300
+STEPS = ("source", *COMMANDS, "tests", "boot")
+# The source alone, in batches and as a stream: a new Spark comes before a Delta that goes with it.
+SOURCE = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from reput.source.data_source import CommitLogDataSource
+
+log, work = sys.argv[1:]
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.dataSource.register(CommitLogDataSource)
+print(spark.read.format("rocketmq-commitlog").load(log).select("physical_offset").distinct().count())
+stream = spark.readStream.format("rocketmq-commitlog").load(log).writeStream.format("memory").queryName("seen")
+stream.option("checkpointLocation", f"{work}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+print(spark.table("seen").select("physical_offset").distinct().count())
+"""
 
 
 @dataclass(frozen=True)
@@ -131,8 +147,13 @@ class Canary:
     def packages(self, name: str, python: Path) -> None:
         """Try the commands and the chosen tests in an environment."""
         trial = self.begin(name, python)
+        program = [str(python), "-c", SOURCE, str(self.sample.store / "commitlog"), str(trial.work)]
+        environment = clean_environment() | {"PYSPARK_PYTHON": str(python)}
+        counts = trial.step("source", program, SOURCE_SECONDS, environment)
+        if counts is not None:
+            trial.expect("source", [str(self.sample.messages)] * 2, counts.split())
         trial.commands(self.sample)
-        trial.tests([*(str(TESTS / path) for path in CHOSEN), "-m", "not slow and not broker"])
+        trial.tests([*(str(TESTS / path) for path in CHOSEN), "-m", "not slow and not broker", "--maxfail=5"])
 
     def newest(self, packages: Sequence[str]) -> None:
         """Try a layer with the newest releases of these packages."""

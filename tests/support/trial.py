@@ -31,6 +31,8 @@ ANSWER_MAX = 32  # more messages than one query returns
 WARNING = re.compile(r"^(?P<file>\S+):\d+: (?P<category>\w*Warning): (?P<text>.*)$", re.MULTILINE)
 # What went wrong, as pytest prints it in the first place.
 PYTEST_ERROR = re.compile(r"E\s+\w*(Error|Exception|Warning|Failed)\b")
+# Why Spark did not start or went down, as it prints it in the first place.
+SPARK_ERROR = re.compile(r"^\s*((?:module not found: |\S+(?:Exception|Error): ).*)$", re.MULTILINE)
 # A package of others, or no place at all: what pyspark's workers leave open when they end.
 _OTHERS = re.compile(r"/site-packages/|\.zip/|^<?sys>?$")
 
@@ -119,9 +121,12 @@ class Trial:
         of_store = ["--store", str(sample.store), "--broker-conf", str(sample.broker_conf)]
         table = ["--table", str(self.work / "messages")]
         output = ["--output", str(self.work / "tail-output")]
-        self.reput("tail", *of_store, *output, *table, "--available-now")
+        tail = self.reput("tail", *of_store, *output, *table, "--available-now")
+        spark_log = _text(self.work / "tail-output" / "reput" / "spark.log")
+        self.look_for_warnings("tail", spark_log)
+        if tail is None:
+            self.failures["tail"] += [f"Spark said: {said}" for said in SPARK_ERROR.findall(spark_log)[:1]]
         self.compare("tail", sample)
-        self.look_for_warnings("tail", _text(self.work / "tail-output" / "reput" / "spark.log"))
         self.reput("rebuild", *of_store, "--output", str(self.work / "rebuild-output"))
         self.compare("rebuild", sample)
         self.reput("verify", *of_store, *output, *table)
