@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ CHOSEN = (
     "unit/sinks/dispatch",
     "unit/streaming/cli",
 )
-AS_INSTALLED, TOGETHER = "as installed", "all together"
+AS_INSTALLED, TOGETHER, ROCKETMQ = "as installed", "all together", "RocketMQ"
 INSTALL_SECONDS = 1200
 BOOT_SECONDS = 600
 SOURCE_SECONDS = 300
@@ -45,7 +46,6 @@ STEPS = ("source", *COMMANDS, "tests", "boot")
 # The source alone, in batches and as a stream: a new Spark comes before a Delta that goes with it.
 SOURCE = """
 import sys
-from pathlib import Path
 from pyspark.sql import SparkSession
 from reput.source.data_source import CommitLogDataSource
 
@@ -137,7 +137,7 @@ class Canary:
 
     def begin(self, name: str, python: Path) -> Trial:
         """Begin a trial in a directory of its own."""
-        directory = self.work / f"run-{name.replace(' ', '-')}"
+        directory = self.work / re.sub(r"[^\w.-]+", "-", f"run {name}")
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         self.trials.append(Trial(name, python, directory))
@@ -176,12 +176,12 @@ class Canary:
         """Try a release of RocketMQ with the project's environment; the newest one unless told."""
         reason = missing_tools()
         if reason is not None:
-            self.untried["RocketMQ"] = reason
+            self.untried[ROCKETMQ] = reason
             return
-        name = "RocketMQ"
+        name = ROCKETMQ
         try:
             version = version or newest_release()
-            name = f"RocketMQ {version}"
+            name = f"{ROCKETMQ} {version}"
             if version == KNOWN_RELEASE:
                 self.untried[name] = "nothing newer than what is known"
                 return
@@ -205,7 +205,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command line; 0 when nothing that was tried failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "packages", nargs="*", help=f"{', '.join(PACKAGES)}, RocketMQ [default: all, alone and together]"
+        "packages", nargs="*", help=f"{', '.join(PACKAGES)}, {ROCKETMQ} [default: all, alone and together]"
     )
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "canary", help="environments and results")
     parser.add_argument("--rocketmq", metavar="VERSION", help="this release of RocketMQ instead of the newest")
@@ -214,11 +214,11 @@ def main(words: Sequence[str] | None = None) -> int:
     if not given.packages:
         canary.packages(AS_INSTALLED, Path(sys.executable))
     for package in given.packages or PACKAGES:
-        if package != "RocketMQ":
+        if package != ROCKETMQ:
             canary.newest([package])
     if not given.packages:
         canary.newest(PACKAGES)
-    if not given.packages or "RocketMQ" in given.packages:
+    if not given.packages or ROCKETMQ in given.packages:
         canary.rocketmq(given.rocketmq)
     print_table("newest", STEPS, canary.trials, canary.untried)
     for note in canary.notes:
