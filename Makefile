@@ -20,9 +20,11 @@ BREAK ?= --release 4.9.3 --events 100 --seed 1
 SOAK ?=
 # Arguments of `make pythons`: interpreters or versions; all that are supported and found without any.
 PYTHONS ?=
+# Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION; all and the newest without any.
+CANARY ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break pythons deploy-check lint format clean bench bench-all bench-scale bench-latency soak soak-lag soak-metrics-cost
+.PHONY: help demo test test-fast break pythons canary deploy-check docs lint format clean bench bench-all bench-scale bench-latency soak soak-lag soak-metrics-cost
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -41,6 +43,9 @@ break: $(PREPARED)  ## a live broker and its tail, broken 100 times: an hour; BR
 pythons: $(READY)  ## fast tests and main commands under Python 3.10 to 3.13: half an hour; PYTHONS="3.12 3.13"
 	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/pythons.py $(PYTHONS)
 
+canary: $(PREPARED)  ## newest releases, also above our pins, of Spark, Delta, Arrow, ... and RocketMQ: half an hour; CANARY="pyspark RocketMQ"
+	$(IN_MEMORY) PYTHONPATH=tests $(BIN)/python tests/canary.py $(CANARY)
+
 # What `deploy-check` runs, and the Debian packages that bring it.
 DEPLOY_TOOLS := systemd-analyze promtool prometheus docker-compose chromium convert
 DEPLOY_PACKAGES := systemd prometheus docker-compose chromium imagemagick
@@ -50,6 +55,11 @@ deploy-check: $(READY)  ## conf/deploy and the status page by systemd, Prometheu
 	(for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || exit 1; done) || apt-get install --yes --no-install-recommends $(DEPLOY_PACKAGES)
 	$(BIN)/python -m pip install --quiet --editable '.[deploy]'
 	$(IN_MEMORY) $(if $(CRDS),REPUT_CRDS=$(CRDS)) $(BIN)/python -m pytest tests/deploy -m "deploy and not slow"
+
+docs: $(READY)  ## the documentation as a site in .work/site; a link that leads nowhere ends it
+	$(BIN)/python -c 'import zensical' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
+	PYTHONPATH=tests $(BIN)/python tests/documentation.py .work/docs
+	$(BIN)/zensical build --strict --clean
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
 	$(BIN)/ruff check .
@@ -90,7 +100,7 @@ soak-metrics-cost: $(PREPARED)  ## what metrics and page take of the throughput
 
 ##@ Tidy
 clean:  ## remove what demo, tests and benchmarks left, and the environment
-	rm -rf $(VENV) .work build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .work .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +26,29 @@ def missing_tools() -> str | None:
     if not missing:
         return None
     return f"a real RocketMQ broker cannot be started: {', '.join(missing)} not found on PATH"
+
+
+def newest_release() -> str:
+    """Ask Maven for the newest release of the broker, whether all its parts can be had or not.
+
+    Raises
+    ------
+    HarnessError
+        Maven could not tell.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        pom, output = Path(scratch, "pom.xml"), Path(scratch, "class-path.txt")
+        alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+        text = (SOURCE_DIR / "pom.xml").read_text()
+        # Without what it depends on: only its own number is asked for.
+        pom.write_text(text.replace("</version>\n    </dependency>", f"</version>{alone}\n    </dependency>"))
+        goal = ["-U", "-f", str(pom), "dependency:build-classpath"]
+        _run(["mvn", "-q", "-B", *goal, f"-Dmdep.outputFile={output}", "-Drocketmq.version=RELEASE"], MAVEN_TIMEOUT_S)
+        class_path = output.read_text()
+    found = re.search(r"rocketmq-broker-([^/]+)\.jar", class_path)
+    if found is None:
+        raise HarnessError(f"Maven named no release of rocketmq-broker: {class_path}")
+    return found[1]
 
 
 def resolve_class_path(version: str, cache_dir: Path) -> str:

@@ -293,3 +293,12 @@ def test_prometheus_takes_the_files() -> None:
         done = subprocess.run(["promtool", "check", what, path], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "11 rules found" in done.stdout
+
+
+def test_prometheus_takes_what_the_collector_asks(tmp_path: Path) -> None:
+    """The part of the OpenTelemetry Collector's configuration that is Prometheus' own."""
+    collector = yaml.safe_load((PROMETHEUS.parent / "opentelemetry" / "collector.yaml").read_text())
+    (tmp_path / "scrape.yml").write_text(yaml.safe_dump(collector["receivers"]["prometheus"]["config"]))
+    command = ["promtool", "check", "config", tmp_path / "scrape.yml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,23 +13,15 @@ from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
 from spark.test_tail import run_tail
+from support.pages import PAGES, blocks, name_of
 from support.paths import ROOT
 
 from reput.streaming.tail.tail import Tail
 
-PAGES = [
-    page
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    if "```python\n" in page.read_text(encoding="utf-8")
-]
+WITH_PYTHON = [page for page in PAGES if any(blocks(page, "python"))]
 REPUT = [sys.executable, "-m", "reput.streaming.cli.main"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
-
-
-def blocks(page: Path, language: str) -> Iterator[str]:
-    """The code of one language on a page."""
-    yield from re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def prepared(text: str, store: BrokerStore, work: Path) -> str:
@@ -65,7 +56,7 @@ def test_the_first_result(broker_store: Callable[[str], BrokerStore], tmp_path: 
     assert "TopicA" in sql
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
 def test_the_python_of_a_page(
     page: Path,
     spark: SparkSession,

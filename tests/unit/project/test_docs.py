@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from support.anomaly_logs import CASES
+from support.pages import LINK, OTHER_LINK, PAGES, anchors, name_of, prose
 from support.paths import ROOT
-from typer.main import get_command
 
 from reput.sinks.anomalies import AnomalyCounts
 from reput.source.record.message_decoder import Verdict
-from reput.streaming.cli.main import app
 
 TESTS = {
     f"{path.relative_to(ROOT / 'tests')}": set(re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE))
@@ -47,42 +48,53 @@ def test_the_table_of_anomalies_is_whole() -> None:
     assert {verdict.name for verdict in Verdict if verdict not in good} <= words
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
-def slug(heading: str) -> str:
-    """The anchor of a heading, as GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_page
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     """Each file is there, and each heading in it."""
-    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in LINK.findall(prose(page)):
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), target
         if anchor:
-            headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in map(slug, headings), f"{target}#{anchor}"
+            assert anchor in anchors(path), f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_page
+def test_a_link_to_another_place_is_an_address(page: Path) -> None:
+    """Of the web, encrypted, with a host and without blanks; nobody is asked for it."""
+    for bare, in_brackets in OTHER_LINK.findall(prose(page)):
+        address = urlsplit(bare or in_brackets)
+        assert address.scheme == "https", bare or in_brackets
+        assert re.fullmatch(r"[\w-]+(\.[\w-]+)+", address.netloc), bare or in_brackets
+        assert not re.search(r"\s", bare or in_brackets)
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    """Once; the builder says nothing of a page that it leaves out. Besides stand the pages that `make docs` makes."""
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    listed = list(leaves(nav))
+    assert len(listed) == len(set(listed))
+    assert {name for name in listed if not name.startswith("conf/")} == {name_of(page) for page in PAGES}
+    shown = {f"{path.relative_to(ROOT)}.md" for path in (ROOT / "conf" / "deploy").iterdir() if path.is_dir()}
+    assert {name for name in listed if name.startswith("conf/")} == {"conf/reput.toml.md", *shown}
+
+
+def leaves(nav: Any) -> Iterator[str]:
+    """The pages of a part of the navigation."""
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from leaves(part)
+
+
+@each_page
 def test_the_files_a_page_names_are_there(page: Path) -> None:
     """Modules by their path from the project's root."""
     named = re.findall(r"`(?:reput/)?((?:source|sinks|streaming|conf)/[\w/]+\.\w+)`", page.read_text(encoding="utf-8"))
     assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_can_be_given(page: Path) -> None:
-    """Each command is there, with each of its options."""
-    application = get_command(app)
-    for line in re.findall(r"^\$ reput (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
-        command: Any = application
-        words = shlex.split(re.sub(r"[\[\]]", " ", line))
-        while hasattr(command, "commands") and words and words[0] in command.commands:
-            command = command.commands[words.pop(0)]
-        command.make_parser(command.context_class(command)).parse_args(words)
 
 
 def names_in(module: Path) -> set[str]:
@@ -96,7 +108,7 @@ def names_in(module: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_page
 def test_the_names_that_a_page_gives_with_a_module_are_in_it(page: Path) -> None:
     """Those behind the module's path, and those said to be `of` it."""
     text = page.read_text(encoding="utf-8")

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pythons import Trial, find_python, main, version_of
+from pythons import find_python, main, version_of
+from support.trial import Trial
 
 THIS = "{}.{}".format(*sys.version_info[:2])
 

@@ -1,0 +1,77 @@
+"""`make docs`: README, CHANGELOG and docs/ as the pages of a site, and what they link to below conf/ as pages, too.
+
+The copies lie as the originals do, so that a relative link means the same in both. What a code host shows of a
+configuration file or of a directory, a page of the site shows: one for conf/reput.toml, one for each directory of
+conf/deploy, with a heading a file. Only links to these are written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.pages import LINK, anchor_of
+from support.paths import ROOT
+
+OPTIONS = Path("conf/reput.toml")
+DEPLOY = Path("conf/deploy")
+# The highlighter's word for a file, by the end of its name.
+LANGUAGES = {".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".json": "json", ".sh": "sh", ".service": "ini"}
+
+
+def gather(work: Path) -> None:
+    """Put the pages into a directory, which is made anew."""
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", work / "docs")
+    for name in ("README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, work)
+    for page in work.rglob("*.md"):
+        page.write_text(_with_links(page.read_text(encoding="utf-8"), page.relative_to(work)), encoding="utf-8")
+    _write(work, OPTIONS, f"# Options\n\n{_fence(ROOT / OPTIONS)}")
+    for directory in sorted(path for path in (ROOT / DEPLOY).iterdir() if path.is_dir()):
+        files = (file for file in sorted(directory.rglob("*")) if file.is_file())
+        shown = (f"## {file.relative_to(directory)}\n\n{_fence(file)}" for file in files)
+        _write(work, directory.relative_to(ROOT), "\n".join([f"# {directory.relative_to(ROOT)}\n", *shown]))
+
+
+def _write(work: Path, original: Path, text: str) -> None:
+    page = work / f"{original}.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(text, encoding="utf-8")
+
+
+def _fence(file: Path) -> str:
+    return f"````{LANGUAGES.get(file.suffix, 'text')}\n{file.read_text(encoding='utf-8').rstrip()}\n````\n"
+
+
+def _with_links(text: str, page: Path) -> str:
+    """A page's text, whose links to what is below conf/ lead to the page that shows it."""
+
+    def written_anew(link: re.Match[str]) -> str:
+        target = Path(os.path.normpath(page.parent / link["path"]))
+        if not link["path"] or target.parts[0] != "conf":
+            return link[0]
+        shown_on, anchor = target, ""
+        if target.is_relative_to(DEPLOY):
+            shown_on = DEPLOY / target.relative_to(DEPLOY).parts[0]
+            anchor = "" if target == shown_on else f"#{anchor_of(str(target.relative_to(shown_on)))}"
+        return f"]({os.path.relpath(shown_on, page.parent)}.md{anchor})"
+
+    return LINK.sub(written_anew, text)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path, help="where the pages go")
+    gather(parser.parse_args(words).work)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
