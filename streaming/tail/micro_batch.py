@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from reput.sinks.dispatch.arrival import ArrivalListener
@@ -20,7 +17,6 @@ from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
-from reput.source.log.offset_range import OffsetRange, ranges_of
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.logic_step import LogicStep
@@ -28,13 +24,12 @@ from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
-from reput.streaming.spark.announcements import announcements
-from reput.streaming.spark.job import outcome, outcome_of, run_job
 from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.tail import batch_reading
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.small_batch import SmallBatches
-from reput.streaming.tail.waves import OnRange, Waves
+from reput.streaming.tail.waves import Waves
 
 Report = Callable[[BatchReport], None]
 OnRead = Callable[[str, int], None]
@@ -75,55 +70,6 @@ class Dispatch(Protocol):
 
 # Each wave syncs the files of most queues: for so many that takes as long as reading a range of the usual size.
 _QUEUES_A_RANGE = 1024
-_RESULT_DDL = "start bigint, effects binary"
-_RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])
-
-
-def read_ranges(
-    ranges: DataFrame,
-    task: RangeTask,
-    prepare: Callable[[], None] | None = None,
-    announce: Callable[[OffsetRange, bytes], None] | None = None,
-) -> list[RangeEffects]:
-    """The effects that `task` reads from the batch's ranges, in log order; the first range's error is raised.
-
-    Each of Spark's tasks calls `prepare` first, and `announce` with each range and its outcome (``outcome_of``).
-    """
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if prepare is not None:
-            prepare()
-        for span in ranges_of(batches):
-            effects = outcome_of(partial(task.read, span))
-            if announce is not None:
-                announce(span, effects)
-            yield pa.RecordBatch.from_pylist([{"start": span.start, "effects": effects}], _RESULT_SCHEMA)
-
-    rows = run_job(ranges, read, _RESULT_DDL).sort_by("start")
-    return [outcome(effects) for effects in rows["effects"].to_pylist()]
-
-
-def read_announced(ranges: DataFrame, task: RangeTask, on_range: OnRange, least_bytes: int) -> list[RangeEffects]:
-    """As `read_ranges`; `on_range` hears of ranges of `least_bytes` or more that are read while others still are."""
-
-    def heard(words: bytes) -> None:
-        read = pickle.loads(words)  # noqa: S301
-        if isinstance(read, RangeEffects):  # the job's result has errors
-            on_range(read)
-
-    with announcements(ranges.sparkSession, heard) as announce:
-
-        def announce_large(span: OffsetRange, effects: bytes) -> None:
-            if span.end - span.start >= least_bytes:
-                announce(effects)
-
-        return read_ranges(ranges, task, None, announce_large)
-
-
-def read_here(small: SmallBatches | None, batch_id: int, task: RangeTask) -> list[RangeEffects] | None:
-    """What `task` reads from the batch's ranges in this process, in log order; None if a job is to read them."""
-    ranges = None if small is None else small.ranges(batch_id)
-    return None if ranges is None else [task.read(span) for span in ranges]
 
 
 class LogicDispatch:
@@ -203,9 +149,9 @@ class LogicDispatch:
             task = replace(task, file_writer=self._table.file_writer())
 
         def job(some: DataFrame) -> list[RangeEffects]:
-            read = read_here(self._small, batch_id, task) if some is ranges else None
+            read = batch_reading.read_here(self._small, batch_id, task) if some is ranges else None
             if read is None:
-                read = waves.during(lambda on_range: read_announced(some, task, on_range, least_bytes))
+                read = waves.during(lambda on_range: batch_reading.read_announced(some, task, on_range, least_bytes))
             return read
 
         results = self._continuity.results(ranges, job, self._records)
@@ -338,8 +284,8 @@ class TableDispatch:
         task = RangeTask(self._decode, None, file_writer=self.file_writer())
 
         def job(some: DataFrame) -> list[RangeEffects]:
-            read = read_here(self._small, batch_id, task) if some is ranges else None
-            return read_ranges(some, task) if read is None else read
+            read = batch_reading.read_here(self._small, batch_id, task) if some is ranges else None
+            return batch_reading.read_ranges(some, task) if read is None else read
 
         results = self._continuity.results(ranges, job, lambda: [self.last_record])
         if not results:

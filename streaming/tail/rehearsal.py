@@ -19,7 +19,7 @@ from reput.source.worker_process import take_memory
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.warm_up import small_record, write_small_log
-from reput.streaming.tail.micro_batch import read_ranges
+from reput.streaming.tail.batch_reading import read_ranges
 from reput.streaming.tail.ranges import ranges_between
 
 _SEGMENT_BYTES = 64 * 1024

@@ -25,7 +25,7 @@ from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail import micro_batch as dispatch
+from reput.streaming.tail import batch_reading
 from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import SerialTasks
@@ -165,7 +165,7 @@ def test_segments_that_go_under_it(
     # When ranges are read for this time, and their ends are known, these segments go.
     going = {1: [0, 1, 2], 4: [6], 6: [8, 9]}
     assert max(offsets) // SIZE >= 10
-    times, by_job, known = itertools.count(1), dispatch.read_ranges, SmallBatches.ranges
+    times, by_job, known = itertools.count(1), batch_reading.read_ranges, SmallBatches.ranges
 
     def segments_go() -> None:
         for number in going.pop(next(times), []):
@@ -182,7 +182,10 @@ def test_segments_that_go_under_it(
         return found
 
     options = [f"onDamage={on_damage}", "maxBytesPerTrigger=5k", "tableMaxBytesPerTrigger=5k"]
-    with mock.patch.object(dispatch, "read_ranges", read_ranges), mock.patch.object(SmallBatches, "ranges", ranges):
+    with (
+        mock.patch.object(batch_reading, "read_ranges", read_ranges),
+        mock.patch.object(SmallBatches, "ranges", ranges),
+    ):
         if fail == "true":
             with pytest.raises(DataLossError, match="expired"):
                 run_tail(spark, store, out, *options, table=table)

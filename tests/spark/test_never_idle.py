@@ -33,8 +33,7 @@ from reput.streaming.effects import logic_step
 from reput.streaming.effects.effects import Effects
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.status.progress import ProgressReporter
-from reput.streaming.tail import micro_batch as dispatch
-from reput.streaming.tail import opening
+from reput.streaming.tail import batch_reading, opening
 
 pytestmark = pytest.mark.spark
 
@@ -64,7 +63,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "effects: what is left out": (Effects, "sifted", 1),
     "message_table: a commit": (MessageTable, "commit", 1),
     "message_table: the parts": (TableBatch, "merge", 1),
-    "dispatch: a job": (dispatch, "read_ranges", 1),
+    "dispatch: a job": (batch_reading, "read_ranges", 1),
     "dispatch: the checkpoint": (logic_step, "store_checkpoint", 1),
     "progress: a report": (ProgressReporter, "on_batch", 1),
     "progress: the lag": (ProgressReporter, "refresh", 1),

@@ -16,7 +16,7 @@ from support.store_compare import differing_bytes
 
 from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.tail import micro_batch, small_batch
+from reput.streaming.tail import batch_reading, small_batch
 
 pytestmark = pytest.mark.spark
 
@@ -38,13 +38,13 @@ def store(tmp_path: Path) -> tuple[Path, list[StoredRecord]]:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by one with each micro-batch that a job reads."""
     found: list[str] = []
-    read = micro_batch.read_ranges
+    read = batch_reading.read_ranges
 
     def reading(*given: Any) -> Any:
         found.append("job")
         return read(*given)
 
-    monkeypatch.setattr(micro_batch, "read_ranges", reading)
+    monkeypatch.setattr(batch_reading, "read_ranges", reading)
     return found
 
 

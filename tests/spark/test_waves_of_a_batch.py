@@ -17,7 +17,7 @@ from support.store_compare import differing_bytes
 from reput.source.errors import SinkError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects.logic_step import LogicStep
-from reput.streaming.tail import micro_batch
+from reput.streaming.tail import batch_reading
 from reput.streaming.tail.log_continuity import LogContinuity
 
 pytestmark = pytest.mark.spark
@@ -50,7 +50,7 @@ def test_written_while_the_job_runs(
 ) -> None:
     """One job and one report; waves are durable before the job ends, each after a look at whether the log was cut."""
     jobs: list[str] = []
-    read, write, look = micro_batch.read_ranges, LogicStep.write, LogContinuity.check
+    read, write, look = batch_reading.read_ranges, LogicStep.write, LogContinuity.check
 
     def checking(*given: Any) -> None:
         jobs.append("checks")
@@ -67,7 +67,7 @@ def test_written_while_the_job_runs(
         jobs.append("writes")
         return write(*given)
 
-    monkeypatch.setattr(micro_batch, "read_ranges", reading)
+    monkeypatch.setattr(batch_reading, "read_ranges", reading)
     monkeypatch.setattr(LogicStep, "write", writing)
     monkeypatch.setattr(LogContinuity, "check", checking)
     reporter = run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
@@ -88,7 +88,7 @@ def test_a_failure_between_two_waves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the waves before it wrote stays; the next start goes on there, also where it cuts other ranges."""
-    read, write = micro_batch.read_ranges, LogicStep.write
+    read, write = batch_reading.read_ranges, LogicStep.write
     calls, has_begun, is_read = 0, threading.Event(), threading.Event()
 
     def reading(*given: Any) -> Any:
@@ -107,7 +107,7 @@ def test_a_failure_between_two_waves(
         return write(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(micro_batch, "read_ranges", reading)
+        patched.setattr(batch_reading, "read_ranges", reading)
         patched.setattr(LogicStep, "write", writing)
         with pytest.raises(SinkError, match="this wave cannot be written"):
             run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")

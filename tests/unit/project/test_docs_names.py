@@ -33,6 +33,10 @@ OTHERS_OPTIONS = {
     "--group-add": "podman",
     "--stop-timeout": "podman",
     "--conf": "spark-submit",
+    "--driver-class-path": "spark-submit",
+    "--driver-java-options": "spark-submit",
+    "--driver-memory": "spark-submit",
+    "--jars": "spark-submit",
     "--packages": "spark-submit",
     "--py-files": "spark-submit",
 }
