@@ -743,6 +743,42 @@ MUTANTS = (
         "        self._write(read)\n",
         "spark/test_waves_of_a_batch.py::test_written_while_the_job_runs",
     ),
+    _mutant(
+        "a small micro-batch begins where the one before began",
+        "streaming/tail/small_batch.py",
+        "        if self._last is None or self._last[0] != batch_id:\n",
+        "        if self._last is None:\n",
+        "unit/streaming/tail/test_small_batch.py::test_ranges_are_those_of_the_batch",
+    ),
+    _mutant(
+        "the driver reads a large micro-batch",
+        "streaming/tail/small_batch.py",
+        "if 0 < end - start <= SMALL_BYTES else None",
+        "if 0 < end - start else None",
+        "spark/test_small_batches.py::test_files_and_rows[False]",
+    ),
+    # --- the table's files
+    _mutant(
+        "a text that no row has is a bound",
+        "sinks/parquet/values.py",
+        "        used[self._codes] = True\n",
+        "        used[:] = True\n",
+        "unit/sinks/parquet/test_parquet_file.py::test_dictionaries_of_any_size",
+    ),
+    _mutant(
+        "differences of 32 bits do not wrap around",
+        "sinks/parquet/page_kernels.py",
+        "    return np.int64(np.int32(delta)) if values.itemsize == 4 else delta\n",
+        "    return delta\n",
+        "unit/sinks/parquet/test_parquet_file.py::test_differences_of_any_width",
+    ),
+    _mutant(
+        "nulls of an earlier page are counted as values",
+        "sinks/parquet/parquet_file.py",
+        "            first_value += page.values\n",
+        "            first_value += page.count\n",
+        "unit/sinks/parquet/test_parquet_file.py::test_a_column_may_have_many_pages",
+    ),
     # --- whatever the clock says (G14)
     _mutant(
         "an index file's name is the clock's alone",
