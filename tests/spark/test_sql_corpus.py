@@ -25,10 +25,10 @@ from spark.test_sql import make_table
 from support.proof_counts import Proof
 
 from reput.source.errors import OptionError, ReputError
-from reput.streaming.sql import allowed as sql_allowed
-from reput.streaming.sql import sql
-from reput.streaming.sql.check import parse_query
-from reput.streaming.sql.failure import spark_failures_as_errors
+from reput.streaming.sql import spark_allowed as sql_allowed
+from reput.streaming.sql import spark_query as sql
+from reput.streaming.sql.spark_check import parse_query
+from reput.streaming.sql.spark_failure import spark_failures_as_errors
 from reput.streaming.sql.output import write_result
 
 pytestmark = pytest.mark.spark

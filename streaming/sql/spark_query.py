@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reput.sinks.table.location import TableLocation
 from reput.streaming.output.table_path import check_table
-from reput.streaming.sql.check import VIEW, parse_query
-from reput.streaming.sql.failure import spark_failures_as_errors
+from reput.streaming.sql.spark_check import VIEW, parse_query
+from reput.streaming.sql.spark_failure import spark_failures_as_errors
 
-# Besides what ``check`` refuses: no file can be read as a table by its path.
+# Besides what ``spark_check`` refuses: no file can be read as a table by its path.
 SETTINGS = {"spark.sql.runSQLOnFiles": "false"}
 
 
