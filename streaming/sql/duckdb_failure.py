@@ -39,7 +39,7 @@ def duckdb_failures_as_errors(table: TableLocation) -> Iterator[None]:
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         raise TransientError(
             "the query needs more memory than it may take",
-            advice="ask for fewer rows or columns, or give it more with -o sqlMemory=8g",
+            advice="ask for fewer rows or columns, or give it more with -o sqlMaxMemory=8g",
         ) from error
     except (duckdb.IOException, duckdb.HTTPException, pa.ArrowException, duckdb.InvalidInputException) as error:
         line = _line(str(error))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +22,7 @@ from reput.sinks.table.location import S3Location, TableLocation
 from reput.sinks.table.lookup import as_python
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OutputError
+from reput.streaming.config.run_options import SqlOptions
 from reput.streaming.output.table_path import check_table
 from reput.streaming.sql.background import Background
 from reput.streaming.sql.duckdb_check import VIEW, check_query
@@ -61,13 +61,6 @@ _SIMPLE_TYPES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a query may take of this machine: `memory` as DuckDB has it, such as ``2g``, for what it holds at once."""
-
-    memory: str = "2g"
-
-
 @contextmanager
 def duckdb_query(
     table: TableLocation,
@@ -75,7 +68,7 @@ def duckdb_query(
     *,
     at: int | datetime | None = None,
     limit: int | None = None,
-    limits: Limits | None = None,
+    options: SqlOptions | None = None,
 ) -> Iterator[Result]:
     """The result of `statement`, in which the table is called `messages`; `limit` are its first rows.
 
@@ -94,8 +87,8 @@ def duckdb_query(
     check_table(table)
     files = FileList(table, at)
     files.check_readable()
-    memory = (limits or Limits()).memory
-    with duckdb_failures_as_errors(table), duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": memory}) as con:
+    config = {**_CONFIG, "memory_limit": f"{(options or SqlOptions()).max_memory}B"}
+    with duckdb_failures_as_errors(table), duckdb.connect(":memory:", config=config) as con:
         con.execute("SET TimeZone = 'UTC'")
         query = check_query(con, statement)
         _make_view(con, table, files, _names(table, files, query.keys))
