@@ -77,11 +77,18 @@ def sql(
             return _ask_duckdb(table, text, wanted, limit, config, option or [])
 
         if statement is None and sys.stdin.isatty() and sys.stdout.isatty():
+            from reput.streaming.sql.duckdb_query import table_columns  # noqa: PLC0415
             from reput.streaming.sql.prompt import prompt  # noqa: PLC0415  its modules are loaded only for it
 
             if engine == _SPARK or output is not None:
                 raise OptionError("a prompt goes with neither --engine spark nor --output: give a statement")
-            prompt(ask, lambda result, out: write_result(result, output_format, out, csv_safe=csv_safe))
+            table_columns(table, wanted)  # so that a table that is not there is told at once
+            with standard_output():
+                prompt(
+                    ask,
+                    lambda result, out: write_result(result, output_format, out, csv_safe=csv_safe),
+                    lambda: table_columns(table, wanted),
+                )
             return
         text = sys.stdin.read() if statement is None else statement
         with (

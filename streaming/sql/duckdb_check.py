@@ -52,25 +52,33 @@ def check_query(connection: Any, statement: str) -> Query:
     Raises
     ------
     OptionError
-        It contains something that is not known to only read, or is no single statement.
-    duckdb.Error
-        DuckDB's parser does not understand it.
+        It contains something that is not known to only read, is no single statement, or DuckDB's parser does not
+        understand it.
     """
     if "\0" in statement:
         raise OptionError("the statement has a byte 0")
-    kinds = [each.type.name for each in connection.extract_statements(statement)]
-    if len(kinds) != 1:
-        raise OptionError("the statement is empty" if not kinds else _words(f"{len(kinds)} statements, not one"))
-    explain = _EXPLAIN.match(statement) if kinds == ["EXPLAIN"] else None
+    explain = _EXPLAIN.match(statement)
     query = statement[explain.end() :] if explain else statement
-    if explain is None and kinds != ["SELECT"]:
-        raise OptionError(_words(f"{kinds[0]} is not among the statements that are known to only read"))
+    # This only parses. `extract_statements` would do what a PRAGMA is for, and open the files of an IMPORT.
     parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
-    if parsed["error"] or len(parsed["statements"]) != 1:
-        raise OptionError(_words(parsed.get("error_message", "more than one statement")))
+    if parsed["error"] and parsed["error_type"] == "parser":
+        position = None if "position" not in parsed else len(statement) - len(query) + int(parsed["position"])
+        raise OptionError(f"cannot run the query: {parsed['error_message']}{_where(statement, position)}")
+    if parsed["error"]:
+        raise _refused("only queries, and DESCRIBE, SUMMARIZE and EXPLAIN of one, are known to only read")
+    if (count := len(parsed["statements"])) != 1:
+        raise OptionError("the statement is empty" if count == 0 else _words(f"{count} statements, not one"))
     walk = _Walk()
     walk.check(parsed["statements"][0])
     return Query(statement, None if walk.reads_all else frozenset(walk.keys))
+
+
+def _where(statement: str, position: int | None) -> str:
+    """A position in the statement, in words; DuckDB counts its bytes."""
+    if position is None:
+        return ""
+    *lines, last = statement.encode()[:position].decode(errors="ignore").split("\n")
+    return f" (line {len(lines) + 1}, column {len(last) + 1})"
 
 
 class _Walk:

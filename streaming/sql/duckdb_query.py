@@ -97,6 +97,15 @@ def duckdb_query(
             yield _DuckDbResult(rows if limit is None else rows.limit(limit), background)
 
 
+def table_columns(table: TableLocation, at: int | datetime | None = None) -> list[tuple[str, str, str]]:
+    """Name, DuckDB's type and comment of each of the table's columns; errors as those of `duckdb_query`."""
+    check_table(table)
+    return [
+        (each["name"], _type(each["type"]), str(each["metadata"].get("comment", "")))
+        for each in FileList(table, at).columns
+    ]
+
+
 class _DuckDbResult(Result):
     def __init__(self, rows: Any, background: Background) -> None:
         self.names = list(rows.columns)
