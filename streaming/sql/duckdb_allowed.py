@@ -105,7 +105,7 @@ FUNCTIONS: Final[dict[str, frozenset[str]]] = {
             round_even roundbankers sign signbit sin sinh sqrt subtract tan tanh trunc""",
         "predicates": """
             != !~~ !~~* < <= <> = > >= ^@ __between __cast ends_with ilike_escape like_escape not_ilike_escape
-            not_like_escape prefix regexp_full_match regexp_matches starts_with suffix ~ ~~ ~~* ~~~""",
+            not_like_escape prefix regexp_full_match regexp_matches starts_with suffix ~~ ~~* ~~~""",
         "strings": """
             || alias ascii bar char_length character_length chr concat concat_ws damerau_levenshtein editdist3 format
             format_pg_type format_type hamming instr jaccard jaro_similarity jaro_winkler_similarity lcase left

@@ -60,7 +60,7 @@ def check_query(connection: Any, statement: str) -> Query:
     explain = _EXPLAIN.match(statement)
     query = statement[explain.end() :] if explain else statement
     # This only parses. `extract_statements` would do what a PRAGMA is for, and open the files of an IMPORT.
-    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
+    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()[0][0])
     if parsed["error"] and parsed["error_type"] == "parser":
         position = None if "position" not in parsed else len(statement) - len(query) + int(parsed["position"])
         raise OptionError(f"cannot run the query: {parsed['error_message']}{_where(statement, position)}")

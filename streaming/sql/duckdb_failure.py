@@ -8,17 +8,22 @@ from contextlib import contextmanager
 from typing import Final
 
 import duckdb
-import pyarrow as pa
 
 from reput.sinks.table.location import TableLocation
-from reput.source.errors import OptionError, OutputError, TransientError
+from reput.source.errors import OptionError, OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
 # DuckDB's name of the kind of an error, and where in the statement it was.
-_KIND: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
+_KIND: Final = re.compile(r"^([A-Z][A-Za-z ]*) Error: ")
 _POSITION: Final = re.compile(r"^LINE (\d+): ", re.MULTILINE)
+# Kinds for which the table is to blame, as it is for others that name one of its files, and for want of memory.
+_TABLE_KINDS: Final = frozenset({"IO", "HTTP"})
+_MEMORY_KIND: Final = "Out of Memory"
+_FILE: Final = re.compile(r"[^\"' ]+?\.parquet\b")
+# What DuckDB may not do is to look for a file of the table elsewhere, which it does if it is not there.
+_NOT_THERE: Final = "Permission"
 # Advice on settings that `reput sql` does not have.
-_NOISE: Final = re.compile(r"\s*(Database is launched in in-memory mode|Possible solutions|Launch the database).*", re.DOTALL)
+_NOISE: Final = re.compile(r"\s*(Database is launched in in-memory|Possible solutions|Use SET ).*", re.DOTALL)
 
 
 @contextmanager
@@ -36,22 +41,29 @@ def duckdb_failures_as_errors(table: TableLocation) -> Iterator[None]:
     """
     try:
         yield
-    except (duckdb.OutOfMemoryException, MemoryError) as error:
-        raise TransientError(
-            "the query needs more memory than it may take",
-            advice="ask for fewer rows or columns, or give it more with -o sqlMaxMemory=8g",
-        ) from error
-    except (duckdb.IOException, duckdb.HTTPException, pa.ArrowException, duckdb.InvalidInputException) as error:
-        line = _line(str(error))
-        if isinstance(error, duckdb.InvalidInputException) and ".parquet" not in line:
-            raise OptionError(f"cannot run the query: {line}{_position(str(error))}") from error
-        raise OutputError(f"cannot read the table {printable(str(table))}: {line}", file=table) from error
-    except duckdb.Error as error:
-        raise OptionError(f"cannot run the query: {_line(str(error))}{_position(str(error))}") from error
+    except (duckdb.Error, MemoryError) as error:
+        raise _as_error(table, error) from error
     except (ValueError, OverflowError) as error:
         raise OptionError(f"a value of the result cannot be shown: {printable(str(error))}") from error
     except RecursionError as error:
         raise OptionError("the statement is nested too deeply") from error
+
+
+def _as_error(table: TableLocation, error: Exception) -> ReputError:
+    message = str(error).strip()
+    kind = found.group(1) if (found := _KIND.match(message)) else ""
+    if kind == _MEMORY_KIND or isinstance(error, MemoryError | duckdb.OutOfMemoryException):
+        return TransientError(
+            "the query needs more memory than it may take",
+            advice="ask for fewer rows or columns, or give it more with -o sqlMaxMemory=8g",
+        )
+    line = _line(message)
+    file = _FILE.search(message)
+    if kind == _NOT_THERE and file is not None:
+        line = f"{printable(file.group())} is missing, or cannot be opened"
+    if kind in _TABLE_KINDS or file is not None:
+        return OutputError(f"cannot read the table {printable(str(table))}: {line}", file=table)
+    return OptionError(f"cannot run the query: {line}{_position(message)}")
 
 
 def _line(message: str) -> str:

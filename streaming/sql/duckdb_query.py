@@ -88,13 +88,20 @@ def duckdb_query(
     files = FileList(table, at)
     files.check_readable()
     config = {**_CONFIG, "memory_limit": f"{(options or SqlOptions()).max_memory}B"}
-    with duckdb_failures_as_errors(table), duckdb.connect(":memory:", config=config) as con:
-        con.execute("SET TimeZone = 'UTC'")
-        query = check_query(con, statement)
-        _make_view(con, table, files, _names(table, files, query.keys))
-        with Background(con.interrupt) as background:
-            rows = background.run(lambda: con.sql(query.text))
-            yield _DuckDbResult(rows if limit is None else rows.limit(limit), background)
+    with (
+        duckdb_failures_as_errors(table),
+        duckdb.connect(":memory:", config=config) as con,
+        Background(con.interrupt) as background,
+    ):
+
+        def prepare() -> Any:
+            con.execute("SET TimeZone = 'UTC'")
+            query = check_query(con, statement)
+            _make_view(con, table, files, _names(table, files, query.keys))
+            return con.sql(query.text)
+
+        rows = background.run(prepare)
+        yield _DuckDbResult(rows if limit is None else rows.limit(limit), background)
 
 
 def table_columns(table: TableLocation, at: int | datetime | None = None) -> list[tuple[str, str, str]]:
@@ -139,8 +146,14 @@ class _DuckDbResult(Result):
         reader = self._background.run(lambda: rows.to_arrow_reader(_BATCH_ROWS))
         schema = pa.schema([pa.field(name, kind.type) for name, kind in zip(self.names, reader.schema, strict=True)])
 
+        def next_batch() -> pa.RecordBatch | None:
+            try:
+                return next(reader, None)
+            except (pa.ArrowException, OSError) as error:  # Arrow passes on DuckDB's words
+                raise duckdb.Error(str(error)) from error
+
         def one_by_one() -> Iterator[pa.RecordBatch]:
-            while (batch := self._background.run(lambda: next(reader, None))) is not None:
+            while (batch := self._background.run(next_batch)) is not None:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
         return schema, one_by_one()
