@@ -326,7 +326,7 @@ class DurableFiles:
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[BinaryIO]:
-    """A file that is written beside `path` meanwhile, and then durably takes its place; what an error leaves is removed.
+    """Write a file beside `path`, and then put it durably in its place; what an error leaves is removed.
 
     Raises
     ------

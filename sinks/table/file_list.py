@@ -1,4 +1,4 @@
-"""The files of a Delta table's present version, or of an earlier one, read from the table's log without Spark and Java."""
+"""The files of a Delta table's version, read from the table's log without Spark and Java."""
 
 from __future__ import annotations
 

@@ -157,6 +157,6 @@ class SqlOptions:
         byte_count(_SQL_MEMORY_MIN),
         bytes_allowed(_SQL_MEMORY_MIN),
         2 * 1024 * 1024 * 1024,
-        "of reput sql without Spark: what a query may hold at once, as a sort or a grouping of everything does; it ends "
-        "with exit code 75 where that is too little, and nothing is written to a disk instead",
+        "of reput sql without Spark: what a query may hold at once, as a sort or a grouping of everything does; it "
+        "ends with exit code 75 where that is too little, and nothing is written to a disk instead",
     )

@@ -1,4 +1,4 @@
-"""Calls into compiled code that a signal can interrupt: they run in a thread, and the caller's thread waits for them."""
+"""Calls into compiled code that a signal can interrupt: they run in a thread, for which the caller's thread waits."""
 
 from __future__ import annotations
 

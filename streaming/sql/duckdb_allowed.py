@@ -14,8 +14,8 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Parts of a parsed query, as DuckDB's `json_serialize_sql` names them in ``type``: queries, what they read from, and how
-# their rows are ordered and cut.
+# Parts of a parsed query, as DuckDB's `json_serialize_sql` names them in ``type``: queries, what they read from, and
+# how their rows are ordered and cut.
 NODES: Final = _names(
     """
     SELECT_NODE SET_OPERATION_NODE RECURSIVE_CTE_NODE CTE_NODE

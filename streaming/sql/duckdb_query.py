@@ -33,7 +33,7 @@ from reput.streaming.sql.result import Result
 _BATCH_ROWS = 16 * 1024
 _REMOVED, _ON_S3 = "reput_removed", "reput_files"
 # Nothing is loaded or fetched, Python's variables are no tables, nothing is written to a disk.
-_CONFIG: Final = {
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
@@ -196,14 +196,12 @@ def _of_local_files(con: Any, files: FileList, paths: Mapping[str, str], columns
         con.execute(f"CREATE TABLE {_REMOVED} (file VARCHAR, row BIGINT)")
         gone = pa.table({"file": [path for path, _ in removed], "row": [row for _, row in removed]})
         con.register("gone", gone)
-        con.execute(f"INSERT INTO {_REMOVED} SELECT * FROM gone")
+        con.execute(f"INSERT INTO {_REMOVED} FROM gone")
         con.unregister("gone")
         source += ", filename = 'reput file', file_row_number = true"
     there = {name: str(kind) for name, kind, *_ in con.execute(f"DESCRIBE FROM {source})").fetchall()}
-    query = _select(columns, there, f"{source})")
-    if removed:
-        query += f' ANTI JOIN {_REMOVED} AS r ON r.file = "reput file" AND r.row = file_row_number'
-    return query
+    joined = f' ANTI JOIN {_REMOVED} AS r ON r.file = "reput file" AND r.row = file_row_number' if removed else ""
+    return _select(columns, there, f"{source}){joined}")
 
 
 def _select(columns: Mapping[str, str], there: Mapping[str, str], source: str) -> str:
@@ -214,7 +212,7 @@ def _select(columns: Mapping[str, str], there: Mapping[str, str], source: str) -
         found = folded.get(name.lower())
         value = "NULL" if found is None else _quoted(name)
         shown.append(value if found == kind else f"CAST({value} AS {kind}) AS {_quoted(name)}")
-    return f"SELECT {', '.join(shown)} FROM {source}"
+    return f"FROM {source} SELECT {', '.join(shown)}"
 
 
 def _dataset(table: TableLocation, files: FileList, names: Sequence[str]) -> Any:

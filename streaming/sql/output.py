@@ -39,8 +39,8 @@ def write_result(
 ) -> int:
     """Write all rows to `out` in one of `FORMATS`, and return how many.
 
-    They are written as they come; of a table, some thousand at a time, and to `console` where it is given. `csv_safe` puts a ``'`` before a CSV text that a
-    spreadsheet would take for a formula. Parquet goes to the bytes below `out`.
+    They are written as they come; of a table, some thousand at a time, and to `console` where it is given. `csv_safe`
+    puts a ``'`` before a CSV text that a spreadsheet would take for a formula. Parquet goes to the bytes below `out`.
 
     Raises
     ------
@@ -125,7 +125,9 @@ def _float_text(value: float) -> str:
 def _check_names(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise OptionError(f"two columns are called {printable(name)}: JSON and Parquet need a name for each, give one with AS")
+            raise OptionError(
+                f"two columns are called {printable(name)}: JSON and Parquet need a name for each, give one with AS"
+            )
 
 
 def _json_line(names: list[str], row: Sequence[Any]) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,11 +31,58 @@ HELP: Final = r"""A statement ends with a semicolon; Ctrl-C gives it up.
 \d       the columns of messages; \d+ with what they mean
 \timing  how long each statement takes, from now on, or no more
 \q       the end, as is Ctrl-D"""
-_KEYWORDS: Final = (
-    "SELECT FROM WHERE GROUP BY ORDER BY HAVING LIMIT OFFSET DISTINCT AS AND OR NOT IN IS NULL LIKE ILIKE BETWEEN CASE "
-    "WHEN THEN ELSE END JOIN LEFT RIGHT ON USING UNION ALL EXCEPT INTERSECT WITH OVER PARTITION BY QUALIFY DESC ASC "
-    "INTERVAL TIMESTAMP DESCRIBE SUMMARIZE EXPLAIN FILTER UNNEST VALUES"
-).split()
+_KEYWORDS: Final = [
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "BY",
+    "ORDER",
+    "BY",
+    "HAVING",
+    "LIMIT",
+    "OFFSET",
+    "DISTINCT",
+    "AS",
+    "AND",
+    "OR",
+    "NOT",
+    "IN",
+    "IS",
+    "NULL",
+    "LIKE",
+    "ILIKE",
+    "BETWEEN",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "JOIN",
+    "LEFT",
+    "RIGHT",
+    "ON",
+    "USING",
+    "UNION",
+    "ALL",
+    "EXCEPT",
+    "INTERSECT",
+    "WITH",
+    "OVER",
+    "PARTITION",
+    "BY",
+    "QUALIFY",
+    "DESC",
+    "ASC",
+    "INTERVAL",
+    "TIMESTAMP",
+    "DESCRIBE",
+    "SUMMARIZE",
+    "EXPLAIN",
+    "FILTER",
+    "UNNEST",
+    "VALUES",
+]
 _WORD: Final = re.compile(r"[A-Za-z_\\][A-Za-z_0-9]*$")
 _TEXT_BEGUN: Final = re.compile(r"'((?:[^']|'')*)$")
 _TOPICS_MAX: Final = 10_000
@@ -148,8 +196,8 @@ class _Completer(Completer):
 
     @cached_property
     def _topics(self) -> list[str]:
-        with self._ask(f"SELECT DISTINCT topic FROM messages ORDER BY topic LIMIT {_TOPICS_MAX}") as result:
-            topics = [str(topic) for (topic,) in result.rows() if topic is not None]
+        with self._ask("SELECT DISTINCT topic FROM messages ORDER BY topic") as result:
+            topics = [str(topic) for (topic,) in islice(result.rows(), _TOPICS_MAX) if topic is not None]
         return [topic.replace("'", "''") for topic in topics if topic.isprintable()]
 
 

@@ -15,8 +15,8 @@ from reput.sinks.table.location import TableLocation
 from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.table_path import check_table
 from reput.streaming.spark.session import end_session, start_session, temporary_log_file
-from reput.streaming.sql.spark_check import VIEW, parse_query
 from reput.streaming.sql.result import Result
+from reput.streaming.sql.spark_check import VIEW, parse_query
 from reput.streaming.sql.spark_failure import spark_failures_as_errors
 from reput.streaming.sql.spark_result import SparkResult
 

@@ -29,7 +29,7 @@ class SparkResult(Result):
     def rows(self) -> Iterator[Sequence[Any]]:
         """The rows, which need not be read to their end.
 
-        If they are not, pyspark's iterator may find its socket closed when it is finalized, and Python would print that.
+        If they are not, pyspark's iterator may find its socket closed when it is finalized, and Python would print it.
         """
         if not isinstance(sys.unraisablehook, _UnreadRows):
             sys.unraisablehook = _UnreadRows(sys.unraisablehook)

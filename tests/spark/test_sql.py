@@ -16,8 +16,8 @@ from support.record_writer import CommitLogWriter, Message
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.sql.spark_failure import spark_failures_as_errors
 from reput.streaming.sql.output import write_result
+from reput.streaming.sql.spark_failure import spark_failures_as_errors
 from reput.streaming.sql.spark_query import query
 from reput.streaming.sql.spark_result import SparkResult
 from reput.streaming.status.progress import ProgressReporter

@@ -26,7 +26,17 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def command(table: Path, *words: str) -> list[str]:
-    return [f"{Path(sys.executable).parent / 'reput'}", "sql", "--engine", "spark", "--table", str(table), "--format", "csv", *words]
+    return [
+        f"{Path(sys.executable).parent / 'reput'}",
+        "sql",
+        "--engine",
+        "spark",
+        "--table",
+        str(table),
+        "--format",
+        "csv",
+        *words,
+    ]
 
 
 def test_a_reader_that_has_enough(table: Path, tmp_path: Path) -> None:

@@ -188,9 +188,7 @@ def test_every_function_is_decided(proof: Proof) -> None:
     refused = frozenset[str]().union(*allowed.FUNCTIONS_REFUSED.values())
     mine = allowed.ALLOWED_FUNCTIONS | allowed.TABLE_FUNCTIONS
     undecided = {
-        name
-        for name in known
-        if name.lower() not in mine | refused and not name.startswith(allowed.REFUSED_BEGINNINGS)
+        name for name in known if name.lower() not in mine | refused and not name.startswith(allowed.REFUSED_BEGINNINGS)
     }
     assert undecided == set()
     assert not refused & mine
@@ -242,8 +240,8 @@ def test_values(table: Path) -> None:
     """Times are UTC's, sums of whole numbers are whole, maps and structs are dicts, intervals are texts."""
     row = ask(
         table,
-        "SELECT max(store_time), sum(physical_offset), any_value(properties), {'a': keys}, max(store_time - born_time), "
-        "tags, NULL FROM messages WHERE uniq_key = 'u0' GROUP BY keys, tags",
+        "SELECT max(store_time), sum(physical_offset), any_value(properties), {'a': keys}, "
+        "max(store_time - born_time), tags, NULL FROM messages WHERE uniq_key = 'u0' GROUP BY keys, tags",
     )[0]
     assert row == (BEGIN, 0, {"KEYS": "k0"}, {"a": ["k0", "all"]}, "00:00:00", None, None)
     assert type(row[1]) is int
@@ -329,7 +327,8 @@ def test_a_damaged_file_is_told(tmp_path: Path, damage: str) -> None:
 
 def test_forms_in_files(table: Path, tmp_path: Path) -> None:
     """A file has the whole answer in each form; Parquet has the types."""
-    statement = "SELECT topic, tags, keys, sum(msg_size) AS n FROM messages WHERE uniq_key IN ('u0', 'u1') GROUP BY ALL ORDER BY 1"
+    statement = "SELECT topic, tags, keys, sum(msg_size) AS n FROM messages WHERE uniq_key IN ('u0', 'u1') "
+    statement += "GROUP BY ALL ORDER BY 1"
     for form in ("csv", "json", "markdown", "parquet", "table"):
         out = tmp_path / f"out.{form}"
         out.write_text("old")
@@ -437,9 +436,7 @@ def test_an_output_that_is_full(table: Path) -> None:
 def test_memory_is_bounded(table: Path) -> None:
     """A query that needs more ends with one line and the code of what may succeed with more."""
     greedy = "SELECT * FROM range(100000000) ORDER BY hash(range)"
-    done = subprocess.run(
-        command(table, "-o", "sqlMaxMemory=64m", greedy), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command(table, "-o", "sqlMaxMemory=64m", greedy), capture_output=True, text=True, check=False)
     assert done.returncode == 75
     assert "more memory than it may take" in done.stderr
     assert len(done.stderr.splitlines()) == 1
