@@ -11,11 +11,10 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from reput.source.errors import OutputError
 from reput.source.resource_limits import limit_reached
@@ -322,42 +321,6 @@ class DurableFiles:
             error.filename = path
             self._failure = _refused("sync", Path(path), error)
             raise
-
-
-@contextmanager
-def written_beside(path: Path) -> Iterator[BinaryIO]:
-    """Write a file beside `path`, and then put it durably in its place; what an error leaves is removed.
-
-    Raises
-    ------
-    OutputError
-        It cannot be made, or cannot be made durable; what writing to it raises is left as it is.
-    """
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except OSError as error:
-        raise _refused("create a file beside", path, error) from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o666 & ~_umask())
-            yield file
-            file.flush()
-            try:
-                os.fsync(descriptor)
-                os.replace(name, path)
-                _sync_directory(str(path.parent))
-            except OSError as error:
-                raise _refused("replace", path, error) from error
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    before = os.umask(0o077)
-    os.umask(before)
-    return before
 
 
 def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:

@@ -105,8 +105,8 @@ def _text(value: Any) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
-        value = value if value.tzinfo is None else value.astimezone(timezone.utc).replace(tzinfo=None)
-        return value.isoformat(sep=" ", timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
+        utc: datetime = value if value.tzinfo is None else value.astimezone(timezone.utc).replace(tzinfo=None)
+        return utc.isoformat(sep=" ", timespec="microseconds" if utc.microsecond % 1000 else "milliseconds")
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray)):
