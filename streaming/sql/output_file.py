@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from reput.sinks.files.written_beside import written_beside
+from reput.sinks.files.durable_file import written_beside
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import OptionError, OutputError
 from reput.source.system_errors import output_error_of
