@@ -19,8 +19,9 @@ from reput.streaming.spark.class_archive import SparkClasses
 from reput.streaming.spark.java import check_java
 from reput.streaming.spark.session import JAVA_OPTIONS, TAIL_SETTINGS, end_session, resolved_jars, start_session
 from reput.streaming.spark.warm_up import write_small_log
-from reput.streaming.sql import output as sql_output
-from reput.streaming.sql import sql
+from reput.streaming.sql.output import write_result
+from reput.streaming.sql.spark_query import query
+from reput.streaming.sql.spark_result import SparkResult
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
@@ -91,8 +92,8 @@ def _rehearse(spark: SparkSession, directory: Path) -> None:
     paths = OutputPaths(directory / "output", directory / "messages")
     with Tail(settings, paths, ProgressReporter(quiet)) as job:
         job.run(spark, available_now=True)
-    result = sql.query(spark, directory / "messages", "SELECT topic, count(*) FROM messages GROUP BY topic")
-    sql_output.write_result(result, "table", io.StringIO(), quiet)
+    rows = query(spark, directory / "messages", "SELECT topic, count(*) FROM messages GROUP BY topic")
+    write_result(SparkResult(rows), "table", io.StringIO())
 
 
 def _end(spark: SparkSession) -> None:

@@ -49,7 +49,7 @@ def main() -> None:
     differences = differing_bytes(store, output)
     compared = sorted(store_files(store))
     queues = sum(name.startswith("consumequeue/") for name in compared)
-    # The window counts every row of the table, so that one start of Spark answers both questions.
+    # The window counts every row of the table, so that one statement answers both questions.
     by_tag = (
         "SELECT topic, tags, count(*) messages, sum(msg_size) bytes, min(store_time) first_stored, "
         "sum(count(*)) OVER () rows_in_table FROM messages GROUP BY topic, tags"

@@ -11,10 +11,11 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from reput.source.errors import OutputError
 from reput.source.resource_limits import limit_reached
@@ -321,6 +322,24 @@ class DurableFiles:
             error.filename = path
             self._failure = _refused("sync", Path(path), error)
             raise
+
+
+@contextmanager
+def written_beside(path: Path) -> Iterator[BinaryIO]:
+    """Write a file beside `path`, then put it durably in its place; what an error leaves is removed; raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_directory(str(path.parent))
 
 
 def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:

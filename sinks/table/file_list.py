@@ -1,9 +1,11 @@
-"""The files of a Delta table's present version, read from the table's log without Spark and Java."""
+"""The files of a Delta table's version, read from the table's log without Spark and Java."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import deltalake
@@ -14,20 +16,26 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import table_storage
-from reput.source.errors import OutputError
+from reput.source.errors import OptionError, OutputError
 from reput.source.printable import printable
+
+# What changes nothing for whoever reads files, or is heeded here.
+_READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class FileList:
     """A table's files as they were when it was made, or by the last `update`."""
 
-    def __init__(self, root: TableLocation) -> None:
-        """Read the log of the table at `root`.
+    def __init__(self, root: TableLocation, at: int | datetime | None = None) -> None:
+        """Read the log of the table at `root`; `at` is the version to read, or a time at which it was the newest.
 
         Raises
         ------
         OutputError
             There is no table, or deltalake cannot read it.
+        OptionError
+            The table has no such version.
         """
         self._root = root
         self._storage = table_storage(root)
@@ -40,6 +48,34 @@ class FileList:
             if isinstance(error.__cause__, TableNotFoundError):
                 raise OutputError(f"{root} is no Delta table", file=root) from error
             raise
+        if at is not None:
+            self._go_back(at)
+
+    def _go_back(self, at: int | datetime) -> None:
+        newest = self.version
+        try:
+            self._table.load_as_version(at)
+        except DeltaError as error:
+            raise OptionError(f"{self._root} has no version {at} to read: its newest is {newest}") from error
+        if isinstance(at, datetime):
+            with log_errors(self._root):
+                begun = self._table.history(1)[0].get("timestamp")
+            if begun is not None and _EPOCH + timedelta(milliseconds=begun) > at:
+                raise OptionError(
+                    f"{self._root} had no version at {at.isoformat()}, or has lost it: its first is {self.version}"
+                )
+
+    def check_readable(self) -> None:
+        """Raise OutputError for a table whose files are not its rows: one that only Spark reads."""
+        foreign = sorted(self.reader_features - _READ_FEATURES)
+        mapped = ["column mapping"] if self.has_mapped_columns else []
+        partitioned = ["partitions"] if self.metadata.partition_columns else []
+        if what := [*foreign, *mapped, *partitioned]:
+            raise OutputError(
+                f"{self._root}: a table with {', '.join(what)} is not read without Spark",
+                advice="ask 'reput sql --engine spark'",
+                file=self._root,
+            )
 
     def update(self) -> None:
         """Read what was committed since; raises OutputError."""
@@ -76,6 +112,17 @@ class FileList:
     def column_names(self) -> list[str]:
         """The table's columns."""
         return [field.name for field in self._table.schema().fields]
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """The table's columns as the log has them: ``name``, ``type``, and ``comment`` in ``metadata``."""
+        fields: list[dict[str, Any]] = json.loads(self._table.schema().to_json())["fields"]
+        return fields
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The table's columns as Arrow has them."""
+        return pa.schema(self._table.schema().to_arrow())
 
     @property
     def reader_features(self) -> frozenset[str]:

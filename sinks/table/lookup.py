@@ -38,8 +38,6 @@ _ROUNDED_US = 1000
 _COLUMNS = frozenset(
     {"broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_time", "keys", "uniq_key"}
 )
-# What changes nothing for whoever reads files, or is heeded here.
-_READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 
 
 @dataclass(frozen=True)
@@ -220,11 +218,7 @@ class TableLookup:
         self._columns = [name for name in self._list.column_names if with_body or name not in BODY_SCHEMA.names]
         if missing := sorted(_COLUMNS - set(self._list.column_names)):
             raise OutputError(f"{root} is no message table, it has no column {missing[0]}", file=root)
-        if (foreign := sorted(self._list.reader_features - _READ_FEATURES)) or self._list.has_mapped_columns:
-            what = ", ".join(foreign) or "column mapping"
-            raise OutputError(
-                f"{root}: a table with {what} is not read without Spark", advice="ask 'reput sql'", file=root
-            )
+        self._list.check_readable()
         self._files = list(_listed(self._list.files()))
 
     @property
@@ -375,11 +369,17 @@ def _groups(metadata: pq.FileMetaData, wanted: Wanted) -> Iterator[tuple[int, in
 
 
 def _pythonic(rows: pa.Table) -> Iterator[Row]:
-    times = [each.name for each in rows.schema if pa.types.is_timestamp(each.type)]
-    maps = [each.name for each in rows.schema if pa.types.is_map(each.type)]
-    for row in _with_times_as_numbers(rows).to_pylist():
-        for name in times:
-            row[name] = None if row[name] is None else _EPOCH + row[name] * _MICROSECOND
-        for name in maps:
-            row[name] = None if row[name] is None else dict(row[name])
-        yield row
+    columns = [as_python(column) for column in rows.columns]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(rows.column_names, values, strict=True))
+
+
+def as_python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The column's values as Python has them: times in UTC, maps as dicts; raises OverflowError for a year too far."""
+    if pa.types.is_timestamp(column.type):
+        numbers = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+        return [None if number is None else _EPOCH + number * _MICROSECOND for number in numbers]
+    if pa.types.is_map(column.type):  # of a key that is there twice the last value counts
+        return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
+    found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+    return found

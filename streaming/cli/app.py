@@ -171,7 +171,7 @@ def _version(show: bool) -> None:
 
 
 # Commands that start Spark, or processes, with any options.
-_NEEDS = {"tail": SPARK, "sql": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES}
+_NEEDS = {"tail": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES}
 
 
 @app.callback()

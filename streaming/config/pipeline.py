@@ -29,7 +29,7 @@ from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, BrokerConf
 from reput.streaming.config.config_file import read_toml
 from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
-from reput.streaming.config.run_options import SparkOptions
+from reput.streaming.config.run_options import SparkOptions, SqlOptions
 from reput.streaming.config.settings import (
     AUTO,
     GROUPS,
@@ -46,6 +46,7 @@ __all__ = [
     "check_range_count",
     "load_config",
     "load_spark_options",
+    "load_sql_options",
     "load_table_options",
 ]
 
@@ -147,6 +148,12 @@ def load_config(
 def load_spark_options(config_file: Path | None, overrides: Sequence[str]) -> SparkOptions:
     """Load Spark's options for a command that reads no store; errors as in `load_config`."""
     return filled(SparkOptions, _in_file(config_file) | _on_command_line(overrides))
+
+
+def load_sql_options(config_file: Path | None, overrides: Sequence[str]) -> tuple[SqlOptions, SparkOptions]:
+    """Load what `reput sql` needs, without Spark and with it; errors as in `load_config`."""
+    given = _in_file(config_file) | _on_command_line(overrides)
+    return filled(SqlOptions, given), filled(SparkOptions, given)
 
 
 def load_table_options(config_file: Path | None, overrides: Sequence[str]) -> tuple[RowRetention, SparkOptions]:

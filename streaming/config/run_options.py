@@ -14,6 +14,7 @@ _WAIT_MS = f"milliseconds: {number_allowed(0, WAIT_MS_MAX)}"
 # Spark needs 450 MiB; the JVM gets the value as -Xmx.
 _HEAP = re.compile(r"([0-9]+)([kmgt])", re.IGNORECASE)
 _SPARK_LOG_MIN = 64 * 1024
+_SQL_MEMORY_MIN = 64 * 1024 * 1024
 _HEAP_MIN, _HEAP_MAX = 512 * 1024 * 1024, 1024 * 1024 * 1024 * 1024
 
 
@@ -144,4 +145,18 @@ class SparkOptions:
         LOG_BYTES_MAX,
         "of OUTPUT/reput/spark.log, what Spark's processes print; a full one becomes spark.log.1, and three such are "
         "kept; without errors there are 2k a start",
+    )
+
+
+@dataclass(frozen=True)
+class SqlOptions:
+    """`reput sql` without Spark."""
+
+    max_memory: int = option(
+        "sqlMaxMemory",
+        byte_count(_SQL_MEMORY_MIN),
+        bytes_allowed(_SQL_MEMORY_MIN),
+        2 * 1024 * 1024 * 1024,
+        "of reput sql without Spark: what a query may hold at once, as a sort or a grouping of everything does; it "
+        "ends with exit code 75 where that is too little, and nothing is written to a disk instead",
     )

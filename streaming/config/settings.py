@@ -34,7 +34,7 @@ from reput.source.options import (
     whole_number,
 )
 from reput.source.record.message_body import BODY_BYTES_MAX
-from reput.streaming.config.run_options import LogicOptions, RebuildOptions, SparkOptions, TailOptions
+from reput.streaming.config.run_options import LogicOptions, RebuildOptions, SparkOptions, SqlOptions, TailOptions
 
 DEFAULT_BROKER: Final = "DEFAULT_BROKER"
 # The broker's release is the one that the store shows.
@@ -257,6 +257,7 @@ class Settings:
     tail: TailOptions = field(default_factory=TailOptions)
     rebuild: RebuildOptions = field(default_factory=RebuildOptions)
     spark: SparkOptions = field(default_factory=SparkOptions)
+    sql: SqlOptions = field(default_factory=SqlOptions)
 
     @property
     def values(self) -> dict[str, object]:

@@ -78,6 +78,16 @@ def deferred(stop: Callable[[], None]) -> Iterator[None]:
         _state.stop = None
 
 
+@contextmanager
+def keyboard_interrupts() -> Iterator[None]:
+    """Have each SIGINT raise KeyboardInterrupt instead: it ends one answer of many, not the command."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _on_signal(number: int, _frame: FrameType | None) -> None:
     if _state.signal is not None:
         return

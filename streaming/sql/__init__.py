@@ -1,1 +1,1 @@
-"""`reput sql`: what a statement may contain, how it runs, and how its rows are shown."""
+"""`reput sql`: what a statement may contain, how either engine runs it, and how its rows are shown."""

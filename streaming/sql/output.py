@@ -1,7 +1,7 @@
-"""The rows of a query, in one of three forms: a drawn table, CSV, or one JSON object per line.
+"""The rows of a query, in one of five forms: a drawn table, CSV, one JSON object per line, Markdown, or Parquet.
 
-Rows hold what producers wrote. A table is always harmless to a terminal. JSON escapes unsafe characters, which keeps
-the value. CSV is exact, except on a terminal, where it is as harmless as the table.
+Rows hold what producers wrote. Tables are always harmless to a terminal. JSON escapes unsafe characters, which keeps
+the value. CSV is exact, except on a terminal, where it is as harmless as the table. Parquet is exact.
 """
 
 from __future__ import annotations
@@ -9,103 +9,80 @@ from __future__ import annotations
 import base64
 import math
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from datetime import date, datetime, time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timezone
 from decimal import Decimal
-from typing import Any, Final, TextIO
-
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as sql
-from pyspark.sql.types import CalendarIntervalType, DayTimeIntervalType, VariantVal, YearMonthIntervalType
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from reput.source.errors import OptionError
 from reput.source.printable import printable, printable_json
+from reput.streaming.sql.result import Result
 
-FORMATS = ("table", "csv", "json")
+if TYPE_CHECKING:
+    from rich.console import Console
 
-# The finalizer of the iterator that `toLocalIterator` returns.
-_ROWS_GO: Final = "PyLocalIterable.__del__"
+FORMATS = ("table", "csv", "json", "markdown", "parquet")
+
+# So many rows are drawn as one table, whose columns are as wide as their widest cell.
+_ROWS_A_TABLE: Final = 10_000
+_NULL: Final = "NULL"
 _FORMULA: Final = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _QUOTED: Final = re.compile(r'[",\r\n]|^\s|\s$|^$')
-# Python has no value for two of these types, so all intervals are shown as Spark's text.
-_AS_TEXT: Final = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
+# What Markdown would take for markup.
+_MARKUP: Final = re.compile(r"[\\`*_\[\]<>|&~#!]")
 
 
 def write_result(
-    result: DataFrame, output_format: str, out: TextIO, console: Console, *, csv_safe: bool = False
+    result: Result, output_format: str, out: TextIO, *, console: Console | None = None, csv_safe: bool = False
 ) -> int:
-    """Write all rows in one of `FORMATS`, and return how many.
+    """Write all rows to `out` in one of `FORMATS`, and return how many.
 
-    CSV and JSON go to `out`, row by row. The table goes to `console`, once all rows are there. `csv_safe` puts a ``'``
-    before a CSV text that a spreadsheet would take for a formula.
+    They are written as they come; of a table, some thousand at a time, and to `console` where it is given. `csv_safe`
+    puts a ``'`` before a CSV text that a spreadsheet would take for a formula. Parquet goes to the bytes below `out`.
 
     Raises
     ------
     OptionError
-        Two columns have the same name, which JSON cannot represent.
+        Two columns have the same name, which JSON and Parquet cannot represent.
     """
-    names = result.columns
-    result = _with_texts(result)
-    if output_format == "table":
-        return _write_table(names, result.collect(), console)
-    if output_format == "json":
+    names = result.names
+    if output_format in ("json", "parquet"):
         _check_names(names)
-        lines = (_json_line(names, row) for row in _one_by_one(result))
+    if output_format == "parquet":
+        return _write_parquet(result, out)
+    if output_format == "table":
+        return _write_tables(names, result.rows(), console or _console(out))
+    on_terminal = out.isatty()
+    if output_format == "json":
+        lines: Iterator[str] = (_json_line(names, row) for row in result.rows())
+    elif output_format == "markdown":
+        lines = (_markdown_line([_NULL if value is None else _text(value) for value in row]) for row in result.rows())
+        out.write(_markdown_line(names) + "|---" * len(names) + "|\n")
     else:
-        on_terminal = out.isatty()
-        rows: Iterator[Iterable[Any]] = _one_by_one(result)
+        lines = (_csv_line(row, safe=csv_safe, on_terminal=on_terminal) for row in result.rows())
         out.write(_csv_line(names, safe=csv_safe, on_terminal=on_terminal))
-        lines = (_csv_line(row, safe=csv_safe, on_terminal=on_terminal) for row in rows)
     count = 0
     for count, line in enumerate(lines, 1):  # noqa: B007  counts, too
         out.write(line)
     return count
 
 
-def _one_by_one(result: DataFrame) -> Iterator[Row]:
-    """The rows, which need not be read to their end.
+def _write_parquet(result: Result, out: TextIO) -> int:
+    import pyarrow.parquet as pq  # noqa: PLC0415  the other forms need none of it
 
-    If they are not, pyspark's iterator may find its socket closed when it is finalized, and Python would print that.
-    """
-    if not isinstance(sys.unraisablehook, _UnreadRows):
-        sys.unraisablehook = _UnreadRows(sys.unraisablehook)
-    return result.toLocalIterator()
-
-
-class _UnreadRows:
-    """A hook that ignores failures in finalizing an iterator over rows, and passes all others on to `others`."""
-
-    def __init__(self, others: Callable[[Any], Any]) -> None:
-        self._others = others
-
-    def __call__(self, unraisable: Any) -> None:
-        name = getattr(unraisable.object, "__qualname__", "")
-        if not (name.endswith(_ROWS_GO) and isinstance(unraisable.exc_value, OSError | ValueError)):
-            self._others(unraisable)
-
-
-def _with_texts(result: DataFrame) -> DataFrame:
-    if not any(isinstance(field.dataType, _AS_TEXT) for field in result.schema):
-        return result
-    numbered = result.toDF(*(str(number) for number in range(len(result.columns))))  # names may repeat
-    return numbered.select(
-        *(
-            sql.col(str(number)).cast("string") if isinstance(field.dataType, _AS_TEXT) else sql.col(str(number))
-            for number, field in enumerate(result.schema)
-        )
-    )
+    schema, batches = result.batches()
+    count = 0
+    with pq.ParquetWriter(out.buffer, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
 
 
 def _json_value(value: Any) -> Any:
     """`value` as JSON. Bytes become base64; values of types that JSON lacks become text, as in a table."""
-    if isinstance(value, Row):
-        return {name: _json_value(part) for name, part in zip(value.__fields__, value, strict=True)}
     if isinstance(value, dict):
         return {key if isinstance(key, str) else _text(key): _json_value(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -114,8 +91,6 @@ def _json_value(value: Any) -> Any:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    if isinstance(value, VariantVal):
-        return _json_value(value.toPython())
     return _text(value)
 
 
@@ -130,12 +105,13 @@ def _text(value: Any) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
+        utc: datetime = value if value.tzinfo is None else value.astimezone(timezone.utc).replace(tzinfo=None)
+        return utc.isoformat(sep=" ", timespec="microseconds" if utc.microsecond % 1000 else "milliseconds")
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
-    if isinstance(value, (list, tuple, dict, VariantVal)):
+    if isinstance(value, (list, tuple, dict)):
         return printable_json(_json_value(value))
     return str(value)
 
@@ -149,10 +125,12 @@ def _float_text(value: float) -> str:
 def _check_names(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise OptionError(f"two columns are called {printable(name)}: JSON needs a name for each, give one with AS")
+            raise OptionError(
+                f"two columns are called {printable(name)}: JSON and Parquet need a name for each, give one with AS"
+            )
 
 
-def _json_line(names: list[str], row: Row) -> str:
+def _json_line(names: list[str], row: Sequence[Any]) -> str:
     return printable_json({name: _json_value(value) for name, value in zip(names, row, strict=True)}) + "\n"
 
 
@@ -170,10 +148,35 @@ def _csv_field(value: Any, safe: bool, on_terminal: bool) -> str:
     return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
 
 
-def _write_table(names: list[str], rows: list[Row], console: Console) -> int:
+def _markdown_line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_MARKUP.sub(r"\\\g<0>", printable(cell)) for cell in cells) + " |\n"
+
+
+def _console(out: TextIO) -> Console:
+    from rich.console import Console  # noqa: PLC0415  the other forms need none of it
+
+    return Console(file=out)
+
+
+def _write_tables(names: list[str], rows: Iterator[Sequence[Any]], console: Console) -> int:
+    """Write a grid of some thousand rows at a time, then their number."""
+    headers, count = [printable(name) for name in names], 0
+    for first in chain([next(rows, None)], rows):
+        block = [] if first is None else [first, *islice(rows, _ROWS_A_TABLE - 1)]
+        _write_table(headers, block, console)
+        count += len(block)
+    console.print(f"{count} row{'' if count == 1 else 's'}", highlight=False)
+    return count
+
+
+def _write_table(headers: list[str], rows: list[Sequence[Any]], console: Console) -> None:
     """Write a grid if the terminal is wide enough, else one cell per line under a heading per row. No cell is cut."""
-    headers = [printable(name) for name in names]
-    cells = [["" if value is None else printable(_text(value)) for value in row] for row in rows]
+    from rich.console import Console  # noqa: PLC0415
+    from rich.measure import Measurement  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    cells = [[_NULL if value is None else printable(_text(value)) for value in row] for row in rows]
     grid = Table()
     for header in headers:
         grid.add_column(Text(header))
@@ -186,11 +189,11 @@ def _write_table(names: list[str], rows: list[Row], console: Console) -> int:
         Console(file=console.file, width=width).print(grid)
     else:
         _write_vertically(headers, cells, console)
-    console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}", highlight=False)
-    return len(rows)
 
 
 def _write_vertically(headers: list[str], cells: list[list[str]], console: Console) -> None:
+    from rich.text import Text  # noqa: PLC0415
+
     width = max(map(len, headers))
     for number, row in enumerate(cells, 1):
         console.print(Text(f"row {number}", style="bold"))

@@ -1,13 +1,11 @@
-"""The statements of tests/data that `reput sql` must run, or refuse, and what Spark's grammars say there is."""
+"""What Spark's grammars and registries say there is for `reput sql` to run or refuse."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from support.paths import DATA
 
 SPARK_PARSER = "org.apache.spark.sql.catalyst.parser.SqlBaseParser"
 DELTA_PARSER = "io.delta.sql.parser.DeltaSqlBaseParser"
@@ -22,19 +20,6 @@ _STATEMENT_RULES = {
 }
 # Statements lie this deep below the root of a parse at most, those of scripts included.
 _DEPTH_MAX = 9
-
-
-def statements(name: str, **paths: Path) -> list[tuple[str, str]]:
-    """Kind and text of each statement of a file of tests/data."""
-    found, kind = [], ""
-    for line in (DATA / name).read_text(encoding="utf-8").splitlines():
-        if line.startswith("-- kind: "):
-            kind = line.removeprefix("-- kind: ")
-        elif line and not line.startswith("-- "):
-            for key, path in paths.items():
-                line = line.replace(f"{{{key}}}", str(path))  # noqa: PLW2901
-            found.append((kind, line))
-    return found
 
 
 def statement_classes(spark: SparkSession, parser: str) -> set[str]:

@@ -16,9 +16,10 @@ from support.record_writer import CommitLogWriter, Message
 from reput.source.errors import OptionError, OutputError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.sql.failure import spark_failures_as_errors
 from reput.streaming.sql.output import write_result
-from reput.streaming.sql.sql import query
+from reput.streaming.sql.spark_failure import spark_failures_as_errors
+from reput.streaming.sql.spark_query import query
+from reput.streaming.sql.spark_result import SparkResult
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
 
@@ -49,7 +50,8 @@ STATEMENT = "SELECT tags, count(*) n, first(keys) keys, min(store_time) t FROM m
 def test_formats(spark: SparkSession, table: Path, output_format: str) -> None:
     """The same rows as CSV with a header, as a JSON object a line, as a drawn table."""
     out, screen = io.StringIO(), io.StringIO()
-    count = write_result(query(spark, table, STATEMENT), output_format, out, Console(file=screen, width=200))
+    rows = SparkResult(query(spark, table, STATEMENT))
+    count = write_result(rows, output_format, out, console=Console(file=screen, width=200))
     assert count == 2
     if output_format == "csv":
         assert out.getvalue().splitlines() == [
@@ -138,7 +140,7 @@ def test_intervals_and_variants_are_shown(spark: SparkSession, table: Path) -> N
     """Also those that Python has no value for."""
     statement = "SELECT INTERVAL 3 MONTHS a, make_interval(1) b, INTERVAL '1' DAY c, parse_json('{\"x\": 1}') d, NULL e"
     out = io.StringIO()
-    write_result(query(spark, table, statement), "csv", out, Console(file=io.StringIO()))
+    write_result(SparkResult(query(spark, table, statement)), "csv", out)
     assert out.getvalue() == 'a,b,c,d,e\nINTERVAL \'3\' MONTH,1 years,INTERVAL \'1\' DAY,"{""x"": 1}",\n'
 
 

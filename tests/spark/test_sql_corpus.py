@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from rich.console import Console
 from spark.sql_corpus import (
     DELTA_PARSER,
     SPARK_PARSER,
@@ -19,17 +18,18 @@ from spark.sql_corpus import (
     examples_of,
     registered_functions,
     statement_classes,
-    statements,
 )
 from spark.test_sql import make_table
 from support.proof_counts import Proof
+from support.sql_corpus import statements
 
 from reput.source.errors import OptionError, ReputError
-from reput.streaming.sql import allowed as sql_allowed
-from reput.streaming.sql import sql
-from reput.streaming.sql.check import parse_query
-from reput.streaming.sql.failure import spark_failures_as_errors
+from reput.streaming.sql import spark_allowed as sql_allowed
+from reput.streaming.sql import spark_query as sql
 from reput.streaming.sql.output import write_result
+from reput.streaming.sql.spark_check import parse_query
+from reput.streaming.sql.spark_failure import spark_failures_as_errors
+from reput.streaming.sql.spark_result import SparkResult
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +74,7 @@ def run(spark: SparkSession, table: Path, statement: str, form: str = "csv") -> 
     try:
         with spark_failures_as_errors(table):
             result = sql.run_plan(spark, parse_query(spark, statement))
-            write_result(result, form, io.StringIO(), Console(file=io.StringIO()))
+            write_result(SparkResult(result), form, io.StringIO())
     except ReputError as error:
         return str(error)
     return None

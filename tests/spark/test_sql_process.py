@@ -1,4 +1,4 @@
-"""`reput sql` as a process: a reader that has enough, a disk that is full, a stop that is asked for."""
+"""`reput sql --engine spark` as a process: a reader that has enough, a disk that is full, a stop that is asked for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,17 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def command(table: Path, *words: str) -> list[str]:
-    return [f"{Path(sys.executable).parent / 'reput'}", "sql", "--table", str(table), "--format", "csv", *words]
+    return [
+        f"{Path(sys.executable).parent / 'reput'}",
+        "sql",
+        "--engine",
+        "spark",
+        "--table",
+        str(table),
+        "--format",
+        "csv",
+        *words,
+    ]
 
 
 def test_a_reader_that_has_enough(table: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Message
 from reput.source.segments.range_reader import read_windows
-from reput.streaming.sql.sql import query
+from reput.streaming.sql.spark_query import query
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
@@ -109,7 +109,7 @@ def test_what_waits(spark: SparkSession, table: Path, messages: list[Message]) -
     waiting = sorted(message.tags_code for message in messages if message.topic == DELAYED)
     moment = waiting[len(waiting) // 2]
     time = datetime.fromtimestamp(moment / 1000, timezone.utc).isoformat()
-    rows = ask(spark, table, "deliver_time > ", ("current_timestamp()", f"timestamp'{time}'"))
+    rows = ask(spark, table, "deliver_time > ", ("now()", f"timestamp'{time}'"))
     assert sum(row.messages for row in rows) == sum(code > moment for code in waiting) > 0
     assert {row.origin_topic for row in rows} <= {"RetryTopic", "DelayTopic"}
     assert {row.kind for row in rows} == {"delayed"}

@@ -85,7 +85,7 @@ def test_every_command_is_told_its_settings_the_same_way(command: str, store: Pa
 def test_sql_runs_where_its_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the other commands do: on this machine unless another master is given, with the memory that is given."""
     from reput.source.errors import EnvironmentSetupError
-    from reput.streaming.spark import session
+    from reput.streaming.sql import spark_query
 
     log = tmp_path / "table" / "_delta_log"
     log.mkdir(parents=True)
@@ -96,9 +96,9 @@ def test_sql_runs_where_its_settings_say(tmp_path: Path, monkeypatch: pytest.Mon
         started.append((given["master"], given["driver_memory"]))
         raise EnvironmentSetupError("enough")
 
-    monkeypatch.setattr(session, "start_session", start)
+    monkeypatch.setattr(spark_query, "start_session", start)
     (tmp_path / "reput.toml").write_text('sparkMaster = "local[3]"\nmaxIndexNum = 7\n')
-    words = ["sql", "--table", str(tmp_path / "table"), "SELECT 1"]
+    words = ["sql", "--engine", "spark", "--table", str(tmp_path / "table"), "SELECT 1"]
     for more in ([], ["--config", str(tmp_path / "reput.toml")], ["-o", "sparkDriverMemory=3g"]):
         assert "enough" in CliRunner().invoke(cli.app, [*words, *more]).output
     assert started == [("local[*]", "2g"), ("local[3]", "2g"), ("local[*]", "3g")]

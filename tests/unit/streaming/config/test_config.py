@@ -85,6 +85,7 @@ TEXTS: dict[str, tuple[str, object]] = {
     "sparkMaster": ("local[3]", "local[3]"),
     "sparkDriverMemory": ("3g", "3g"),
     "sparkLogMaxBytes": ("64k", 64 * 1024),
+    "sqlMaxMemory": ("64m", 64 * 1024 * 1024),
     "metricsHost": ("127.0.0.1", "127.0.0.1"),
 }
 

@@ -6,14 +6,14 @@ import io
 import json
 import os
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -21,22 +21,23 @@ from reput.source.errors import OptionError, OutputError
 from reput.streaming.cli import main as cli
 from reput.streaming.output.table_path import check_table
 from reput.streaming.sql.output import write_result
+from reput.streaming.sql.result import Result
 
 HOSTILE = "a\x1b]0;x\x07\x9b31m\u202eb\u2028c\td\x7f"
 
 
-class Rows:
-    """Rows as a result gives them."""
-
-    schema = ()
+class Rows(Result):
+    """Rows that are there."""
 
     def __init__(self, columns: list[str], *rows: tuple[Any, ...]) -> None:
-        self.columns, self._rows = columns, [Row(*columns)(*row) for row in rows]
+        self.names, self._rows = columns, rows
 
-    def collect(self) -> list[Row]:
-        return self._rows
+    def rows(self) -> Iterator[Sequence[Any]]:
+        return iter(self._rows)
 
-    toLocalIterator = collect  # noqa: N815  Spark's name
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        table = pa.Table.from_pylist([dict(zip(self.names, row, strict=True)) for row in self._rows])
+        return table.schema, iter(table.to_batches())
 
 
 class Terminal(io.StringIO):
@@ -48,7 +49,7 @@ def written(rows: Rows, output_format: str, *, out: io.StringIO | None = None, *
     out = out or io.StringIO()
     width = how.pop("width", 200)
     console = Console(file=out, width=width, force_terminal=how.pop("terminal", True), color_system=None)
-    write_result(rows, output_format, out, console, **how)  # type: ignore[arg-type]
+    write_result(rows, output_format, out, console=console, **how)
     return out.getvalue()
 
 
@@ -67,7 +68,7 @@ def test_csv_tells_null_from_empty_and_has_plain_line_ends() -> None:
 def test_values_of_other_types() -> None:
     """Times have milliseconds, or all they have; decimals no exponent; bytes are base64; the rest is JSON."""
     times = (datetime(2020, 1, 2, 3, 4, 5, 6000), datetime(2020, 1, 2, 3, 4, 5, 6), date(2020, 1, 2))  # noqa: DTZ001
-    values = (*times, Decimal("1E+3"), bytearray(b"\x00\xff"), ["a", None], {1: datetime(2020, 1, 1)}, Row(x=True))  # noqa: DTZ001
+    values = (*times, Decimal("1E+3"), bytearray(b"\x00\xff"), ["a", None], {1: datetime(2020, 1, 1)}, {"x": True})  # noqa: DTZ001
     rows = Rows(list("abcdefgh"), values)
     assert written(rows, "csv").splitlines()[1] == (
         "2020-01-02 03:04:05.006,2020-01-02 03:04:05.000006,2020-01-02,1000,AP8=,"
@@ -83,7 +84,7 @@ def test_values_of_other_types() -> None:
 def test_text_of_producers_is_harmless(value: object) -> None:
     """To a terminal in each form, and in JSON always, where it stays the same value; CSV in a file is exact."""
     rows = Rows([HOSTILE], (value,))
-    for output_format in ("table", "csv", "json"):
+    for output_format in ("table", "csv", "json", "markdown"):
         assert is_harmless(written(rows, output_format, out=Terminal()))
     assert json.loads(written(rows, "json")) == {HOSTILE: value}
     assert is_harmless(written(rows, "json"))
@@ -101,11 +102,32 @@ def test_csv_safe_makes_formulas_text() -> None:
     assert "'" not in written(rows, "csv")
 
 
+def test_tables_tell_null_from_empty_and_markdown_has_no_markup() -> None:
+    """NULL is a word, an empty text nothing; what Markdown would take for markup is text."""
+    rows = Rows(["a_b", "c"], (None, ""), ("<b>|`x`", "[y](z)"))
+    assert written(rows, "markdown").splitlines() == [
+        r"| a\_b | c |",
+        "|---|---|",
+        "| NULL |  |",
+        r"| \<b\>\|\`x\` | \[y\](z) |",
+    ]
+    assert "│ NULL    │        │" in written(rows, "table")
+
+
+def test_many_rows_are_several_grids() -> None:
+    """Each has some thousand, so that not all are held at once; the number at the end is that of all."""
+    lines = written(Rows(["a"], *((number,) for number in range(10_001))), "table").splitlines()
+    assert sum("┃" in line for line in lines) == 2
+    assert lines[-1] == "10001 rows"
+    assert written(Rows(["a"]), "table").splitlines()[-1] == "0 rows"
+
+
 def test_columns_of_one_name() -> None:
     """JSON would lose one of them; the other forms have both."""
     rows = Rows(["a", "a"], (1, 2))
-    with pytest.raises(OptionError, match="two columns are called a"):
-        written(rows, "json")
+    for output_format in ("json", "parquet"):
+        with pytest.raises(OptionError, match="two columns are called a"):
+            written(rows, output_format)
     assert written(rows, "csv") == "a,a\n1,2\n"
 
 

@@ -1,8 +1,8 @@
 """Check that a statement only reads the table `messages`, on Spark's own parse of it, before anything is run.
 
 Spark runs a command while it makes its DataFrame, and a write may occur anywhere in a statement. So the whole parsed
-plan is walked, with every field of every node, and each must be of a kind that ``allowed`` names. Afterwards that very
-plan is run, not the text again.
+plan is walked, with every field of every node, and each must be of a kind that ``spark_allowed`` names. Afterwards that
+very plan is run, not the text again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from reput.source.errors import OptionError
 from reput.source.printable import printable
-from reput.streaming.sql import allowed
+from reput.streaming.sql import spark_allowed as allowed
 
 VIEW = "messages"
 _SUBSTITUTE = "spark.sql.variable.substitute"

@@ -1,4 +1,4 @@
-"""What `reput sql` allows in a statement: everything here only reads the table, or computes.
+"""What `reput sql --engine spark` allows in a statement: everything here only reads the table, or computes.
 
 Anything that is not named here is refused, so that new statements and functions of a later Spark are refused until
 somebody has reviewed them. `FUNCTIONS_REFUSED` has no effect: it records decisions, for the test that compares both

@@ -1,0 +1,255 @@
+"""`reput sql` by DuckDB, which runs in this process and needs no Java.
+
+The table's log says which files are its rows, and only these are opened: DuckDB gets a view of them that is called
+`messages`, may open these very files and no other, and can neither load anything nor change a setting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from reput.sinks.table.file_list import FileList
+from reput.sinks.table.key_filter import KeyProbe
+from reput.sinks.table.location import S3Location, TableLocation
+from reput.sinks.table.lookup import as_python
+from reput.sinks.table.storage import table_storage
+from reput.source.errors import OutputError
+from reput.streaming.config.run_options import SqlOptions
+from reput.streaming.output.table_path import check_table
+from reput.streaming.sql.background import Background
+from reput.streaming.sql.duckdb_check import VIEW, check_query
+from reput.streaming.sql.duckdb_failure import duckdb_failures_as_errors
+from reput.streaming.sql.result import Result
+
+# Rows that are handed over at once.
+_BATCH_ROWS = 16 * 1024
+_REMOVED, _ON_S3 = "reput_removed", "reput_files"
+# Nothing is loaded or fetched, Python's variables are no tables, nothing is written to a disk.
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+    # As Spark has it.
+    "default_null_order": "nulls_first_on_asc_last_on_desc",
+}
+# Types by the beginning of DuckDB's name of them: what Python or Parquet has no value for is shown as a text.
+_AS_TEXT: Final = ("INTERVAL", "BIT", "TIME WITH TIME ZONE", "TIMESTAMP_NS", "UNION", "VARIANT", "GEOMETRY", "BIGNUM")
+_BIG_NUMBERS: Final = ("HUGEINT", "UHUGEINT")
+_SIMPLE_TYPES: Final = {
+    "string": "VARCHAR",
+    "long": "BIGINT",
+    "integer": "INTEGER",
+    "short": "SMALLINT",
+    "byte": "TINYINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+}
+
+
+@contextmanager
+def duckdb_query(
+    table: TableLocation,
+    statement: str,
+    *,
+    at: int | datetime | None = None,
+    limit: int | None = None,
+    options: SqlOptions | None = None,
+) -> Iterator[Result]:
+    """The result of `statement`, in which the table is called `messages`; `limit` are its first rows.
+
+    `at` is the version to read, or a time at which it was the newest; None: the newest.
+
+    Raises
+    ------
+    OutputError
+        There is no Delta table at `table`, or it cannot be read.
+    OptionError
+        The statement contains something that is not known to only read, or DuckDB does not understand it; or the table
+        has no such version.
+    TransientError
+        There is not enough memory.
+    """
+    check_table(table)
+    files = FileList(table, at)
+    files.check_readable()
+    config = {**_CONFIG, "memory_limit": f"{(options or SqlOptions()).max_memory}B"}
+    with (
+        duckdb_failures_as_errors(table),
+        duckdb.connect(":memory:", config=config) as con,
+        Background(con.interrupt) as background,
+    ):
+
+        def prepare() -> Any:
+            con.execute("SET TimeZone = 'UTC'")
+            query = check_query(con, statement)
+            _make_view(con, table, files, _names(table, files, query.keys))
+            return con.sql(query.text)
+
+        rows = background.run(prepare)
+        yield _DuckDbResult(rows if limit is None else rows.limit(limit), background)
+
+
+def table_columns(table: TableLocation, at: int | datetime | None = None) -> list[tuple[str, str, str]]:
+    """Name, DuckDB's type and comment of each of the table's columns; errors as those of `duckdb_query`."""
+    check_table(table)
+    return [
+        (each["name"], _type(each["type"]), str(each["metadata"].get("comment", "")))
+        for each in FileList(table, at).columns
+    ]
+
+
+class _DuckDbResult(Result):
+    def __init__(self, rows: Any, background: Background) -> None:
+        self.names = list(rows.columns)
+        self._rows, self._background = rows, background
+        self._types = [str(each) for each in rows.types]
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        numbers = [number for number, kind in enumerate(self._types) if kind in _BIG_NUMBERS]
+        for batch in self._batches(self._with_casts({}))[1]:
+            columns = [as_python(column) for column in batch.columns]
+            for number in numbers:  # Arrow has them as decimals
+                columns[number] = [None if value is None else int(value) for value in columns[number]]
+            yield from zip(*columns, strict=True)
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows; sums of whole numbers are 64 bits wide, as Spark's are."""
+        return self._batches(self._with_casts(dict.fromkeys(_BIG_NUMBERS, "BIGINT")))
+
+    def _with_casts(self, casts: Mapping[str, str]) -> Any:
+        """The rows with what nobody can show as texts, and with `casts` of types."""
+        wanted = [casts.get(kind, "VARCHAR" if kind.startswith(_AS_TEXT) else kind) for kind in self._types]
+        if wanted == self._types:
+            return self._rows
+        shown = [
+            f"#{number}" if new == old else f"CAST(#{number} AS {new})"
+            for number, (old, new) in enumerate(zip(self._types, wanted, strict=True), 1)
+        ]
+        return self._rows.project(", ".join(shown))
+
+    def _batches(self, rows: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        reader = self._background.run(lambda: rows.to_arrow_reader(_BATCH_ROWS))
+        schema = pa.schema([pa.field(name, kind.type) for name, kind in zip(self.names, reader.schema, strict=True)])
+
+        def next_batch() -> pa.RecordBatch | None:
+            try:
+                return next(reader, None)
+            except (pa.ArrowException, OSError) as error:  # Arrow passes on DuckDB's words
+                raise duckdb.Error(str(error)) from error
+
+        def one_by_one() -> Iterator[pa.RecordBatch]:
+            while (batch := self._background.run(next_batch)) is not None:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+        return schema, one_by_one()
+
+
+def _names(table: TableLocation, files: FileList, keys: frozenset[str] | None) -> list[str]:
+    """The names in the log of the files that may have a row with one of `keys`; None is without bound."""
+    names: list[str] = files.files()["path"].to_pylist()
+    if keys is None:
+        return names
+    storage, probes = table_storage(table), [KeyProbe(key) for key in keys]
+    return [name for name in names if any(probe.may_be_in(storage, name) is not False for probe in probes)]
+
+
+def _make_view(con: Any, table: TableLocation, files: FileList, names: Sequence[str]) -> None:
+    """Make the view `messages` of these files, and have DuckDB open no other, load nothing and keep its settings."""
+    columns = {each["name"]: _type(each["type"]) for each in files.columns}
+    if isinstance(table, Path):
+        storage = table_storage(table)
+        paths = {os.path.join(table, name): name for name in map(storage.name_of, names)}  # noqa: PTH118  may be whole
+        con.execute(f"SET allowed_paths = {_list(list(paths))}")
+        con.execute("SET enable_external_access = false")
+        con.execute(f"CREATE VIEW {VIEW} AS {_of_local_files(con, files, paths, columns)}")
+    else:
+        con.execute("SET enable_external_access = false")
+        con.register(_ON_S3, _dataset(table, files, names))
+        con.execute(f"CREATE VIEW {VIEW} AS {_select(columns, columns, _ON_S3)}")
+    con.execute("SET lock_configuration = true")
+
+
+def _of_local_files(con: Any, files: FileList, paths: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    """A query of the files' rows without those that deletion vectors remove."""
+    if not paths:
+        nulls = ", ".join(f"CAST(NULL AS {kind}) AS {_quoted(name)}" for name, kind in columns.items())
+        return f"SELECT {nulls} WHERE false"
+    source = f"read_parquet({_list(list(paths))}, union_by_name = true, hive_partitioning = false"
+    kept = {path: vector for path, name in paths.items() if (vector := files.kept_rows(name)) is not None}
+    removed = [(path, int(row)) for path, vector in kept.items() for row in (~vector).nonzero()[0]]
+    if removed:
+        con.execute(f"CREATE TABLE {_REMOVED} (file VARCHAR, row BIGINT)")
+        gone = pa.table({"file": [path for path, _ in removed], "row": [row for _, row in removed]})
+        con.register("gone", gone)
+        con.execute(f"INSERT INTO {_REMOVED} FROM gone")
+        con.unregister("gone")
+        source += ", filename = 'reput file', file_row_number = true"
+    there = {name: str(kind) for name, kind, *_ in con.execute(f"DESCRIBE FROM {source})").fetchall()}
+    joined = f' ANTI JOIN {_REMOVED} AS r ON r.file = "reput file" AND r.row = file_row_number' if removed else ""
+    return _select(columns, there, f"{source}){joined}")
+
+
+def _select(columns: Mapping[str, str], there: Mapping[str, str], source: str) -> str:
+    """A query of the table's columns, of which `there` are in the source, each with its type there."""
+    folded = {name.lower(): kind for name, kind in there.items()}
+    shown = []
+    for name, kind in columns.items():
+        found = folded.get(name.lower())
+        value = "NULL" if found is None else _quoted(name)
+        shown.append(value if found == kind else f"CAST({value} AS {kind}) AS {_quoted(name)}")
+    return f"FROM {source} SELECT {', '.join(shown)}"
+
+
+def _dataset(table: TableLocation, files: FileList, names: Sequence[str]) -> Any:
+    """The rows of files on S3, which Arrow reads for DuckDB."""
+    from reput.sinks.table.s3_storage import S3Storage  # noqa: PLC0415  most tables are on local disks
+
+    assert isinstance(table, S3Location)
+    storage = S3Storage(table)
+    stored = [storage.name_of(name) for name in names]
+    if any(files.kept_rows(name) is not None for name in stored):
+        raise OutputError(
+            f"{table}: deletion vectors on S3 are not read without Spark",
+            advice="ask 'reput sql --engine spark'",
+            file=table,
+        )
+    return storage.dataset(stored, files.arrow_schema)
+
+
+def _type(kind: Any) -> str:
+    """DuckDB's name of a type, as the table's log has it."""
+    if isinstance(kind, str):
+        return _SIMPLE_TYPES.get(kind) or kind.upper().replace(" ", "")  # a decimal
+    if kind["type"] == "array":
+        return f"{_type(kind['elementType'])}[]"
+    if kind["type"] == "map":
+        return f"MAP({_type(kind['keyType'])}, {_type(kind['valueType'])})"
+    fields = [f"{_quoted(each['name'])} {_type(each['type'])}" for each in kind["fields"]]
+    return f"STRUCT({', '.join(fields)})"
+
+
+def _list(texts: Sequence[str]) -> str:
+    return f"[{', '.join(_text(text) for text in texts)}]"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
