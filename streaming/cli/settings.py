@@ -43,13 +43,17 @@ def settings_of(
     """
     from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
 
-    overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
     return load_config(
         store,
         config_file=config,
         broker_conf=broker_conf,
-        overrides=overrides,
+        overrides=overrides_of(option, dledger=dledger),
         output=output,
         makes_all=makes_all,
         only_reads=only_reads,
     )
+
+
+def overrides_of(option: Sequence[str] | None, *, dledger: bool) -> list[str]:
+    """The settings that a command line states, as ``name=value``."""
+    return [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]

@@ -9,18 +9,34 @@ from typing import Annotated, Any
 
 import typer
 
-from reput.streaming.cli.app import Json, Store, Verbose, app, run_or_fail, set_up_logging, table_option
+from reput.source.errors import OptionError
+from reput.streaming.cli.app import (
+    STORE_HELP,
+    Json,
+    MissingOptionError,
+    Verbose,
+    app,
+    run_or_fail,
+    set_up_logging,
+    table_option,
+)
 from reput.streaming.cli.first_words import first_words
 from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
-from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
+from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, overrides_of, settings_of
+
+_OR_SECTIONS = "Required, unless --config has sections of brokers."
 
 
 @app.command(
     epilog="Example: reput tail --store /data/store --output /data/reput --table /data/messages --available-now"
 )
 def tail(
-    store: Store,
-    output: Annotated[Path, typer.Option(help="Gets consumequeue/ index/ checkpoint and reput's own folder reput/.")],
+    context: typer.Context,
+    store: Annotated[Path | None, typer.Option(help=f"{STORE_HELP} {_OR_SECTIONS}")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help=f"Gets consumequeue/ index/ checkpoint and reput's own folder reput/. {_OR_SECTIONS}"),
+    ] = None,
     table: Annotated[Any, table_option("The Delta table of message metadata; created if missing.")] = None,
     broker_conf: BrokerConf = None,
     available_now: Annotated[
@@ -36,10 +52,14 @@ def tail(
     as_json: Json = False,
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
-    """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped."""
+    """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped.
+
+    Several brokers are kept by one process if --config has a section [[broker]] for each.
+    """
     with first_words("starting  loads Spark's modules"):
         from rich.console import Console  # noqa: PLC0415  --help need not wait for it and Spark's modules
 
+        from reput.streaming.config.broker_sections import Configuration  # noqa: PLC0415
         from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
         from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
         from reput.streaming.process.interruption import deferred  # noqa: PLC0415
@@ -52,7 +72,29 @@ def tail(
 
     lines = set_up_logging(log_format, is_bounded=not available_now)
 
+    def run_several(file: Configuration) -> None:
+        from reput.streaming.cli.tail_brokers import tail_brokers  # noqa: PLC0415  one broker does without it
+
+        for name, given in (("--broker-conf", broker_conf), ("--checkpoint", checkpoint)):
+            if given is not None:
+                words = f"{name} is one broker's, and {config} has sections of several"
+                raise OptionError(words, advice="give it in the broker's section")
+        tail_brokers(
+            *(file, table, overrides_of(option, dledger=dledger)),
+            available_now=available_now,
+            verbose=verbose,
+            has_lines=verbose or lines.is_json,
+            as_json=as_json,
+        )
+
     def run() -> None:
+        if store is None and output is None:
+            file = Configuration.read(config)
+            if file.sections:
+                run_several(file)
+                return
+        if store is None or output is None:
+            raise MissingOptionError("--store" if store is None else "--output", context)
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
         check_paths_on(settings.spark.master, store=store, output=output, table=table, checkpoint=checkpoint)
         lines.broker = settings.broker.name
