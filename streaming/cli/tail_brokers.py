@@ -73,7 +73,10 @@ def tail_brokers(
         brokers.stop()
 
     with publisher, deferred(stop):
-        brokers.run(publisher.turn)
+        try:
+            brokers.run(publisher.turn)
+        finally:
+            brokers.end_spark()
     _tell(runs, as_json=as_json)
     if brokers.exit_code:
         raise typer.Exit(brokers.exit_code)

@@ -29,20 +29,26 @@ class BrokerSection:
 
     Attributes
     ----------
-    where
-        What an error calls it: the file, and its number.
+    file, number
+        The file, and which of its sections this is, counted from 1.
     store, output, broker_conf, checkpoint
         What one broker's command is given as ``--store``, ``--output``, ``--broker-conf`` and ``--checkpoint``.
     options
         Values by name of the section's own options.
     """
 
-    where: str
+    file: Path
+    number: int
     store: Path
     output: Path
     broker_conf: Path | None
     checkpoint: Path | None
     options: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        """What an error calls it."""
+        return section_name(self.file, self.number)
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Configuration:
         if path is None:
             return cls()
         options, sections = read_toml(path)
-        found = tuple(_section(section_name(path, number), each) for number, each in enumerate(sections, 1))
+        found = tuple(_section(path, number, each) for number, each in enumerate(sections, 1))
         _check_distinct(found)
         return cls(path, parse_given(PIPELINE_OPTIONS, options, f"{path}: "), found)
 
@@ -96,12 +102,13 @@ def check_names(sections: Sequence[tuple[BrokerSection, str]]) -> None:
         other = named.setdefault(name, section)
         if other is not section:
             raise OptionError(
-                f"{section.where}: its broker is called {shown(name)}, as that of {other.where}",
+                f"{section.where}: its broker is called {shown(name)}, as that of section {other.number}",
                 advice=f"give each a name of its own: {BROKER} = NAME in its section",
             )
 
 
-def _section(where: str, given: Mapping[str, str]) -> BrokerSection:
+def _section(file: Path, number: int, given: Mapping[str, str]) -> BrokerSection:
+    where = section_name(file, number)
     paths: dict[str, Path] = {}
     options: dict[str, str] = {}
     by_lower = {name.lower(): name for name in _PATHS}
@@ -121,7 +128,7 @@ def _section(where: str, given: Mapping[str, str]) -> BrokerSection:
                 advice=f"give it above the first [[{BROKER}]], or on the command line",
             )
     return BrokerSection(
-        *(where, paths[_STORE], paths[_OUTPUT], paths.get(_BROKER_CONF), paths.get(_CHECKPOINT)), options=values
+        *(file, number, paths[_STORE], paths[_OUTPUT], paths.get(_BROKER_CONF), paths.get(_CHECKPOINT)), options=values
     )
 
 
@@ -136,14 +143,14 @@ def _check_distinct(sections: Sequence[BrokerSection]) -> None:
     """Raise OptionError if two sections have one store, or if what one writes is where another one works."""
     for one, other in itertools.combinations(sections, 2):
         if one.store.resolve() == other.store.resolve():
-            raise OptionError(f"{other.where}: its {_STORE} {other.store} is that of {one.where}")
+            raise OptionError(f"{other.where}: its {_STORE} {other.store} is that of section {one.number}")
     for one, other in itertools.permutations(sections, 2):
         for name, path in _written(one):
             for other_name, taken in ((_STORE, other.store), *_written(other)):
                 if path.resolve() == taken.resolve():
-                    raise OptionError(f"{one.where}: its {name} {path} is the {other_name} of {other.where}")
+                    raise OptionError(f"{one.where}: its {name} {path} is the {other_name} of section {other.number}")
                 if taken.resolve() in path.resolve().parents:
-                    raise OptionError(f"{one.where}: its {name} {path} is inside the {other_name} of {other.where}")
+                    raise OptionError(f"{one.where}: its {name} {path} is inside the {other_name} of section {other.number}")
 
 
 def _written(section: BrokerSection) -> Iterator[tuple[str, Path]]:

@@ -76,15 +76,17 @@ class Brokers:
         with self._shown():
             for each in self._runs:
                 each.begin(self)
-            try:
-                while any(each.is_alive for each in self._runs):
-                    turn()
-                    if self.stopped.is_set() and self._is_starting_spark():
-                        kill_jvm()
-                    time.sleep(_POLL_SECONDS)
-            finally:
-                if self._spark is not None and self._spark.done() and self._spark.exception() is None:
-                    self._spark.result().end()
+            while any(each.is_alive for each in self._runs):
+                turn()
+                if self.stopped.is_set() and self._is_starting_spark():
+                    kill_jvm()
+                time.sleep(_POLL_SECONDS)
+
+    def end_spark(self) -> None:
+        """End Spark, if it was started; no broker runs any more."""
+        spark = self._spark
+        if spark is not None and spark.done() and spark.exception() is None:
+            spark.result().end()
 
     @property
     def exit_code(self) -> int:
@@ -95,7 +97,8 @@ class Brokers:
     def sessions(self, spark_log: Path) -> tuple[Sessions, bool] | None:
         """Spark, and whether the caller is the first to get it; None if a stop was asked for.
 
-        The first caller starts it, with its messages in `spark_log`; the others wait for that, or share its failure.
+        The first caller starts it, with its messages in `spark_log`; the others wait for that, or share its failure,
+        until one of them begins again (`forget_failed_start`).
         """
         with self._lock:
             is_first = self._spark is None
@@ -105,13 +108,17 @@ class Brokers:
                 sessions = self._make_sessions(spark_log)
                 sessions.current()
                 spark.set_result(sessions)
-            except BaseException as error:  # noqa: BLE001  all who wait for it raise it
-                with self._lock:
-                    self._spark = None  # whoever begins again starts it again
+            except BaseException as error:  # noqa: BLE001  each caller raises it
                 spark.set_exception(error)
         if self.stopped.is_set():
             return None
         return spark.result(), is_first
+
+    def forget_failed_start(self) -> None:
+        """Have the next caller of `sessions` start Spark again, if its start has failed."""
+        with self._lock:
+            if self._spark is not None and self._spark.done() and self._spark.exception() is not None:
+                self._spark = None
 
     def _is_starting_spark(self) -> bool:
         return self._spark is not None and not self._spark.done()
@@ -183,6 +190,7 @@ class BrokerRun:
             _log.error("ended%s: %s", again, one_line(str(self.failure)))
             if not begins_again or brokers.stopped.wait(brokers.begins_again_after_s):
                 return
+            brokers.forget_failed_start()
             self.state.on_begun_again()
 
     def _run_once(self, brokers: Brokers) -> ReputError | None:
