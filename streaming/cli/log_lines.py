@@ -67,8 +67,8 @@ class LogLines(logging.Formatter):
     """Makes one line of each message, whatever names are in it.
 
     In the journal a line begins with its priority, ``<N>`` (sd-daemon(3)), and a line of text has no time, since the
-    journal has one. `broker` is in the lines of JSON once it is known. Of several brokers, a line has the name of the one
-    for which its thread works.
+    journal has one. `broker` is in the lines of JSON once it is known. In a process of several brokers each line has
+    the name of the one for which its thread works.
     """
 
     def __init__(self, log_format: LogFormat = LogFormat.TEXT) -> None:
@@ -136,8 +136,8 @@ class _Kind:
 class FewOfAKind(logging.Filter):
     """Lets few warnings of a kind through, and tells with the next one how many it held back (``untold``).
 
-    A kind is a place in the code, the query that a record says it is about, and its broker. What repeats with each micro-batch or
-    each attempt for days would fill the disk.
+    A kind is a place in the code, the query that a record says it is about, and its broker. What repeats with each
+    micro-batch or each attempt for days would fill the disk.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -119,9 +119,7 @@ def _run(
     return BrokerRun(RunState(name, {"store": str(section.store), "output": str(section.output)}), section.output, fail)
 
 
-def _sessions(
-    options: SparkOptions, table: TableLocation | None, spark_log: Path, *, verbose: bool
-) -> spark.Sessions:
+def _sessions(options: SparkOptions, table: TableLocation | None, spark_log: Path, *, verbose: bool) -> spark.Sessions:
     return spark.Sessions(
         partial(
             spark.start_session,

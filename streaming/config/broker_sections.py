@@ -150,7 +150,9 @@ def _check_distinct(sections: Sequence[BrokerSection]) -> None:
                 if path.resolve() == taken.resolve():
                     raise OptionError(f"{one.where}: its {name} {path} is the {other_name} of section {other.number}")
                 if taken.resolve() in path.resolve().parents:
-                    raise OptionError(f"{one.where}: its {name} {path} is inside the {other_name} of section {other.number}")
+                    raise OptionError(
+                        f"{one.where}: its {name} {path} is inside the {other_name} of section {other.number}"
+                    )
 
 
 def _written(section: BrokerSection) -> Iterator[tuple[str, Path]]:

@@ -1,4 +1,4 @@
-"""Which broker a thread works for, in a process that keeps several: lines of the log and Spark's jobs are told apart."""
+"""Which broker a thread works for, in a process that keeps several: lines of the log and Spark's jobs name it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,10 @@ def worst_first(runs: Sequence[RunState]) -> list[tuple[RunState, Judgement]]:
 
 def _worst(judged: Sequence[tuple[RunState, Judgement]]) -> Judgement:
     run, worst = min(judged, key=lambda each: _WORST_FIRST.index(each[1].state))
-    return worst if len(judged) == 1 else Judgement(worst.state, f"{run.broker}: {worst.reason}")
+    if len(judged) == 1:
+        return worst
+    words = f"all {len(judged)} brokers" if worst.state is State.RUNNING else f"{run.broker}: {worst.reason}"
+    return Judgement(worst.state, words)
 
 
 def _broker(run: RunState, judged: Judgement) -> dict[str, Any]:

@@ -133,7 +133,9 @@ def test_two_sections_share_no_path(tmp_path: Path) -> None:
 def test_two_brokers_of_one_name_are_refused(tmp_path: Path) -> None:
     """Whether the name comes from a section, from broker.conf, or is the default of both."""
     file = Configuration.read(file_of(tmp_path, "", "", ""))
-    with pytest.raises(OptionError, match=r"3: its broker is called b, as that of section 1; give each a name of its own"):
+    with pytest.raises(
+        OptionError, match=r"3: its broker is called b, as that of section 1; give each a name of its own"
+    ):
         check_names(list(zip(file.sections, ("b", "c", "b"), strict=True)))
     check_names(list(zip(file.sections, ("b", "c", "B"), strict=True)))
 
