@@ -22,7 +22,7 @@ SOAK ?=
 PYTHONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break pythons deploy-check lint format clean bench bench-all bench-scale bench-latency soak soak-lag soak-metrics-cost
+.PHONY: help demo test test-fast break pythons deploy-check lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table

@@ -78,8 +78,8 @@ class Stretch:
             yield f"  {kind}: {used.count}, {used.mb:,.0f} MB, {used.own_mb:,.0f} MB their own, {cores:.2f} cores"
         for query, lags in self.lags.items():
             if len(lags) > 1:
-                p99 = statistics.quantiles(lags, n=100)[98]
-                yield f"  {query} behind: median {statistics.median(lags):.2f} s, p99 {p99:.2f} s, most {max(lags):.2f} s"
+                median, p99 = statistics.median(lags), statistics.quantiles(lags, n=100)[98]
+                yield f"  {query} behind: median {median:.2f} s, p99 {p99:.2f} s, most {max(lags):.2f} s"
         yield f"  states seen: {dict(self.states)}"
 
 
@@ -197,9 +197,8 @@ def wait_for_all(tail: subprocess.Popen[bytes], messages: int) -> None:
         if queries and all(query["messages"] >= messages for query in queries):
             return
         if tail.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(
-                f"the tail did not get so far: {tail.poll()}, {None if shown is None else shown['reason']}"
-            )
+            reason = "no page" if shown is None else shown["reason"]
+            raise SystemExit(f"the tail did not get so far: {reason}, exit code {tail.poll()}")
         time.sleep(LOOKED_EVERY_S)
 
 
@@ -227,9 +226,8 @@ def main(words: Sequence[str] | None = None) -> int:
         tail = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         stack.callback(tail.kill)
         wait_for_all(tail, FIRST_MESSAGES - 1)  # the last one waits for its successor, or tailGuardMs
-        print(
-            f"{given.brokers} brokers, all messages kept {time.monotonic() - began:.0f} s after the start", flush=True
-        )
+        began = time.monotonic() - began
+        print(f"{given.brokers} brokers, all messages kept {began:.0f} s after the start", flush=True)
         stretches = [observed("idle", tail, given.seconds)]
         with logs.written_to(given.rate):
             stretches.append(observed(f"{given.rate:g} messages/s each", tail, given.seconds))
