@@ -17,7 +17,7 @@ from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.status.batch_report import duration_text, size_text
 from reput.streaming.status.judgement import Judgement, State, judge
 from reput.streaming.status.run_state import QueryPhase, QueryState, RunState
-from reput.streaming.status.status_document import worst_first
+from reput.streaming.status.status_document import worst_first, worst_of
 
 _REFRESHED_AFTER_S = 0.5
 # By default the table gets a micro-batch every 10 s; the rate of a shorter time would jump.
@@ -28,7 +28,7 @@ _COLUMNS = (
     *(("msg/s", 0), ("behind", 0), ("oldest", 0), ("messages", 50)),
     *(("findings", 64), ("restarts", 64), ("end offset", 100)),
 )
-# Of a broker; the reason gets what is left.
+# Of a broker, as those of a query; under the queries' names is the age of the oldest message that each lacks.
 _BROKER_COLUMNS = (("state", 0), ("logic", 0), ("table", 0), ("msg/s", 45), ("messages", 56), ("restarts", 100))
 _NAME_WIDTH_MAX = 24
 # Above the brokers' lines: the state of all, the heads of columns; below them: how long the run is, and the cursor.
@@ -36,7 +36,7 @@ _OTHER_LINES = 4
 
 
 class Screen:
-    """Shows the run a second from a thread of its own, and leaves the terminal as it was."""
+    """Shows the run twice a second from a thread of its own, and leaves the terminal as it was."""
 
     def __init__(self, console: Console, *states: RunState) -> None:
         """`states` are those of the process's brokers, one at least."""
@@ -105,11 +105,10 @@ def screen_of_several(states: Sequence[RunState], console: Console) -> Group:
 
     Those for which the terminal has no line are counted. No line is wider than it.
     """
-    judged = worst_first(states)
-    run, worst = judged[0]
+    judged, worst = worst_first(states), worst_of(states)
     counts = Counter(judgement.state for _, judgement in judged)
     summary = ", ".join(f"{count} {state.value}" for state, count in counts.items())
-    head = _line((summary, _STYLES.get(worst.state, "bold yellow")), f"  {run.broker}: {worst.reason}")
+    head = _line((summary, _STYLES.get(worst.state, "bold yellow")), f"  {worst.reason}")
     shown = max(1, console.height - _OTHER_LINES)
     if shown < len(judged):
         shown = max(1, shown - 1)
@@ -122,8 +121,8 @@ def screen_of_several(states: Sequence[RunState], console: Console) -> Group:
         table.add_row(*cells[: len(table.columns)])
     left = len(judged) - shown
     more = [_line((f"and {left} more, none of them worse", "dim"))] if left > 0 else []
-    began = min(state.started_at for state in states)
-    foot = _line((f"{len(states)} brokers, runs for {duration_text(run.clock() - began)}; Ctrl-C stops all", "dim"))
+    runs_for = duration_text(states[0].clock() - states[0].started_at)
+    foot = _line((f"{len(states)} brokers, runs for {runs_for}; Ctrl-C stops all", "dim"))
     return Group(head, table, *more, foot)
 
 
@@ -134,7 +133,7 @@ def _cells(run: RunState, judged: Judgement) -> list[str | Text]:
         rates = [query.messages_per_second(now, _RATE_WINDOW_S) for query in queries.values()]
         known = [rate for rate in rates if rate is not None]
         return [
-            run.broker,
+            Text(run.broker),
             Text(judged.state.value, _STYLES.get(judged.state, "bold yellow")),
             *(duration_text(queries[name].lag.seconds) if name in queries else "-" for name in (LOGIC, TABLE)),
             f"{max(known):,.0f}" if known else "-",

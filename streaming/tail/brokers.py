@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -191,6 +191,7 @@ class BrokerRun:
             if not begins_again or brokers.stopped.wait(brokers.begins_again_after_s):
                 return
             brokers.forget_failed_start()
+            self.failure = None
             self.state.on_begun_again()
 
     def _run_once(self, brokers: Brokers) -> ReputError | None:
@@ -215,7 +216,8 @@ class BrokerRun:
         finally:
             self._tail = None
             self.summary = reporter.summary()
-            write_status(at_once=True)
+            with suppress(OSError):  # of its disk
+                write_status(at_once=True)
         return None
 
     def _run_tail(self, brokers: Brokers, tail: Tail, reporter: ProgressReporter) -> None:

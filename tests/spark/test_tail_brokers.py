@@ -22,12 +22,14 @@ from support.logs import log_bytes, put_bytes
 from support.record_writer import Message
 from support.store_compare import differing_bytes
 
+from reput.sinks.dispatch.arrival import ArrivalSummary
 from reput.source.errors import CorruptRecordError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.broker_sections import Configuration
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
+from reput.streaming.process.broker_of_thread import broker_of_thread
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.judgement import State, judge
 from reput.streaming.status.report import status_of
@@ -89,8 +91,17 @@ def homes(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> dict[st
 
 
 @contextmanager
-def running(spark: SparkSession, homes: dict[str, Home], table: Path) -> Iterator[dict[str, BrokerRun]]:
-    """All of them, by the sections of a file, until the end of the block."""
+def running(
+    spark: SparkSession, homes: dict[str, Home], table: Path, worked: set[tuple[str, str | None, str | None]]
+) -> Iterator[dict[str, BrokerRun]]:
+    """All of them, by the sections of a file, until the end of the block.
+
+    `worked` gets for each broker what its micro-batches know of themselves: the broker, and Spark's pool.
+    """
+
+    def note(name: str, _: ArrivalSummary) -> None:
+        worked.add((name, broker_of_thread(), spark.sparkContext.getLocalProperty("spark.scheduler.pool")))
+
     sections = [
         f'[[broker]]\nbroker = "{name}"\nstore = "{home.store}"\nbrokerConf = "{home.broker_conf}"\n'
         f'output = "{home.output}"\n'
@@ -101,7 +112,8 @@ def running(spark: SparkSession, homes: dict[str, Home], table: Path) -> Iterato
     file, runs = Configuration.read(path), {}
     for section in file.sections:
         config = load_config(section.store, config_file=file, overrides=OPTIONS, output=section.output)
-        tail = partial(Tail, config, OutputPaths(section.output, table))
+        told = partial(note, config.broker.name)
+        tail = partial(Tail, config, OutputPaths(section.output, table), on_arrival=told)
         runs[config.broker.name] = BrokerRun(RunState(config.broker.name), section.output, tail)
     console = Console(file=io.StringIO())
     brokers = Brokers(list(runs.values()), lambda _: Sessions.of(spark), console, {}, available_now=False)
@@ -137,7 +149,8 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
             query in queries and queries[query].messages == expected[name] + more for query in ("logic", "table")
         )
 
-    with running(spark, homes, table) as runs:
+    worked: set[tuple[str, str | None, str | None]] = set()
+    with running(spark, homes, table, worked) as runs:
         wait_until(lambda: runs[DAMAGED].failure is not None and not runs[DAMAGED].is_alive, runs)
         failure = runs[DAMAGED].failure
         assert isinstance(failure, CorruptRecordError)
@@ -151,6 +164,7 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
             assert judge(runs[name].state).state in (State.RUNNING, State.DEGRADED)
         assert status_of(damaged.output)["state"] == State.STOPPED.value
         said = (damaged.output / "reput" / "status.json").read_bytes()
+    assert worked == {(name, name, f"logic of {name}") for name in NAMES}
     assert {name: run.failure for name, run in runs.items() if run.failure is not None} == {DAMAGED: failure}
     assert (damaged.output / "reput" / "status.json").read_bytes() == said  # nobody wrote it after its run
     for name, home in homes.items():
