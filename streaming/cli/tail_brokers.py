@@ -13,7 +13,7 @@ from rich.console import Console
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import ReputError
 from reput.streaming.cli.app import report_error
-from reput.streaming.cli.log_lines import write_error
+from reput.streaming.cli.log_lines import LogLines, write_error
 from reput.streaming.config.broker_sections import BrokerSection, Configuration, check_names
 from reput.streaming.config.master import check_paths_on
 from reput.streaming.config.pipeline import PipelineConfig, load_config, load_process_options
@@ -34,15 +34,15 @@ def tail_brokers(
     file: Configuration,
     table: TableLocation | None,
     overrides: Sequence[str],
+    lines: LogLines,
     *,
     available_now: bool,
     verbose: bool,
-    has_lines: bool,
     as_json: bool,
 ) -> None:
     """Run the tails of the brokers of `file`, and print what each did.
 
-    With `verbose` Spark's own messages are left on the terminal; where reput `has_lines` there, no screen is shown.
+    The last three are the command's options of these names.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def tail_brokers(
     brokers = Brokers(
         runs,
         partial(_sessions, of_spark, table, verbose=verbose),
-        Console(stderr=True, force_terminal=False if has_lines else None),
+        Console(stderr=True, force_terminal=False if verbose or lines.is_json else None),
         facts,
         available_now=available_now,
     )
