@@ -37,6 +37,7 @@ FIRST_MESSAGES = 100
 STARTS_WITHIN_S, STOPS_WITHIN_S = 900.0, 300.0
 LOOKED_EVERY_S = 2.0
 SEGMENT_BYTES = 4 << 20
+QUERIES = ("logic", "table")
 #: The name of each kind of process, by what its command line has.
 KINDS = (
     ("java", "JVM"),
@@ -64,7 +65,7 @@ class Stretch:
 
     name: str
     seconds: float = 0.0
-    lags: dict[str, list[float]] = field(default_factory=lambda: {"logic": [], "table": []})
+    lags: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in QUERIES})
     cores: dict[str, float] = field(default_factory=dict)
     used: dict[str, Used] = field(default_factory=dict)
     states: Counter[str] = field(default_factory=Counter)
@@ -193,8 +194,10 @@ def wait_for_all(tail: subprocess.Popen[bytes], messages: int) -> None:
     deadline = time.monotonic() + STARTS_WITHIN_S
     while True:
         shown = status()
-        queries = [] if shown is None else [query for broker in shown["brokers"] for query in broker["queries"]]
-        if queries and all(query["messages"] >= messages for query in queries):
+        ends = (
+            [] if shown is None else [[each["messages"] for each in broker["queries"]] for broker in shown["brokers"]]
+        )
+        if ends and all(len(each) == len(QUERIES) and min(each) >= messages for each in ends):
             return
         if tail.poll() is not None or time.monotonic() > deadline:
             reason = "no page" if shown is None else shown["reason"]
