@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import threading
 import time
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from benchmarks.brokers import main as brokers_benchmark
 from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -178,3 +180,16 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
         assert len(kept) == len(set(kept)) == runs[name].state.queries["table"].messages
         if name == DAMAGED:  # its two queries ended together, with the first that came to the damage
             assert all(offset < damaged_at for offset in kept)
+
+
+@pytest.mark.slow
+def test_a_process_of_several_keeps_up_and_ends_when_asked(tmp_path: Path) -> None:
+    """The benchmark in small: messages of each broker kept while they come, exit code 0 after SIGTERM."""
+    assert brokers_benchmark(["--work", str(tmp_path / "work"), *("--brokers", "3", "--seconds", "10")]) == 0
+    found = json.loads((tmp_path / "work" / "brokers.json").read_text())
+    idle, busy = found["stretches"]
+    assert {*idle["states"], *busy["states"]} <= {"running", "degraded"}
+    assert idle["used"]["source processes"]["count"] == 2 * 3
+    for number in range(3):
+        status = status_of(tmp_path / "work" / f"b{number:02}" / "output")
+        assert (status["brokers"][0]["state"], status["brokers"][0]["exitCode"]) == ("stopped", 0)
