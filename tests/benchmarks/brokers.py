@@ -68,7 +68,7 @@ class Stretch:
     lags: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in QUERIES})
     cores: dict[str, float] = field(default_factory=dict)
     used: dict[str, Used] = field(default_factory=dict)
-    states: Counter[str] = field(default_factory=Counter)
+    states: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -81,7 +81,7 @@ class Stretch:
             if len(lags) > 1:
                 median, p99 = statistics.median(lags), statistics.quantiles(lags, n=100)[98]
                 yield f"  {query} behind: median {median:.2f} s, p99 {p99:.2f} s, most {max(lags):.2f} s"
-        yield f"  states seen: {dict(self.states)}"
+        yield f"  states seen: {self.states}"
 
 
 class Logs:
@@ -173,7 +173,7 @@ def observed(name: str, tail: subprocess.Popen[bytes], seconds: float) -> Stretc
         time.sleep(LOOKED_EVERY_S)
         shown = status()
         for broker in () if shown is None else shown["brokers"]:
-            stretch.states[broker["state"]] += 1
+            stretch.states[broker["state"]] = stretch.states.get(broker["state"], 0) + 1
             for query in broker["queries"]:
                 if query["behind"]["seconds"] is not None:
                     stretch.lags[query["query"]].append(query["behind"]["seconds"])
@@ -228,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> int:
         began = time.monotonic()
         tail = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         stack.callback(tail.kill)
-        wait_for_all(tail, FIRST_MESSAGES - 1)  # the last one waits for its successor, or tailGuardMs
+        wait_for_all(tail, FIRST_MESSAGES)
         began = time.monotonic() - began
         print(f"{given.brokers} brokers, all messages kept {began:.0f} s after the start", flush=True)
         stretches = [observed("idle", tail, given.seconds)]
