@@ -24,7 +24,7 @@ PYTHONS ?=
 CANARY ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break pythons canary deploy-check docs lint format clean bench bench-all bench-scale bench-latency soak soak-lag soak-metrics-cost
+.PHONY: help demo test test-fast break pythons canary deploy-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -87,6 +87,9 @@ bench-scale: $(PREPARED)  ## curves over messages, queues, cores, and a standalo
 bench-latency: $(PREPARED)  ## the delay behind a live broker at three rates: six minutes
 	$(PLOTS)
 	$(BENCH).latency --work .work/latency --docs docs
+
+bench-brokers: $(PREPARED)  ## 20 brokers in one process on two cores: six minutes; BROKERS="--brokers 5 --seconds 30"
+	$(BENCH).brokers --work .work/brokers $(BROKERS)
 
 soak: $(PREPARED)  ## a live broker and its tail as a service for 90 minutes, with faults; SOAK="--minutes 10"
 	$(PLOTS)

@@ -44,6 +44,17 @@ class _Command(TyperCommand):
         return result[0]
 
 
+class MissingOptionError(typer.BadParameter):
+    """An option is missing that is not always required; it is told as one that always is."""
+
+    def __init__(self, name: str, context: typer.Context) -> None:
+        super().__init__(f"Missing option '{name}'.", ctx=context)
+
+    def format_message(self) -> str:
+        """The message alone."""
+        return str(self.message)
+
+
 class Application(typer.Typer):
     """A Typer whose commands print errors in one line and load no code from the current directory."""
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -18,6 +19,7 @@ import typer
 
 from reput.source.printable import printable, printable_json
 from reput.streaming.process.allowance import Allowance
+from reput.streaming.process.broker_of_thread import broker_of_thread
 from reput.streaming.process.standard_streams import STANDARD_ERROR
 
 _NAME: Final = "reput"
@@ -65,7 +67,8 @@ class LogLines(logging.Formatter):
     """Makes one line of each message, whatever names are in it.
 
     In the journal a line begins with its priority, ``<N>`` (sd-daemon(3)), and a line of text has no time, since the
-    journal has one. `broker` is in the lines of JSON once it is known.
+    journal has one. `broker` is in the lines of JSON once it is known. In a process of several brokers each line has
+    the name of the one for which its thread works.
     """
 
     def __init__(self, log_format: LogFormat = LogFormat.TEXT) -> None:
@@ -98,13 +101,16 @@ class LogLines(logging.Formatter):
         return f"<{next(priority for least, priority in _PRIORITIES if level >= least)}>{line}"
 
     def _text(self, record: logging.LogRecord) -> str:
-        more = getattr(record, "untold", 0)
+        more, broker = getattr(record, "untold", 0), broker_of_thread()
+        if broker is not None:
+            record = copy(record)
+            record.msg, record.args = f"{broker}: {record.getMessage()}", ()
         return printable(f"{super().format(record)}{f' (and {more} more like it before)' if more else ''}")
 
     def _json(self, record: logging.LogRecord) -> str:
         written = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         found = {
-            "broker": getattr(record, "broker", self.broker),
+            "broker": broker_of_thread() or self.broker,
             "query": getattr(record, "query", None),
             "untold": getattr(record, "untold", None),
         }
@@ -130,15 +136,15 @@ class _Kind:
 class FewOfAKind(logging.Filter):
     """Lets few warnings of a kind through, and tells with the next one how many it held back (``untold``).
 
-    A kind is a place in the code, and the query that a record says it is about. What repeats with each micro-batch or
-    each attempt for days would fill the disk.
+    A kind is a place in the code, the query that a record says it is about, and its broker. What repeats with each
+    micro-batch or each attempt for days would fill the disk.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic, in seconds."""
         super().__init__()
         self._clock = clock
-        self._kinds: dict[tuple[str, int, str | None], _Kind] = {}
+        self._kinds: dict[tuple[str, int, str | None, str | None], _Kind] = {}
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -146,7 +152,7 @@ class FewOfAKind(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         with self._lock:
-            place = record.pathname, record.lineno, getattr(record, "query", None)
+            place = record.pathname, record.lineno, getattr(record, "query", None), broker_of_thread()
             if place not in self._kinds:
                 self._kinds[place] = _Kind(Allowance(_BURST, _RENEWED_AFTER_S, self._clock))
             kind = self._kinds[place]

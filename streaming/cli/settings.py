@@ -43,22 +43,30 @@ def settings_of(
 ) -> PipelineConfig:
     """A command's configuration; the arguments are its options of these names.
 
-    The last three, and the errors, are those of ``load_config``. Where ``spark-submit`` started this process its master
-    counts as one that was given on the command line, unless `option` has another.
+    The last three, and the errors, are those of ``load_config``.
     """
     from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
 
+    return load_config(
+        store,
+        config_file=config,
+        broker_conf=broker_conf,
+        overrides=overrides_of(option, dledger=dledger),
+        output=output,
+        makes_all=makes_all,
+        only_reads=only_reads,
+    )
+
+
+def overrides_of(option: Sequence[str] | None, *, dledger: bool) -> list[str]:
+    """The settings that a command line states, as ``name=value``.
+
+    Where ``spark-submit`` started this process its master counts as one that was given on the command line, unless
+    `option` has another.
+    """
     overrides = [*(option or ()), *(["enableDLegerCommitLog=true"] if dledger else [])]
     if submit_gateway() is not None and not any(text.lower().startswith(_MASTER) for text in overrides):
         from reput.streaming.spark.submitted import submitted_master  # noqa: PLC0415
 
         overrides.append(f"{_MASTER}{submitted_master()}")
-    return load_config(
-        store,
-        config_file=config,
-        broker_conf=broker_conf,
-        overrides=overrides,
-        output=output,
-        makes_all=makes_all,
-        only_reads=only_reads,
-    )
+    return overrides

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from reput.source.errors import OptionError
 from reput.source.options import shown
@@ -38,8 +40,12 @@ def read_config_file(path: Path, what: str) -> bytes:
     return data
 
 
-def read_toml(path: Path) -> dict[str, str]:
-    """The options of a file such as ``conf/reput.toml``, as text.
+#: The name of the tables ``[[broker]]``, one for each of several brokers; in other files it is that of an option.
+BROKER = "broker"
+
+
+def read_toml(path: Path) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """What a file such as ``conf/reput.toml`` says, as text: its options, and what each ``[[broker]]`` has.
 
     Raises
     ------
@@ -56,16 +62,30 @@ def read_toml(path: Path) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         msg = f"cannot read the configuration {path}: {shown(str(error) or 'it is nested too deeply', 200)}"
         raise OptionError(msg) from error
+    sections = table.get(BROKER)
+    if not isinstance(sections, list) or not all(isinstance(each, dict) for each in sections):
+        return _texts(str(path), table), []
+    del table[BROKER]
+    brokers = [_texts(section_name(path, number), each) for number, each in enumerate(sections, 1)]
+    return _texts(str(path), table), brokers
+
+
+def section_name(path: Path, number: int) -> str:
+    """What an error calls the ``[[broker]]`` of that number, counted from 1."""
+    return f"{path}: [[{BROKER}]] {number}"
+
+
+def _texts(where: str, table: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in table.items():
         if name.lower() in map(str.lower, found):
-            msg = f"{path}: {shown(name)} is there twice; case does not tell options apart"
+            msg = f"{where}: {shown(name)} is there twice; case does not tell options apart"
             raise OptionError(msg)
-        found[name] = _text(path, name, value)
+        found[name] = _text(where, name, value)
     return found
 
 
-def _text(path: Path, name: str, value: object) -> str:
+def _text(where: str, name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -77,5 +97,5 @@ def _text(path: Path, name: str, value: object) -> str:
             pass
     kind = {dict: "a table", list: "an array", float: "a number with a fraction", int: "too large a number"}
     what = kind.get(type(value), "a date or time")
-    msg = f"{path}: {shown(name)} is {what}; text, a whole number, true or false wanted"
+    msg = f"{where}: {shown(name)} is {what}; text, a whole number, true or false wanted"
     raise OptionError(msg)

@@ -1,6 +1,7 @@
 """The pipeline's configuration: defaults, then ``reput.toml``, then ``broker.conf``, then the command line.
 
-What an output was made for beats the defaults, but nothing that is stated. The options themselves are in ``settings``.
+A broker's own section of ``reput.toml`` stands between ``broker.conf`` and the command line. What an output was made
+for beats the defaults, but nothing that is stated. The options themselves are in ``settings``.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from reput.source.segments.store_layout import (
 )
 from reput.streaming.config.broker import broker_version
 from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, BrokerConf
-from reput.streaming.config.config_file import read_toml
+from reput.streaming.config.broker_sections import Configuration
 from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
-from reput.streaming.config.run_options import SparkOptions, SqlOptions
+from reput.streaming.config.run_options import SparkOptions, SqlOptions, TailOptions
 from reput.streaming.config.settings import (
     AUTO,
     GROUPS,
@@ -45,6 +46,7 @@ __all__ = [
     "PipelineConfig",
     "check_range_count",
     "load_config",
+    "load_process_options",
     "load_spark_options",
     "load_sql_options",
     "load_table_options",
@@ -88,7 +90,7 @@ class PipelineConfig(Settings):
 def load_config(
     store: Path,
     *,
-    config_file: Path | None = None,
+    config_file: Path | Configuration | None = None,
     broker_conf: Path | None = None,
     overrides: Sequence[str] = (),
     output: Path | None = None,
@@ -96,6 +98,9 @@ def load_config(
     only_reads: bool = False,
 ) -> PipelineConfig:
     """Load the configuration; `overrides` are ``name=value`` texts of the command line.
+
+    Of a `config_file` with sections, that of the broker with this store counts, and its ``brokerConf`` unless a
+    `broker_conf` is given.
 
     What `output` was made for (``made_for``) counts where no other value is stated; a rebuild that `makes_all` of it
     may have others. With `only_reads`, a store with queues of a kind that reput does not write is no error.
@@ -107,30 +112,39 @@ def load_config(
     ------
     OptionError
         A file cannot be read, an option is unknown or its value not allowed, the broker's settings ask for something
-        that reput does not write, the output was made with another setting than the stated one, or the store's log is
-        DLedger's and enableDLegerCommitLog is off.
+        that reput does not write, the output was made with another setting than the stated one, the store's log is
+        DLedger's and enableDLegerCommitLog is off, or the file has sections and none with this store.
     StoreError
         `store` is no directory, or enableDLegerCommitLog is on and it has no DLedger commitlog.
     """
     check_store(store)
     recorded = {} if output is None else recorded_in(output, store)
     on_command_line = _on_command_line(overrides)
-    stated = _in_file(config_file) | on_command_line
+    file = config_file if isinstance(config_file, Configuration) else Configuration.read(config_file)
+    section = file.section_of(store)
+    of_section = {} if section is None else section.options
+    if section is not None and broker_conf is None:
+        broker_conf = section.broker_conf
+    beats_broker_conf = {**of_section, **on_command_line}
+    stated = {**file.options, **beats_broker_conf}
     if stated.get("brokerVersion") == AUTO:  # states nothing
         del stated["brokerVersion"]
     broker = BrokerConf()
     if broker_conf is not None:
         version = {**recorded, **stated}.get("brokerVersion", AUTO)
         broker = BrokerConf.read(broker_conf, broker_version(version, store))
-        stated |= _followed(broker, on_command_line)
+        stated |= _followed(broker, beats_broker_conf)
         broker.note_ignored()
     given = {**recorded, **stated}
     settings = Settings(**{name: filled(group, given) for name, group in GROUPS.items()})
     if output is not None and not (makes_all and makes_all_of(settings, recorded)):
 
         def where(name: str) -> str:
-            in_file = broker.where(name) if name in broker else str(config_file)
-            return "the command line" if name in on_command_line else in_file
+            if name in on_command_line:
+                return "the command line"
+            if section is not None and name in of_section:
+                return section.where
+            return broker.where(name) if name in broker else str(file.path)
 
         check_stated(output, recorded, stated, where)
     if output is not None and "brokerVersion" not in stated and not only_reads:
@@ -147,18 +161,24 @@ def load_config(
 
 def load_spark_options(config_file: Path | None, overrides: Sequence[str]) -> SparkOptions:
     """Load Spark's options for a command that reads no store; errors as in `load_config`."""
-    return filled(SparkOptions, _in_file(config_file) | _on_command_line(overrides))
+    return filled(SparkOptions, {**Configuration.read(config_file).options, **_on_command_line(overrides)})
+
+
+def load_process_options(file: Configuration, overrides: Sequence[str]) -> tuple[TailOptions, SparkOptions]:
+    """Load what is one for a process with the brokers of `file`; errors as in `load_config`."""
+    given = {**file.options, **_on_command_line(overrides)}
+    return filled(TailOptions, given), filled(SparkOptions, given)
 
 
 def load_sql_options(config_file: Path | None, overrides: Sequence[str]) -> tuple[SqlOptions, SparkOptions]:
     """Load what `reput sql` needs, without Spark and with it; errors as in `load_config`."""
-    given = _in_file(config_file) | _on_command_line(overrides)
+    given = {**Configuration.read(config_file).options, **_on_command_line(overrides)}
     return filled(SqlOptions, given), filled(SparkOptions, given)
 
 
 def load_table_options(config_file: Path | None, overrides: Sequence[str]) -> tuple[RowRetention, SparkOptions]:
     """Load how long a table keeps rows, and Spark's options; errors as in `load_config`."""
-    given = _in_file(config_file) | _on_command_line(overrides)
+    given = {**Configuration.read(config_file).options, **_on_command_line(overrides)}
     return filled(TableOptions, given).retention, filled(SparkOptions, given)
 
 
@@ -168,10 +188,6 @@ def check_range_count(name: str, bytes_a_range: int, bytes_at_once: int, most: i
         least = -(-bytes_at_once // most)
         msg = f"{name}={bytes_a_range}: too small for {bytes_at_once} bytes of the log at once; at least {least} wanted"
         raise OptionError(msg)
-
-
-def _in_file(path: Path | None) -> dict[str, Any]:
-    return {} if path is None else parse_given(PIPELINE_OPTIONS, read_toml(path), f"{path}: ")
 
 
 def _on_command_line(texts: Sequence[str]) -> dict[str, Any]:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
-from reput.source.options import WAIT_MS_MAX, byte_count, bytes_allowed, number_allowed, option, text, whole_number
+from reput.source.options import (
+    WAIT_MS_MAX,
+    byte_count,
+    bytes_allowed,
+    number_allowed,
+    option,
+    options_of,
+    text,
+    whole_number,
+)
 from reput.streaming.config.master import MASTER_ALLOWED, master_url
 from reput.streaming.process.process_log import LOG_BYTES_MAX
 
@@ -160,3 +170,7 @@ class SqlOptions:
         "of reput sql without Spark: what a query may hold at once, as a sort or a grouping of everything does; it "
         "ends with exit code 75 where that is too little, and nothing is written to a disk instead",
     )
+
+
+#: The names of options that are one for a process, whatever the number of its brokers.
+OF_PROCESS: Final = frozenset({"metricsPort", "metricsHost", *(spec.name for spec in options_of(SparkOptions))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
@@ -31,7 +32,7 @@ def write_side_by_side(writers: Sequence[EffectsWriter], effects: Effects) -> An
         return NO_ANOMALIES
     first, *others = writers
     with ThreadPoolExecutor(max(1, len(others)), "reput-writer") as pool:
-        written = [pool.submit(writer.write, effects) for writer in others]
+        written = [pool.submit(copy_context().run, writer.write, effects) for writer in others]
         anomalies = first.write(effects)
     return sum((each.result() for each in written), anomalies)
 

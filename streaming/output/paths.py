@@ -46,6 +46,15 @@ def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
 
     Of a table on S3 it is only checked that it can be looked for.
     """
+    refuse_paths_in(commit_log, paths)
+    check_table_place(paths.table)
+    for path in (paths.table, paths.checkpoint):
+        if isinstance(path, Path):
+            _check_writable(path)
+
+
+def refuse_paths_in(commit_log: Sequence[Path], paths: OutputPaths) -> None:
+    """Raise OutputError if a path is inside a commitlog directory."""
     written = {"--output": paths.output, "--table": paths.table, "--checkpoint": paths.checkpoint}
     if paths.table is not None:
         written["--table's quarantine"] = quarantine_table_path(paths.table)
@@ -57,7 +66,3 @@ def refuse_paths_inside(commit_log: Sequence[Path], paths: OutputPaths) -> None:
                 raise OutputError(
                     f"{name} {path} is inside the commitlog {directory}: nothing is ever written there", file=path
                 )
-    check_table_place(paths.table)
-    for path in (paths.table, paths.checkpoint):
-        if isinstance(path, Path):
-            _check_writable(path)

@@ -77,6 +77,8 @@ TAIL_SETTINGS = {
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.python.daemon.module": "reput.streaming.tail.worker_daemon",
 }
+# Each query gets its share of the cores: a broker that is far behind holds no other one up.
+SEVERAL_BROKERS_SETTINGS = {**TAIL_SETTINGS, "spark.scheduler.mode": "FAIR"}
 
 
 def start_session(

@@ -107,20 +107,50 @@ function more(name, summary, open, content) {
   return details;
 }
 
-function brokerCard(broker, now, wasOpen) {
+// A line for each of several brokers, the worst first, as on a terminal: what one sees before anything is opened.
+const WORST_FIRST = ["stopped", "waiting", "lagging", "starting", "degraded", "running"];
+
+function stateHead(broker) {
+  return element("div", { class: `state ${broker.state}` }, element("span", { class: "dot" }),
+    element("strong", {}, broker.state), element("span", { class: "name" }, broker.broker));
+}
+
+function overview(all) {
+  const sorted = [...all].sort((one, other) => WORST_FIRST.indexOf(one.state) - WORST_FIRST.indexOf(other.state));
+  const counts = new Map();
+  for (const broker of sorted) counts.set(broker.state, (counts.get(broker.state) || 0) + 1);
+  const head = element("p", { class: "counts" },
+    ...[...counts].map(([state, count]) => element("strong", { class: `state ${state}` }, `${count} ${state} `)));
+  const lag = (broker, name) => {
+    const query = broker.queries.find((each) => each.query === name);
+    return query === undefined ? "-" : duration(query.behind.seconds);
+  };
+  const lines = sorted.map((broker) => element("tr", {},
+    element("td", {}, broker.broker), element("td", { class: `state ${broker.state}` }, broker.state),
+    element("td", {}, lag(broker, "logic")), element("td", {}, lag(broker, "table")),
+    element("td", {}, whole(Math.max(0, ...broker.queries.map((query) => query.messagesPerSecond || 0)))),
+    element("td", { class: "text" }, broker.reason)));
+  return element("section", { class: "broker all" }, head,
+    rows(["broker", "state", "queues: oldest missing", "table: oldest missing", "msg/s", "why"], lines));
+}
+
+function brokerCard(broker, now, wasOpen, isOneOfSeveral) {
   const options = Object.entries(broker.options || {});
   const paths = [["store", broker.store], ["output", broker.output], ["table", broker.table]].filter((each) => each[1]);
   const pairs = (entries) => rows(["", ""], entries.map(([name, value]) => element("tr", {},
     element("td", {}, name), element("td", { class: "text" }, String(value)))));
-  return element("section", { class: "broker" },
-    element("div", { class: `state ${broker.state}` }, element("span", { class: "dot" }),
-      element("strong", {}, broker.state), element("span", { class: "name" }, broker.broker)),
+  const content = [
     element("p", { class: "reason" }, broker.reason),
     element("div", { class: "queries" }, ...broker.queries.map((query) => queryCard(query, now))),
     broker.findings.length
       ? more("findings", `Findings (${broker.findings.length})`, wasOpen("findings", true), findings(broker)) : null,
     more("batches", "Last batches", wasOpen("batches", false), batches(broker)),
-    more("paths", "Paths and options", wasOpen("paths", false), pairs([...paths, ...options])));
+    more("paths", "Paths and options", wasOpen("paths", false), pairs([...paths, ...options])),
+  ];
+  if (!isOneOfSeveral) return element("section", { class: "broker" }, stateHead(broker), ...content);
+  const card = element("details", { "data-name": "card" }, element("summary", {}, stateHead(broker)), ...content);
+  card.open = wasOpen("card", false);
+  return element("section", { class: "broker" }, card);
 }
 
 let seenAt = 0;
@@ -128,13 +158,14 @@ let seenAt = 0;
 function draw(status) {
   const brokers = document.getElementById("brokers");
   const open = new Map();
-  brokers.querySelectorAll("section").forEach((section, number) => section.querySelectorAll("details")
+  const areSeveral = status.brokers.length > 1;
+  brokers.querySelectorAll("section:not(.all)").forEach((section, number) => section.querySelectorAll("details")
     .forEach((details) => open.set(`${number} ${details.dataset.name}`, details.open)));
   const cards = status.brokers.map((broker, number) => brokerCard(broker, status.at, (name, otherwise) => {
     const known = open.get(`${number} ${name}`);
     return known === undefined ? otherwise : known;
-  }));
-  brokers.replaceChildren(...cards);
+  }, areSeveral));
+  brokers.replaceChildren(...(areSeveral ? [overview(status.brokers)] : []), ...cards);
   document.title = `${status.state} · reput`;
   document.getElementById("facts").textContent =
     Object.entries(status.versions || {}).map(([name, version]) => `${name} ${version}`).join(" · ");

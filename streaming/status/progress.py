@@ -28,6 +28,11 @@ _LOOKED_AT_EVERY_S = 1.0
 _FINDINGS_AT_ONCE = 20
 
 
+def has_screen(console: Console) -> bool:
+    """Whether runs are shown live there; their lines are not logged then."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
 class _NoLog:
     """Stands for the log before the run has one."""
 
@@ -67,12 +72,16 @@ class ProgressReporter:
         *,
         line_every_s: float = 0.0,
         turn: Callable[[], None] = lambda: None,
+        is_alone: bool = True,
     ) -> None:
-        """`turn` is called whenever the run shows that it is alive, several times a second."""
+        """`turn` is called whenever the run shows that it is alive, several times a second.
+
+        If it is not `is_alone`, whoever runs several shows them on one screen.
+        """
         self.state = RunState() if state is None else state
         self._turn = turn
-        is_shown = console.is_terminal and not console.is_dumb_terminal
-        self._screen = Screen(console, self.state) if is_shown else None
+        self._has_screen = has_screen(console)
+        self._screen = Screen(console, self.state) if self._has_screen and is_alone else None
         self._watch: LogWatch = _NoLog()
         self._looked_at = 0.0
         self._line_every_s = line_every_s
@@ -202,7 +211,7 @@ class ProgressReporter:
             ]
             lines = [self._lines.pop(name) for name in due]
             self._told_at.update(dict.fromkeys(due, now))
-        for line in lines if self._screen is None else ():
+        for line in () if self._has_screen else lines:
             query = line.report.query
             _log.info("%s", _words(line, self.state.query(query).lag, now), extra={"query": query})
 

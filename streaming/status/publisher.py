@@ -11,7 +11,7 @@ from typing import Any
 
 from reput.streaming.process.service_manager import ServiceManager
 from reput.streaming.status.http_server import StatusServer
-from reput.streaming.status.judgement import Judgement, State
+from reput.streaming.status.judgement import Judgement, State, judge
 from reput.streaming.status.metrics import registry_of
 from reput.streaming.status.run_state import RunState
 from reput.streaming.status.status_document import status_document, worst_of
@@ -21,7 +21,6 @@ from reput.streaming.status.status_file import StatusFile
 _TURNS_WITHIN_S = 120.0
 # How often the state is looked at for the service manager, and how often a reason that changes all the time is told.
 _LOOKED_EVERY_S, _REASON_EVERY_S = 1.0, 10.0
-_NOT_READY = (State.STARTING, State.STOPPED)
 
 
 class StatusPublisher:
@@ -117,7 +116,8 @@ class _ManagerReport:
     Attributes
     ----------
     is_ready
-        Whether every query ran once.
+        Whether every query ran once; one that had no chance to, since its broker's run has ended, does not count while
+        another one runs.
     """
 
     def __init__(self, manager: ServiceManager, states: Sequence[RunState]) -> None:
@@ -146,9 +146,13 @@ class _ManagerReport:
         self._manager.stopping()
         self._tell(now)
 
+    def _runs(self) -> bool:
+        states = [judge(each).state for each in self._states]
+        return State.STARTING not in states and any(state is not State.STOPPED for state in states)
+
     def _tell(self, now: float) -> None:
         judged = worst_of(self._states)
-        self.is_ready = self.is_ready or judged.state not in _NOT_READY
+        self.is_ready = self.is_ready or self._runs()
         if self.is_ready and not self._is_told_ready:
             self._is_told_ready = self._manager.ready()
         is_other = self._told is None or judged.state is not self._told.state or judged.state is State.STARTING

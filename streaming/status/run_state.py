@@ -258,6 +258,13 @@ class RunState:
                 self.queries[name].note_lag(lag, now)
         return log_end
 
+    def on_begun_again(self) -> None:
+        """Note that a run that has ended starts once more; what was counted stays."""
+        with self._lock:
+            self.ended = self.exit_code = None
+            for state in self.queries.values():
+                state.phase = QueryPhase.STARTING
+
     def on_end(self, words: str, exit_code: int) -> None:
         """Note how the run ended."""
         with self._lock:

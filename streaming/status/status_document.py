@@ -40,9 +40,17 @@ def worst_of(runs: Sequence[RunState]) -> Judgement:
     return _worst([(run, judge(run)) for run in runs])
 
 
+def worst_first(runs: Sequence[RunState]) -> list[tuple[RunState, Judgement]]:
+    """What each of the runs is like, the worst first; those of one state are in their order."""
+    return sorted(((run, judge(run)) for run in runs), key=lambda each: _WORST_FIRST.index(each[1].state))
+
+
 def _worst(judged: Sequence[tuple[RunState, Judgement]]) -> Judgement:
     run, worst = min(judged, key=lambda each: _WORST_FIRST.index(each[1].state))
-    return worst if len(judged) == 1 else Judgement(worst.state, f"{run.broker}: {worst.reason}")
+    if len(judged) == 1:
+        return worst
+    words = f"all {len(judged)} brokers" if worst.state is State.RUNNING else f"{run.broker}: {worst.reason}"
+    return Judgement(worst.state, words)
 
 
 def _broker(run: RunState, judged: Judgement) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch
 from reput.streaming.output.startup import aligned, recover_sinks
+from reput.streaming.process.broker_of_thread import broker_of_thread, work_for
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_gate import BatchGate, StoppedBetweenBatchesError
@@ -44,6 +45,7 @@ from reput.streaming.tasks.executors import check_executors, files_to_look_at, r
 
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
+_POOL = "spark.scheduler.pool"
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,9 @@ class QueryOpener:
             A stop was asked for meanwhile.
         """
         dispatch, checkpoint = parts.dispatch, self._paths.checkpoint_of(parts.dispatch.names[0])
-        began_at = dispatch.end_offset
+        began_at, broker = dispatch.end_offset, broker_of_thread()
+        if broker is not None:  # a query of Spark keeps the pool of the thread that starts it
+            spark.sparkContext.setLocalProperty(_POOL, _called(dispatch.names[0], broker))
         forget_planned_batch(checkpoint, parts.log)
         catch_up(spark, self._config, dispatch, checkpoint, parts.log, self._is_stopped)
         if self._is_stopped():  # the sinks may still be behind the checkpoint
@@ -199,6 +203,7 @@ class QueryOpener:
         progress = SparkProgress(dispatch.names[0], self._reporter.state)
 
         def before_batch() -> None:
+            work_for(broker)  # in a thread of Spark's
             self._check_output()
             progress.note()
 
@@ -219,7 +224,8 @@ class QueryOpener:
             maxMessagesPerTrigger=sizes.messages_a_batch,
             maxBytesPerPartition=sizes.bytes_a_range,
         )
-        writer = stream_ranges(spark, options).writeStream.queryName(name).foreachBatch(gate)
+        called = _called(name, broker_of_thread())
+        writer = stream_ranges(spark, options).writeStream.queryName(called).foreachBatch(gate)
         writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(name)))
         if self._available_now:
             return writer.trigger(availableNow=True).start()
@@ -296,3 +302,8 @@ class QueryOpener:
             table = open_quarantine_table(spark, self._paths.table, broker, quarantine, output, must_exist=must_exist)
         queues = [sink for sink in self.logic.logic.sinks if isinstance(sink, ConsumeQueueSink)]
         return QuarantineStep(quarantine, self.logic.log, queues[0] if queues else None, table)
+
+
+def _called(query: str, broker: str | None) -> str:
+    """What Spark calls a query, and its pool: the names of one session differ."""
+    return query if broker is None else f"{query} of {broker}"

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 
 from reput.streaming.process.failures import failure_of, one_line
 from reput.streaming.status.progress import ProgressReporter
@@ -145,7 +146,10 @@ class SupervisedQuery:
             if self._clock() >= self._opens_at:
                 opening: Future[OpenQuery] = Future()
                 thread = threading.Thread(
-                    target=_run, args=(self._open_again, opening), name=f"reput-open-{self.name}", daemon=True
+                    target=copy_context().run,
+                    args=(_run, self._open_again, opening),
+                    name=f"reput-open-{self.name}",
+                    daemon=True,
                 )
                 self._opening = thread, opening
                 thread.start()

@@ -133,8 +133,10 @@ class Tail:
         """Ask for a stop between batches; a signal handler may call this."""
         self._stop.set()
 
-    def run(self, spark: SparkSession | Sessions, *, available_now: bool) -> None:
+    def run(self, spark: SparkSession | Sessions, *, available_now: bool, prepares: bool = True) -> None:
         """Run until the end of the log (`available_now`) or until `stop`.
+
+        `prepares` is False if another tail of the same session prepares Spark's workers for all.
 
         A query that failed for a reason that may pass is opened again, for ``retryForMs`` (see ``supervisor``). For
         that Spark is started again where its JVM has died, if it is given as `Sessions`.
@@ -150,7 +152,8 @@ class Tail:
             check_shared(session, self._paths, self._log, self._names, self._stop.is_set, must_exist=False)
         except StoppedBetweenBatchesError:
             return
-        preparation = Beside(partial(start_workers, session), partial(self._rehearse, session))
+        actions = (partial(start_workers, session), partial(self._rehearse, session)) if prepares else ()
+        preparation = Beside(*actions)
         try:
             self._run_queries(sessions, session, available_now=available_now)
         finally:
@@ -232,6 +235,9 @@ class Tail:
         while not self._stop.is_set():
             if sessions.has_died():
                 self._fail_all(jvm_death())
+            for each in self._queries:  # another broker's tail may have started the next session by now
+                if each.query is not None and each.query.has_died():
+                    each.fail(jvm_death())
             if sum(each.look() for each in self._queries) == 0:  # each of them is looked at
                 break
             if time.monotonic() - looked_at >= _LOOKED_AT_S:

@@ -78,6 +78,8 @@ def test_it_says_the_state_the_lags_and_what_was_found(browser: str, page: str) 
     assert len(re.findall(r"<script", document)) == 1
     text = text_of(document)
     for words in (
+        "2 degraded broker state queues: oldest missing table: oldest missing msg/s why",
+        "broker-a degraded 1.7 s 1.7 s 8 0.0 s ago, logic: [240000, 240100), quarantined: 1 HOSTILE_TOPIC",
         "degraded broker-a 0.0 s ago, logic: [240000, 240100), quarantined: 1 HOSTILE_TOPIC",
         "queues and index running",
         "message table running",

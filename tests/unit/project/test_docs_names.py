@@ -17,7 +17,7 @@ from typer.main import get_command
 from reput.source.options import SOURCE_OPTIONS, Option, parse_given
 from reput.streaming.cli.main import app
 from reput.streaming.config import broker_conf
-from reput.streaming.config.config_file import read_toml
+from reput.streaming.config.broker_sections import PATHS, Configuration
 from reput.streaming.config.settings import PIPELINE_OPTIONS
 
 APPLICATION: Any = get_command(app)
@@ -139,8 +139,10 @@ def test_options_that_stand_alone_are_there(page: Path) -> None:
 
 @each_page
 def test_names_in_camel_case_are_options(page: Path) -> None:
-    """Of reput's, of broker.conf's, or somebody's who is named here."""
-    known = OPTIONS.keys() | broker_conf.NUMBERS.keys() | set(broker_conf.SWITCHES) | set(broker_conf.TEXTS)
+    """Of reput's, of a broker's section, of broker.conf's, or somebody's who is named here."""
+    known = (
+        OPTIONS.keys() | broker_conf.NUMBERS.keys() | set(broker_conf.SWITCHES) | set(broker_conf.TEXTS) | set(PATHS)
+    )
     camel = re.compile(r"(?<![\w.#/:-])[a-z]+[a-z0-9]*(?:[A-Z][a-z0-9]*)+(?![\w.(:/#-])")
     found = {name for code in spans(page) for name in camel.findall(code)}
     assert found - known.union(*OTHERS_NAMES.values()) == set()
@@ -193,4 +195,5 @@ def test_a_configuration_on_a_page_is_allowed(page: Path, tmp_path: Path) -> Non
     for number, code in enumerate(blocks(page, "toml")):
         file = tmp_path / f"{number}.toml"
         file.write_text(code, encoding="utf-8")
-        assert parse_given(PIPELINE_OPTIONS, read_toml(file))
+        configuration = Configuration.read(file)
+        assert configuration.options or configuration.sections

@@ -24,7 +24,7 @@ from reput.streaming.status import screen
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.run_state import RunState
-from reput.streaming.status.screen import Screen, screen_of
+from reput.streaming.status.screen import Screen, screen_of, screen_of_several
 
 HEADS = ["query", "msg/s", "behind", "oldest", "messages", "findings", "restarts", "end offset"]
 
@@ -212,3 +212,48 @@ def test_the_first_line_needs_no_heavy_module() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def several_states(count: int, clock: Clock) -> list[RunState]:
+    """Brokers of which the third from the end waits for room, and the last has ended."""
+    states = [RunState(f"broker-{number}", clock=clock) for number in range(count)]
+    for state in states:
+        for query in ("logic", "table"):
+            state.on_running(query, 0)
+            state.on_batch(BatchReport(query, 0, 1_000, 1_234_567, 4.0))
+        state.look(SeenLog(LogEnd(1_700), {1_000: round(1_000 * clock.now) - 1_700}))
+    states[-3].on_waiting("table", "no room", 5.0, 2)
+    states[-1].on_end("the record at 17 is damaged", 1)
+    return states
+
+
+def shown_of(states: list[RunState], width: int, height: int = 24) -> list[str]:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
+    with console.capture() as capture:
+        console.print(screen_of_several(states, console))
+    return capture.get().splitlines()
+
+
+def test_a_line_a_broker_the_worst_first() -> None:
+    """Twenty brokers on 80 by 24: how many are how, why the worst is so, and a line each."""
+    lines = shown_of(several_states(20, Clock()), 80)
+    assert lines[0].startswith("1 stopped, 1 waiting, 18 running  broker-19: the record at 17 is damaged")
+    assert lines[1].split() == ["broker", "state", "logic", "table", "msg/s", "messages"]
+    assert [line.split()[:2] for line in lines[2:5]] == [
+        ["broker-19", "stopped"],
+        ["broker-17", "waiting"],
+        ["broker-0", "running"],
+    ]
+    assert lines[4].split()[2:6] == ["1.7", "s", "1.7", "s"]
+    assert len(lines) == 2 + 20 + 1
+    assert lines[-1].startswith("20 brokers, runs for ")
+
+
+@pytest.mark.parametrize(("width", "height"), [(20, 24), (45, 10), (80, 24), (200, 5), (80, 3)])
+def test_several_brokers_fit_into_any_terminal(width: int, height: int) -> None:
+    """Those without a line are counted; no line is wider."""
+    lines = shown_of(several_states(40, Clock()), width, height)
+    assert len(lines) < max(height, 6)
+    assert all(len(line.rstrip()) <= width for line in lines)
+    told = [line for line in lines[2:-2] if line.startswith("bro")]
+    assert f"and {40 - len(told)} more"[:width] in lines[-2]

@@ -1,0 +1,151 @@
+"""`reput tail` of several brokers: what the sections of a configuration file say, run in one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from reput.sinks.table.location import TableLocation
+from reput.source.errors import ReputError
+from reput.streaming.cli.app import report_error
+from reput.streaming.cli.log_lines import LogLines, write_error
+from reput.streaming.config.broker_sections import BrokerSection, Configuration, check_names
+from reput.streaming.config.master import check_paths_on
+from reput.streaming.config.pipeline import PipelineConfig, load_config, load_process_options
+from reput.streaming.config.run_options import SparkOptions
+from reput.streaming.output.paths import OutputPaths, refuse_paths_in
+from reput.streaming.process.failures import failure_of, one_line
+from reput.streaming.process.interruption import deferred
+from reput.streaming.spark import session as spark
+from reput.streaming.status.facts import facts_of, versions
+from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.status.publisher import StatusPublisher
+from reput.streaming.status.run_state import RunState
+from reput.streaming.tail.brokers import BrokerRun, Brokers
+from reput.streaming.tail.tail import Tail
+
+
+def tail_brokers(
+    file: Configuration,
+    table: TableLocation | None,
+    overrides: Sequence[str],
+    lines: LogLines,
+    *,
+    available_now: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Run the tails of the brokers of `file`, and print what each did.
+
+    The last three are the command's options of these names.
+
+    Raises
+    ------
+    ReputError
+        Options do not allow a start, or do not fit together.
+    typer.Exit
+        A broker ended otherwise than it was asked to; the exit code is that of the gravest.
+    """
+    process, of_spark = load_process_options(file, overrides)
+    check_paths_on(of_spark.master, table=table)
+    runs = _runs(file, table, overrides, available_now=available_now)
+    facts = {"versions": versions()}
+    outputs = [section.output for section in file.sections]
+    states = [run.state for run in runs]
+    publisher = StatusPublisher(
+        list(zip(states, outputs, strict=True)), facts, host=process.metrics_host, port=process.metrics_port or None
+    )
+    brokers = Brokers(
+        runs,
+        partial(_sessions, of_spark, table, verbose=verbose),
+        Console(stderr=True, force_terminal=False if verbose or lines.is_json else None),
+        facts,
+        available_now=available_now,
+    )
+
+    def stop() -> None:
+        publisher.stopping()
+        brokers.stop()
+
+    with publisher, deferred(stop):
+        try:
+            brokers.run(publisher.turn)
+        finally:
+            brokers.end_spark()
+    _tell(runs, as_json=as_json)
+    if brokers.exit_code:
+        raise typer.Exit(brokers.exit_code)
+
+
+def _runs(
+    file: Configuration, table: TableLocation | None, overrides: Sequence[str], *, available_now: bool
+) -> list[BrokerRun]:
+    """A run for each section; one whose settings cannot be loaded ends with what they lack, the others go on."""
+    loaded: list[tuple[BrokerSection, PipelineConfig | ReputError]] = []
+    for section in file.sections:
+        try:
+            config = load_config(section.store, config_file=file, overrides=overrides, output=section.output)
+        except Exception as error:  # noqa: BLE001  it is this broker's
+            loaded.append((section, failure_of(error)))
+        else:
+            loaded.append((section, config))
+    configs = [(section, config) for section, config in loaded if isinstance(config, PipelineConfig)]
+    check_names([(section, config.broker.name) for section, config in configs])
+    directories = [directory for _, config in configs for directory in config.log_directories]
+    for section, _ in configs:
+        refuse_paths_in(directories, OutputPaths(section.output, table, section.checkpoint))
+    return [_run(section, config, table, available_now=available_now) for section, config in loaded]
+
+
+def _run(
+    section: BrokerSection, config: PipelineConfig | ReputError, table: TableLocation | None, *, available_now: bool
+) -> BrokerRun:
+    paths = OutputPaths(section.output, table, section.checkpoint)
+    if isinstance(config, PipelineConfig):
+        state = RunState(config.broker.name, facts_of(config, paths))
+        line_every_s = 0.0 if available_now else config.tail.progress_every_ms / 1000
+        return BrokerRun(state, section.output, partial(Tail, config, paths), line_every_s=line_every_s)
+    error = config
+
+    def fail(_: ProgressReporter) -> Tail:
+        raise error
+
+    name = section.options.get("broker") or str(section.store)
+    return BrokerRun(RunState(name, {"store": str(section.store), "output": str(section.output)}), section.output, fail)
+
+
+def _sessions(options: SparkOptions, table: TableLocation | None, spark_log: Path, *, verbose: bool) -> spark.Sessions:
+    return spark.Sessions(
+        partial(
+            spark.start_session,
+            "reput tail",
+            master=options.master,
+            driver_memory=options.driver_memory,
+            log_file=None if verbose else spark_log,
+            settings=spark.SEVERAL_BROKERS_SETTINGS,
+            table=table,
+            log_max_bytes=options.log_max_bytes,
+        )
+    )
+
+
+def _tell(runs: Sequence[BrokerRun], *, as_json: bool) -> None:
+    """Print the summary of each broker to standard output, and what ended one to standard error."""
+    if as_json:
+        typer.echo(json.dumps({"brokers": {run.state.broker: {"summary": run.summary} for run in runs}}))
+    else:
+        for run in runs:
+            lines = run.summary or ["the log has nothing new" if run.failure is None else "nothing was kept"]
+            typer.echo("\n".join(f"{run.state.broker}: {line}" for line in lines))
+    for run in runs:
+        if run.failure is None:
+            continue
+        if as_json:
+            write_error(json.dumps({"broker": run.state.broker, **json.loads(run.failure.to_json())}))
+        else:
+            report_error(f"{run.state.broker}: {one_line(str(run.failure))}")
