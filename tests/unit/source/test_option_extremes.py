@@ -32,7 +32,7 @@ OTHERS = {
     "metricsHost",
 }
 # That do not take 100: of errors in per cent that is too much, of a log in bytes too little.
-NOT_100 = {"maxErrorRateOfBloomFilter", "sparkLogMaxBytes"}
+NOT_100 = {"maxErrorRateOfBloomFilter", "sparkLogMaxBytes", "sqlMaxMemory"}
 
 ENDS = [
     (name, int(end), int(end) + step)
