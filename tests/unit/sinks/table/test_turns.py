@@ -1,0 +1,74 @@
+"""Turns at a directory: one at a time, in the order of their coming, and none waits for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from reput.sinks.table import turns
+from reput.sinks.table.turns import turn
+
+LIMIT_SECONDS = 60.0
+
+
+def test_one_at_a_time_in_the_order_of_coming(tmp_path: Path) -> None:
+    """However often each asks again; nobody is passed over."""
+    order: list[int] = []
+    inside: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(5):
+            with turn(tmp_path, LIMIT_SECONDS) as is_ours:
+                assert is_ours
+                inside.append(number)
+                assert inside == [number]
+                order.append(number)
+                time.sleep(0.002)
+                inside.remove(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    with turn(tmp_path, LIMIT_SECONDS):
+        for number, thread in enumerate(threads):
+            thread.start()
+            waits_for(tmp_path, number + 2)
+    for thread in threads:
+        thread.join(LIMIT_SECONDS)
+    assert order == list(range(6)) * 5
+
+
+def waits_for(directory: Path, count: int) -> None:
+    """Wait until so many have come."""
+    status = directory.stat()
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while len(turns._lines[status.st_dev, status.st_ino]._waiting) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_who_does_not_leave_is_not_waited_for(tmp_path: Path) -> None:
+    """Those behind go on without the lock, and the next ones have it when it is free."""
+    with turn(tmp_path, LIMIT_SECONDS), turn(tmp_path, 0.05) as is_ours:
+        assert not is_ours
+    with turn(tmp_path, LIMIT_SECONDS) as is_ours:
+        assert is_ours
+
+
+def test_another_process_is_waited_for(tmp_path: Path) -> None:
+    """For as long as is said, or until it ends."""
+    code = (
+        f"from pathlib import Path\nfrom reput.sinks.table.turns import turn\n"
+        f"with turn(Path({str(tmp_path)!r}), 60) as is_ours:\n    print(is_ours, flush=True); input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        with turn(tmp_path, 0.05) as is_ours:
+            assert not is_ours
+        other.kill()
+        with turn(tmp_path, LIMIT_SECONDS) as is_ours:
+            assert is_ours
