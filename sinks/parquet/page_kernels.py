@@ -41,6 +41,15 @@ def is_constant(values: Any) -> bool:
     return seen == 0
 
 
+@inlined
+def _fill(bits: Any, out: Any, to: int, end: int) -> None:
+    """Write the bits that are left, and zeros up to `end`."""
+    while to < end:
+        store_word(out, to, bits)
+        bits = np.uint64(0)
+        to += WORD
+
+
 @kernel
 def pack(values: Any, width: int, out: Any, to: int) -> int:
     """The values, which are not negative, in `width` bits (1 to 32) each, the lowest bits first.
@@ -57,10 +66,7 @@ def pack(values: Any, width: int, out: Any, to: int) -> int:
             bits >>= np.uint64(32)
             filled -= 32
             to += 4
-    while to < end:
-        store_word(out, to, bits)
-        bits = np.uint64(0)
-        to += WORD
+    _fill(bits, out, to, end)
     return end
 
 
@@ -157,10 +163,7 @@ def _pack_deltas(values: Any, first: int, last: int, least: int, width: int, out
                 bits >>= np.uint64(32)
                 filled -= 32
                 to += 4
-    while to < end:
-        store_word(out, to, bits)
-        bits = np.uint64(0)
-        to += WORD
+    _fill(bits, out, to, end)
     return end
 
 

@@ -228,14 +228,10 @@ def _connected(builder: SparkSession.Builder, jvm: Jvm | None) -> SparkSession:
 
 
 def _write_no_checksum_files(session: SparkSession) -> None:
-    """Have Hadoop make no file of checksums beside each local file, for which it would start another `chmod`.
-
-    How far outputs are is recorded in the outputs, not in Spark's checkpoint, and the table's files have checksums of
-    their own.
-    """
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
-    configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    jvm.org.apache.hadoop.fs.FileSystem.getLocal(configuration).setWriteChecksum(False)
+    """Have Hadoop make no file of checksums beside each local one, for which it would start another `chmod`."""
+    context: Any = session.sparkContext
+    files = context._jvm.org.apache.hadoop.fs.FileSystem  # noqa: SLF001
+    files.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001
 
 
 def _beside_the_main_thread(action: Callable[[], _Result]) -> _Result:
