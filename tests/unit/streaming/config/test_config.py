@@ -51,7 +51,8 @@ def test_reput_toml_is_the_table_of_options() -> None:
         "# With several brokers, all of this stands above a section for each, [[broker]]; see docs/commands/tail.md. A "
         "section has\n"
         "# its broker's store, output and, if there is one, brokerConf, and options of its own, which beat that "
-        "broker.conf.\n"
+        "broker.conf;\n"
+        "# then `broker = ...` stands in the sections, not here.\n"
     )
     expected = header + "".join(f"\n{rendered(option)}\n" for option in PIPELINE_OPTIONS)
     assert expected == REPUT_TOML.read_text()
