@@ -29,10 +29,15 @@ class Scratch:
         self.directory = files.root / REPUT / SCRATCH
 
     def clear(self) -> None:
-        """Make the directory, and remove what a run that died, or a task that was lost, left there."""
+        """Make the directory, and remove what a run that died left there."""
         self._files.make_directory(REPUT, SCRATCH)
-        for path in list(self.directory.iterdir()):
-            self._files.remove(REPUT, SCRATCH, path.name)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove what is there; where an output is away, nothing is, and nothing is made."""
+        if self.directory.is_dir():
+            for path in list(self.directory.iterdir()):
+                self._files.remove(REPUT, SCRATCH, path.name)
 
     def remove(self, paths: Iterable[Path]) -> None:
         """Remove files that tasks wrote."""

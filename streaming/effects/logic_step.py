@@ -71,7 +71,7 @@ class LogicStep:
 
     def clear_scratch(self) -> None:
         """Remove what lost tasks left; call it when all that tasks read is written."""
-        self._scratch.clear()
+        self._scratch.sweep()
 
     def write(self, read: RangeEffects) -> StepReport:
         """Write the effects of consecutive ranges, durably and once: first the quarantine, then the sinks."""
