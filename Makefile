@@ -59,7 +59,8 @@ deploy-check: $(READY)  ## conf/deploy and the status page by systemd, Prometheu
 docs: $(READY)  ## the documentation as a site in .work/site; a link that leads nowhere ends it
 	$(BIN)/python -c 'import zensical' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
 	PYTHONPATH=tests $(BIN)/python tests/documentation.py .work/docs
-	$(BIN)/zensical build --strict --clean
+	cp docs/site/mkdocs.yml .work
+	$(BIN)/zensical build --strict --clean --config-file .work/mkdocs.yml
 
 lint: $(READY)  ## ruff, mypy strict, the direction of imports
 	$(BIN)/ruff check .
@@ -103,7 +104,7 @@ soak-metrics-cost: $(PREPARED)  ## what metrics and page take of the throughput
 
 ##@ Tidy
 clean:  ## remove what demo, tests and benchmarks left, and the environment
-	rm -rf $(VENV) .work .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .work build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

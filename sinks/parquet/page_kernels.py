@@ -42,6 +42,22 @@ def is_constant(values: Any) -> bool:
 
 
 @inlined
+def _put_bits(number: Any, width: int, bits: Any, filled: int, out: Any, to: int) -> tuple[int, int, int]:
+    """Add a number of `width` bits (32 at most) to `bits`, of which `filled` are waiting; writes 32 that are together.
+
+    Returns the bits that wait then, how many, and where the next ones go.
+    """
+    bits |= number << np.uint64(filled)
+    filled += width
+    if filled >= 32:
+        store_word(out, to, bits)
+        bits >>= np.uint64(32)
+        filled -= 32
+        to += 4
+    return bits, filled, to
+
+
+@inlined
 def _fill(bits: Any, out: Any, to: int, end: int) -> None:
     """Write the bits that are left, and zeros up to `end`."""
     while to < end:
@@ -59,13 +75,7 @@ def pack(values: Any, width: int, out: Any, to: int) -> int:
     end = to + (values.size + 7) // 8 * width
     bits, filled = np.uint64(0), 0
     for i in range(values.size):
-        bits |= np.uint64(values[i]) << np.uint64(filled)
-        filled += width
-        if filled >= 32:
-            store_word(out, to, bits)
-            bits >>= np.uint64(32)
-            filled -= 32
-            to += 4
+        bits, filled, to = _put_bits(np.uint64(values[i]), width, bits, filled, out, to)
     _fill(bits, out, to, end)
     return end
 
@@ -155,14 +165,9 @@ def _pack_deltas(values: Any, first: int, last: int, least: int, width: int, out
     bits, filled = np.uint64(0), 0
     for i in range(first, last):
         number = np.uint64(_delta(values, i) - least)
-        for half in range(2 if width > 32 else 1):
-            bits |= (number >> np.uint64(32 * half) & _LOW) << np.uint64(filled)
-            filled += low_width if half == 0 else width - 32
-            if filled >= 32:
-                store_word(out, to, bits)
-                bits >>= np.uint64(32)
-                filled -= 32
-                to += 4
+        bits, filled, to = _put_bits(number & _LOW, low_width, bits, filled, out, to)
+        if width > 32:
+            bits, filled, to = _put_bits(number >> np.uint64(32), width - 32, bits, filled, out, to)
     _fill(bits, out, to, end)
     return end
 

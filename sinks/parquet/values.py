@@ -90,7 +90,7 @@ class Texts:
 
     def __init__(self, array: pa.Array) -> None:
         """An array of strings or of bytes without nulls."""
-        _, ends, data = array.buffers()
+        _, ends, data = from_zero(array).buffers()
         self._ends = np.frombuffer(ends, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
         self._data = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
 
@@ -148,6 +148,11 @@ class Numbered:
             return Numbers(self.dictionary.values[used]).bounds()
         texts = [self.dictionary.text(number) for number in np.flatnonzero(used).tolist()]
         return _short(min(texts), max(texts)) if texts else None
+
+
+def from_zero(array: pa.Array) -> pa.Array:
+    """The array with buffers that begin with its first value."""
+    return array if array.offset == 0 else pa.concat_arrays([array])
 
 
 def _short(least: bytes, greatest: bytes) -> Bounds | None:

@@ -31,7 +31,7 @@ class _Line:
         with self._has_moved:
             self._waiting.append(me)
             while self._waiting[0] is not me:
-                if not self._has_moved.wait(seconds):
+                if not self._has_moved.wait(seconds) and self._waiting[0] is not me:
                     self._waiting.remove(me)
                     return None
         return me

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -62,6 +63,9 @@ def read_announced(ranges: DataFrame, task: RangeTask, on_range: OnRange, least_
 
 
 def read_here(small: SmallBatches | None, batch_id: int, task: RangeTask) -> list[RangeEffects] | None:
-    """What `task` reads from the batch's ranges in this process, in log order; None if a job is to read them."""
+    """What `task` reads from the batch's ranges in this process, in log order; None if a job is to read them.
+
+    The arrays of pieces stay in memory.
+    """
     ranges = None if small is None else small.ranges(batch_id)
-    return None if ranges is None else [task.read(span) for span in ranges]
+    return None if ranges is None else [replace(task, scratch=None).read(span) for span in ranges]

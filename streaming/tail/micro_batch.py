@@ -138,7 +138,6 @@ class LogicDispatch:
             reports, self._reports = self._reports, {}
             for report in reports.values():
                 self._report(report)
-        self._step.clear_scratch()
         self.clean()
 
     def _write_batch(self, ranges: DataFrame, batch_id: int) -> None:
@@ -148,9 +147,13 @@ class LogicDispatch:
         if self._table is not None:
             task = replace(task, file_writer=self._table.file_writer())
 
+        is_job = False
+
         def job(some: DataFrame) -> list[RangeEffects]:
+            nonlocal is_job
             read = batch_reading.read_here(self._small, batch_id, task) if some is ranges else None
             if read is None:
+                is_job = True
                 read = waves.during(lambda on_range: batch_reading.read_announced(some, task, on_range, least_bytes))
             return read
 
@@ -161,6 +164,8 @@ class LogicDispatch:
                 self._write(row)
         elif not self._reports:  # nothing of the batch is left in the log
             self._pass_over(self._continuity.next_available(self.end_offset))
+        if is_job:
+            self._step.clear_scratch()
 
     def _least_wave(self) -> int:
         queues = sum(sink.queue_count for sink in self._step.sinks if isinstance(sink, QueueSink))

@@ -9,7 +9,7 @@ from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
 from reput.streaming.output.spark_checkpoint import end_of_batch
 
-# Reading and decoding so much takes a core about as long as a job takes without anything to read.
+# One core reads and decodes so much in less time than a job takes that has nothing to read.
 SMALL_BYTES = 8 * 1024 * 1024
 
 

@@ -73,7 +73,7 @@ def test_a_link_to_another_place_is_an_address(page: Path) -> None:
 
 def test_every_page_has_its_place_in_the_site() -> None:
     """Once; the builder says nothing of a page that it leaves out. Besides stand the pages that `make docs` makes."""
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    nav = yaml.safe_load((ROOT / "docs" / "site" / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
     listed = list(leaves(nav))
     assert len(listed) == len(set(listed))
     assert {name for name in listed if not name.startswith("conf/")} == {name_of(page) for page in PAGES}

@@ -189,3 +189,19 @@ def test_a_file_without_rows(make: Callable[[list[pa.RecordBatch]], pa.Buffer]) 
         len(found.schema_arrow),
     )
     assert ours([]).equals(ours([batch_of([])]))
+
+
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.float64(), pa.large_string(), pa.timestamp("ms"), pa.int8()])
+def test_a_column_of_another_type_is_refused(kind: pa.DataType) -> None:
+    """When the file is begun, rather than written as what it is not."""
+    with pytest.raises(TypeError, match="is written"):
+        ParquetFile(pa.schema([pa.field("column", kind)]))
+
+
+def test_lists_whose_elements_are_a_slice() -> None:
+    """Of a longer array."""
+    schema = pa.schema([pa.field("keys", LIST)])
+    elements = pa.array([f"k{i}" for i in range(20)]).slice(7, 6)
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 6], pa.int32()), elements, type=LIST)
+    batch = pa.RecordBatch.from_arrays([lists], schema=schema)
+    assert pq.read_table(pa.BufferReader(ours([batch], schema))).equals(pa.Table.from_batches([batch]))
