@@ -1,9 +1,10 @@
-"""Reading a query's Spark checkpoint."""
+"""A query's Spark checkpoint: how Spark is led to it, what it says, and how it is removed."""
 
 from __future__ import annotations
 
 import json
 import logging
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from reput.source.data_source import OFFSET_VERSION, last_record_of_offset
 from reput.source.errors import OutputError
 from reput.source.format_version import check_format
 from reput.source.log.log_reader import LogReader
+from reput.streaming.process.run_directory import run_directory
 
 # The names of the two queries and of their checkpoints' directories.
 LOGIC = "logic"
@@ -20,6 +22,28 @@ TABLE = "table"
 SPARK_CHECKPOINT_OF_LOGIC = (REPUT, SPARK_CHECKPOINT, LOGIC)
 
 _log = logging.getLogger("reput")
+
+
+def path_for_spark(checkpoint: Path) -> Path:
+    """Make a query's checkpoint if it is missing, and give the path by which Spark may write to it.
+
+    The path is a symbolic link in the directory of this run, another one each time. Spark makes whatever directory it
+    misses, so by its own path it would write into an empty mount point; a directory behind a link it cannot make.
+
+    Raises
+    ------
+    OutputError
+        The directory cannot be made.
+    """
+    files = DurableFiles(checkpoint.parent)
+    try:
+        files.make_directory(checkpoint.name)
+        files.sync()
+    finally:
+        files.close()
+    link = Path(tempfile.mkdtemp(prefix="checkpoint-", dir=run_directory())) / checkpoint.name
+    link.symlink_to(checkpoint.absolute(), target_is_directory=True)
+    return link
 
 
 def spark_offset(checkpoint: Path) -> int | None:

@@ -25,7 +25,7 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
-from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch
+from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch, path_for_spark
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.process.broker_of_thread import broker_of_thread, work_for
 from reput.streaming.spark.session import Sessions
@@ -226,7 +226,7 @@ class QueryOpener:
         )
         called = _called(name, broker_of_thread())
         writer = stream_ranges(spark, options).writeStream.queryName(called).foreachBatch(gate)
-        writer = writer.option("checkpointLocation", str(self._paths.checkpoint_of(name)))
+        writer = writer.option("checkpointLocation", str(path_for_spark(self._paths.checkpoint_of(name))))
         if self._available_now:
             return writer.trigger(availableNow=True).start()
         period_ms = (self._config.table if name == TABLE else self._config.logic).trigger_ms

@@ -41,8 +41,11 @@ PERCENTILES = (50, 95, 99)
 PAGE = "benchmarks.md"
 # A line for each micro-batch.
 TAIL_OPTIONS = ("progressEveryMs=0",)
+# The tail has just caught up; and it has done its work for a while.
+FIRST, STEADY = "first 10 s", "from 20 s on"
+PARTS_S = {FIRST: (0.0, 10.0), STEADY: (20.0, float("inf"))}
 COLUMNS = (
-    *("sent/s", "messages", "reached/s"),
+    *("sent/s", "of the minute", "messages", "reached/s"),
     *("queue entry: median, ms", "p95", "p99"),
     *("row: median, ms", "p95", "p99"),
     *("micro-batch of its period, `logic`: median, ms", "`table`"),
@@ -86,29 +89,38 @@ def pace(log: str, query: str, start: int) -> Pace:
 
 @dataclass(frozen=True)
 class Delays:
-    """Milliseconds by percentile of one rate, and what was sent."""
+    """Milliseconds by percentile of one rate, and what was sent; the delays are those of messages of one part each."""
 
     rate: int
-    messages: int
+    messages: dict[str, int]
     reached: float
-    queue_ms: dict[int, float]
-    row_ms: dict[int, float]
+    queue_ms: dict[str, dict[int, float]]
+    row_ms: dict[str, dict[int, float]]
     logic: Pace
     table: Pace
 
-    def row(self) -> list[str]:
-        """The figures in the order of `COLUMNS`."""
+    def rows(self) -> list[list[str]]:
+        """The figures in the order of `COLUMNS`; the pace of micro-batches is that of the whole minute."""
         return [
-            *(f"{self.rate:,}", f"{self.messages:,}", f"{self.reached:,.0f}"),
-            *(f"{self.queue_ms[percent]:,.0f}" for percent in PERCENTILES),
-            *(f"{self.row_ms[percent]:,.0f}" for percent in PERCENTILES),
-            *(f"{pace.batch_ms:,.0f} of {pace.period_ms:,.0f}" for pace in (self.logic, self.table)),
+            [
+                *(f"{self.rate:,}", part, f"{self.messages[part]:,}", f"{self.reached:,.0f}"),
+                *(f"{self.queue_ms[part][percent]:,.0f}" for percent in PERCENTILES),
+                *(f"{self.row_ms[part][percent]:,.0f}" for percent in PERCENTILES),
+                *(f"{pace.batch_ms:,.0f} of {pace.period_ms:,.0f}" for pace in (self.logic, self.table)),
+            ]
+            for part in PARTS_S
         ]
 
 
 def percentiles(delays: NDArray[np.float64]) -> dict[int, float]:
     """The percentiles of at least one delay."""
     return dict(zip(PERCENTILES, np.percentile(delays, PERCENTILES).tolist(), strict=True))
+
+
+def parts_of(times: Int64s) -> dict[str, NDArray[np.bool_]]:
+    """Which messages belong to which part, by when they were stored (ms)."""
+    seconds = (times - times.min()) / 1000
+    return {name: (start <= seconds) & (seconds < end) for name, (start, end) in PARTS_S.items()}
 
 
 def stored(store: Path, start: int, end: int) -> tuple[Int64s, Int64s]:
@@ -161,12 +173,13 @@ def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int) -> Delays:
             tail.stop()
         finally:
             tail.kill()
+    queue_ms, row_ms, parts = entries.delays(offsets, times), commits.delays(offsets, times), parts_of(times)
     return Delays(
         rate=rate,
-        messages=offsets.size,
+        messages={name: int(part.sum()) for name, part in parts.items()},
         reached=float(sent["sent_per_second"]),
-        queue_ms=percentiles(entries.delays(offsets, times)),
-        row_ms=percentiles(commits.delays(offsets, times)),
+        queue_ms={name: percentiles(queue_ms[part]) for name, part in parts.items()},
+        row_ms={name: percentiles(row_ms[part]) for name, part in parts.items()},
         logic=tail.pace("logic", start),
         table=tail.pace("table", start),
     )
@@ -192,9 +205,10 @@ def main() -> None:
     for rate in given.rates:
         with tempfile.TemporaryDirectory(dir=given.work.resolve(), prefix=f"rate-{rate}-") as scratch:
             found.append(measure(rocketmq, Path(scratch) / "run", rate, given.seconds))
-        print(" | ".join(found[-1].row()), flush=True)
+        for row in found[-1].rows():
+            print(" | ".join(row), flush=True)
     head = f"{given.seconds} s each; table trigger 1 s; {machine.sentence(found_on)}."
-    block = f"{head}\n\n{report.markdown_table(COLUMNS, [delays.row() for delays in found])}"
+    block = f"{head}\n\n{report.markdown_table(COLUMNS, [row for delays in found for row in delays.rows()])}"
     print(block)
     results = {"machine": found_on, "rates": results_of(found)}
     report.save(results, block, "latency", given.work, given.docs, PAGE)

@@ -1,0 +1,44 @@
+"""Which processes Spark's JVM starts for micro-batches: each takes longer than the records of a small one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.record_writer import CommitLogWriter, Message
+
+pytestmark = pytest.mark.spark
+
+BATCHES = 25
+
+
+def test_none_but_a_chmod_for_each_of_its_two_files(tmp_path: Path) -> None:
+    """Spark notes where a micro-batch ends before it, and that it is done after it."""
+    programs, calls = tmp_path / "bin", tmp_path / "calls"
+    programs.mkdir()
+    for name in ("chmod", "readlink", "stat", "ls"):
+        real = shutil.which(name)
+        assert real is not None
+        (programs / name).write_text(f'#!/bin/sh\necho {name} >> {calls}\nexec {real} "$@"\n')
+        (programs / name).chmod(0o755)
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 16) as writer:
+        for number in range(BATCHES):
+            writer.append(Message("A", properties={"KEYS": f"k{number}"}))
+    reput = Path(sys.executable).with_name("reput")
+    words = ["tail", "--available-now", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "out")]
+    done = subprocess.run(
+        [reput, *words, "-o", "maxMessagesPerTrigger=1", "-o", "tailGuardMs=20"],
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"{BATCHES} messages in {BATCHES} batches" in done.stdout
+    started = calls.read_text().split()
+    assert set(started) == {"chmod"}
+    # And for the checkpoint's directories and its own description.
+    assert 2 * BATCHES <= len(started) <= 2 * BATCHES + 10
