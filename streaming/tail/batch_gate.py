@@ -52,19 +52,27 @@ class BatchGate:
     def _if_idle(self, action: Callable[[], None]) -> None:
         if self._idle.acquire(blocking=False):
             try:
-                if self.failure is None and not self._stopping.is_set():
+                if self.failure is None and not self._stopping.is_set() and not self._dispatch.is_writing:
                     self._check()
+                    self._dispatch.settle()
                     action()
             except Exception as error:  # noqa: BLE001  whoever looks after the query finds it
                 self.failure = error
             finally:
                 self._idle.release()
 
-    def close(self) -> None:
-        """Let no further batch begin, and wait for the current one."""
-        self._stopping.set()
+    def settle(self) -> None:
+        """Wait for the current batch, and until all that was read is written; what fails is noted as `failure`."""
         with self._idle:
-            pass
+            try:
+                self._dispatch.settle()
+            except Exception as error:  # noqa: BLE001  as above
+                self.failure = self.failure or error
+
+    def close(self) -> None:
+        """Let no further batch begin, and `settle`."""
+        self._stopping.set()
+        self.settle()
 
 
 class StoppedBetweenBatchesError(Exception):

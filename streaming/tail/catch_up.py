@@ -44,6 +44,7 @@ def catch_up(
         )
         before = dispatch.end_offset
         dispatch(ranges_between(spark, options), -1)
+        dispatch.settle()
         if dispatch.end_offset <= before:
             raise CommitLogRewoundError(
                 f"Spark's checkpoint {checkpoint} is at offset {target}, and the log has nothing behind {before}: it "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -16,7 +17,6 @@ from reput.sinks.quarantine import EXPIRED, count_causes, expired_range
 from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
-from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.logic_step import LogicStep
@@ -26,6 +26,7 @@ from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.tail import batch_reading
+from reput.streaming.tail.batch_upkeep import SECONDS_AT_END, BatchUpkeep
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.small_batch import SmallBatches
@@ -33,8 +34,6 @@ from reput.streaming.tail.waves import Waves
 
 Report = Callable[[BatchReport], None]
 OnRead = Callable[[str, int], None]
-# How long a run that ends with the log may remove expired files, and merge small ones; the next run does the rest.
-_SECONDS_AT_END = 30.0
 
 
 def _ignored(_query: str, _end: int) -> None:
@@ -52,11 +51,18 @@ class Dispatch(Protocol):
     def end_offset(self) -> int:
         """Every sink has the effect of every record before this physical offset."""
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether effects of the last batch are still written, and nothing has failed yet."""
+
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Process the batch's ranges; the effects are durable on return.
+        """Process the batch's ranges; the effects are durable when `settle` returns.
 
         The batch id serves to look up what Spark planned, never to know what is done.
         """
+
+    def settle(self) -> None:
+        """Wait until the effects of all batches are durable; raise what kept some from it."""
 
     def while_idle(self) -> None:
         """Do a little of what can wait, between batches."""
@@ -111,10 +117,14 @@ class LogicDispatch:
         self._on_read = on_read
         self._small = small
         self._bytes_a_wave = bytes_a_wave
+        self._waves = Waves(self._write_checked, self._least_wave)
+        # Up to here all was written, or was left to be written.
+        self._handed_on = 0
+        self._is_swept = True
         # What was passed over since the last report.
         self._passed_over: Counter[str] = Counter()
         self._expired_bytes = 0
-        # What the current micro-batch has written, by query, and when the last of it was durable.
+        # What has been written of one micro-batch, by query, and when the last of it was durable.
         self._reports: dict[str, BatchReport] = {}
         self._written_at = 0.0
 
@@ -129,43 +139,69 @@ class LogicDispatch:
         """LOGIC, and TABLE if the table is kept by the same read."""
         return (LOGIC,) if self._table is None else (LOGIC, TABLE)
 
-    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        """Write the effects of the batch's ranges, which are read once; those of large batches wave by wave."""
-        self._written_at = time.monotonic()
-        try:
-            self._write_batch(ranges, batch_id)
-        finally:  # what a batch that failed has written counts as well
-            reports, self._reports = self._reports, {}
-            for report in reports.values():
-                self._report(report)
-        self.clean()
+    @property
+    def is_writing(self) -> bool:
+        """Whether the last wave of a large micro-batch is still written."""
+        return self._waves.is_writing
 
-    def _write_batch(self, ranges: DataFrame, batch_id: int) -> None:
-        task, waves = self._step.task, Waves(self.end_offset, self._write_checked, self._least_wave)
-        # A batch that follows a live log has smaller ranges: nothing is gained by hearing of them early.
-        least_bytes = self._bytes_a_wave // 16
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        """Write the effects of the batch's ranges, which are read once; those of large batches wave by wave.
+
+        The last wave of a large one is written while Spark goes on to the next micro-batch.
+        """
+        if not self.is_writing:
+            self._written_at = time.monotonic()
+        is_job, task, least_bytes = False, self._step.task, self._bytes_a_wave // 16
         if self._table is not None:
             task = replace(task, file_writer=self._table.file_writer())
-
-        is_job = False
 
         def job(some: DataFrame) -> list[RangeEffects]:
             nonlocal is_job
             read = batch_reading.read_here(self._small, batch_id, task) if some is ranges else None
-            if read is None:
-                is_job = True
-                read = waves.during(lambda on_range: batch_reading.read_announced(some, task, on_range, least_bytes))
-            return read
+            if read is not None:
+                self._waves.settle()
+                return read
+            is_job, self._is_swept = True, False
+            start = max(self.end_offset, self._handed_on)
+            # A batch that follows a live log has smaller ranges: nothing is gained by hearing of them early.
+            return self._waves.during(start, lambda on: batch_reading.read_announced(some, task, on, least_bytes))
 
-        results = self._continuity.results(ranges, job, self._records)
-        if results:
-            self._continuity.check(self._records())
-            for row in self._continuity.rows_of(results):
-                self._write(row)
-        elif not self._reports:  # nothing of the batch is left in the log
-            self._pass_over(self._continuity.next_available(self.end_offset))
-        if is_job:
+        try:
+            results = self._continuity.results(ranges, job, self._records)
+        except BaseException:
+            self._report_written()
+            raise
+        if is_job and results:
+            self._handed_on = results[-1].end
+            self._waves.leave_behind(partial(self._write_rest, results))
+        else:
+            self._write_rest(results)
+
+    def settle(self) -> None:
+        """Wait until the last wave is written; remove what lost tasks left."""
+        self._waves.settle()
+        if not self._is_swept:
+            self._is_swept = True
             self._step.clear_scratch()
+
+    def _write_rest(self, results: list[RangeEffects]) -> None:
+        """Write what is left of a micro-batch when its ranges have been read, and report the whole of it."""
+        try:
+            if results:
+                self._continuity.check(self._records())
+                for row in self._continuity.rows_of(results):
+                    self._write(row)
+            elif not self._reports:  # nothing of the batch is left in the log
+                self._pass_over(self._continuity.next_available(self.end_offset))
+        finally:
+            self._report_written()
+        self.clean()
+
+    def _report_written(self) -> None:
+        """Report what was written of a micro-batch; of one that failed as well."""
+        reports, self._reports = self._reports, {}
+        for report in reports.values():
+            self._report(report)
 
     def _least_wave(self) -> int:
         queues = sum(sink.queue_count for sink in self._step.sinks if isinstance(sink, QueueSink))
@@ -190,7 +226,8 @@ class LogicDispatch:
 
     def finish(self) -> None:
         """Remove what has expired, and tidy the table, if there is one."""
-        self._clean.step(_SECONDS_AT_END)
+        self.settle()
+        self._clean.step(SECONDS_AT_END)
         if self._table is not None:
             self._table.finish()
 
@@ -283,6 +320,14 @@ class TableDispatch:
         """What writes the files of the next batch."""
         return self.table.file_writer(self.end_offset, self._decode)
 
+    @property
+    def is_writing(self) -> bool:
+        """Never between batches."""
+        return False
+
+    def settle(self) -> None:
+        """Nothing is left to be waited for."""
+
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         """Commit the table's files that are written for the batch's ranges."""
         began = time.monotonic()
@@ -340,34 +385,3 @@ class TableDispatch:
             self._passed_over[EXPIRED] += 1
             self._expired_bytes += start - self.end_offset
             self.table.pass_over(start)
-
-
-@dataclass(frozen=True)
-class BatchUpkeep:
-    """When a table that grows is tidied, and for how long.
-
-    Attributes
-    ----------
-    table
-        What is tidied.
-    seconds
-        After these, following a batch, no further merge is begun.
-    full_batch
-        How many bytes of the log a batch has when the log goes on behind it.
-    report
-        Is told what was done.
-    """
-
-    table: TableUpkeep
-    seconds: float
-    full_batch: int
-    report: Callable[[UpkeepDone], None]
-
-    def after_batch(self, read_bytes: int) -> None:
-        """Tidy a while after a batch of so many bytes; a table that is far behind catches up first."""
-        if read_bytes < self.full_batch // 2:
-            self.report(self.table.step(self.seconds))
-
-    def at_end(self) -> None:
-        """Merge small files after the last batch; there may be many when each batch had little of the log."""
-        self.report(self.table.step(_SECONDS_AT_END, sorts=False))

@@ -32,11 +32,12 @@ from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_gate import BatchGate, StoppedBetweenBatchesError
 from reput.streaming.tail.batch_sizes import BatchSizes
+from reput.streaming.tail.batch_upkeep import BatchUpkeep
 from reput.streaming.tail.catch_up import catch_up
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.micro_batch import BatchUpkeep, Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.tail.micro_batch import Dispatch, LogicDispatch, TableDispatch
 from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.small_batch import SmallBatches

@@ -109,6 +109,7 @@ class SupervisedQuery:
         if self._query is None:
             return
         try:
+            self._query.gate.close()
             error = self._query.failure()
         except Exception as failed:  # noqa: BLE001  as in `look`
             error = failed

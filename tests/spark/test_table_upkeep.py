@@ -23,7 +23,7 @@ from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import RowsLostError
-from reput.streaming.tail.micro_batch import BatchUpkeep
+from reput.streaming.tail.batch_upkeep import BatchUpkeep
 
 pytestmark = pytest.mark.spark
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter, Message
 from support.store_compare import differing_bytes
 
+from reput.sinks.files.store_path import REPUT, SCRATCH, SPARK_CHECKPOINT
 from reput.source.errors import SinkError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects.logic_step import LogicStep
+from reput.streaming.output.spark_checkpoint import LOGIC
 from reput.streaming.tail import batch_reading
 from reput.streaming.tail.log_continuity import LogContinuity
 
@@ -114,3 +117,64 @@ def test_a_failure_between_two_waves(
     others = (*SIZES, f"maxBytesPerPartition={range_bytes}", f"tableMaxBytesPerPartition={range_bytes}")
     run_tail(spark, store, tmp_path / "out", *others, table=tmp_path / "table")
     check(spark, store, tmp_path)
+
+
+def test_the_last_wave_is_written_while_spark_goes_on(
+    spark: SparkSession, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next micro-batch is read before the last wave of the one before is written; it is written before the next."""
+    read, write, jobs, is_next_read, waves = batch_reading.read_ranges, LogicStep.write, 0, threading.Event(), []
+
+    def reading(*given: Any) -> Any:
+        nonlocal jobs
+        jobs += 1
+        if jobs == 2:
+            is_next_read.set()
+        return read(*given)
+
+    def writing(step: LogicStep, effects: Any) -> Any:
+        if not waves:
+            assert is_next_read.wait(LIMIT_SECONDS)
+        waves.append((effects.start, effects.end))
+        return write(step, effects)
+
+    monkeypatch.setattr(batch_reading, "read_here", lambda *_: None)
+    monkeypatch.setattr(batch_reading, "read_ranges", reading)
+    monkeypatch.setattr(LogicStep, "write", writing)
+    # A wave is as large as a micro-batch: each has its last one alone.
+    options = (*SIZES, "maxMessagesPerTrigger=20")
+    reporter = run_tail(spark, store, tmp_path / "out", *options, table=tmp_path / "table")
+    assert jobs == 3
+    assert [one[1] for one in waves[:-1]] == [after[0] for after in waves[1:]]
+    assert [f"{MESSAGES} messages in 3 batches" in line for line in reporter.summary()] == [True, True]
+    check(spark, store, tmp_path)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_last_wave_that_fails_when_spark_has_noted_its_batch(
+    spark: SparkSession, store: Path, tmp_path: Path, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also that of the last micro-batch, behind which no other comes; the next start brings the sinks up to Spark."""
+    write, waves = LogicStep.write, 0
+    commits = tmp_path / "out" / REPUT / SPARK_CHECKPOINT / LOGIC / "commits"
+
+    def writing(*given: Any) -> Any:
+        nonlocal waves
+        waves += 1
+        if waves == failing:
+            deadline = time.monotonic() + LIMIT_SECONDS
+            while not (commits / str(failing - 1)).exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            raise SinkError("the last wave cannot be written")
+        return write(*given)
+
+    options = (*SIZES, "maxMessagesPerTrigger=20")
+    with monkeypatch.context() as patched:
+        patched.setattr(batch_reading, "read_here", lambda *_: None)
+        patched.setattr(LogicStep, "write", writing)
+        with pytest.raises(SinkError, match="the last wave cannot be written"):
+            run_tail(spark, store, tmp_path / "out", *options, table=tmp_path / "table")
+    run_tail(spark, store, tmp_path / "out", *options, table=tmp_path / "table")
+    check(spark, store, tmp_path)
+    assert not list((tmp_path / "out" / REPUT / SCRATCH).iterdir())

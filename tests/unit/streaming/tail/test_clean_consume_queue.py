@@ -438,9 +438,12 @@ def test_a_failure_is_one_warning_and_tried_again(running: Running, caplog: pyte
 
 
 def test_never_beside_a_batch(running: Running) -> None:
-    """The gate's lock keeps it out while a batch is written, behind a failed one, and after a request to stop."""
+    """The gate keeps it out while a batch is written, to its last wave, behind a failed one, and after a stop."""
     dispatch = mock.create_autospec(LogicDispatch, instance=True)
+    dispatch.is_writing = True
     gate = BatchGate(dispatch, lambda: None)
+    gate.clean()
+    dispatch.is_writing = False
     dispatch.side_effect = lambda *_: gate.clean()
     gate(mock.Mock(), 0)
     assert dispatch.clean.call_count == 0

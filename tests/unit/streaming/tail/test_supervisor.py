@@ -61,9 +61,16 @@ class Sinks:
 
     names: tuple[str, ...] = ("table",)
     end_offset: int = 0
+    unwritten: Exception | None = None
 
     def __call__(self, *_: Any) -> None:
         raise AssertionError
+
+    def settle(self) -> None:
+        """Its last wave is written, or cannot be."""
+        error, self.unwritten = self.unwritten, None
+        if error is not None:
+            raise error
 
 
 @dataclass
@@ -166,6 +173,26 @@ def test_a_query_that_ends_with_the_log(scene: Scene) -> None:
     scene.query.begin(scene.open(SparksQuery(1)))
     assert scene.query.look()
     assert not scene.query.look()
+
+
+def test_a_last_wave_that_cannot_be_written_when_spark_has_ended(scene: Scene) -> None:
+    """The query waits and is opened again, as after a failure inside a batch."""
+    scene.next_ones += [SparksQuery()]
+    scene.sinks.unwritten = full()
+    scene.query.begin(scene.open(SparksQuery(0)))
+    assert scene.query.look()
+    assert scene.query.query is None
+    assert scene.closed[0].failed_in_batch
+    scene.pass_pause(1)
+
+
+def test_a_last_wave_that_cannot_be_written_at_a_stop(scene: Scene) -> None:
+    """It is awaited, and what does not pass is raised."""
+    scene.sinks.unwritten = CorruptRecordError("no record", file="/log")
+    scene.query.begin(scene.open(SparksQuery(1)))
+    with pytest.raises(CorruptRecordError):
+        scene.query.settle()
+    assert scene.closed == scene.opened
 
 
 def test_it_waits_is_opened_again_and_goes_on(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

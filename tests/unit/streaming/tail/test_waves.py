@@ -45,7 +45,7 @@ class Written:
 def test_in_log_order_and_once(order: tuple[int, ...]) -> None:
     """However ranges come, and however often: what was not written meanwhile is left, and nothing else."""
     written = Written()
-    waves = Waves(100, written.write, lambda: 200)
+    waves = Waves(written.write, lambda: 200)
 
     def read(on_range: OnRange) -> list[RangeEffects]:
         for number in order:
@@ -53,7 +53,7 @@ def test_in_log_order_and_once(order: tuple[int, ...]) -> None:
         written.wait_for()
         return RANGES
 
-    left = waves.during(read)
+    left = waves.during(100, read)
     covered = [*written.waves, *((each.start, each.end) for each in left)]
     assert (covered[0][0], covered[-1][1]) == (100, 600)
     assert all(one[1] == after[0] for one, after in pairwise(covered))
@@ -63,7 +63,7 @@ def test_in_log_order_and_once(order: tuple[int, ...]) -> None:
 def test_written_while_others_read() -> None:
     """The reader sees the first waves on disk before it has returned; a gap holds up what is behind it."""
     written = Written()
-    waves = Waves(100, written.write, lambda: 100)
+    waves = Waves(written.write, lambda: 100)
 
     def read(on_range: OnRange) -> list[RangeEffects]:
         on_range(RANGES[0])
@@ -73,8 +73,8 @@ def test_written_while_others_read() -> None:
         written.wait_for(300)
         return RANGES
 
-    assert waves.during(read) == RANGES[2:]
-    assert (waves.end, written.waves) == (300, [(100, 200), (200, 300)])
+    assert waves.during(100, read) == RANGES[2:]
+    assert written.waves == [(100, 200), (200, 300)]
 
 
 def test_a_batch_that_begins_elsewhere_is_left_to_the_caller() -> None:
@@ -86,7 +86,7 @@ def test_a_batch_that_begins_elsewhere_is_left_to_the_caller() -> None:
             on_range(each)
         return RANGES
 
-    assert Waves(50, written.write, lambda: 1).during(read) == RANGES
+    assert Waves(written.write, lambda: 1).during(50, read) == RANGES
     assert written.waves == []
 
 
@@ -107,17 +107,17 @@ def test_a_wave_that_cannot_be_written_ends_the_batch() -> None:
         has_read.set()
         return RANGES
 
-    waves = Waves(100, write, lambda: 100)
+    waves = Waves(write, lambda: 100)
     with pytest.raises(OutputFullError, match="no room"):
-        waves.during(read)
+        waves.during(100, read)
     assert has_read.is_set()
-    assert (tried.waves, waves.end) == ([(100, 200)], 100)
+    assert tried.waves == [(100, 200)]
 
 
 def test_a_job_that_fails_ends_the_writing_first() -> None:
     """Whoever looks at the sinks then finds them at rest; a second job goes on where the waves ended."""
     written = Written()
-    waves = Waves(100, written.write, lambda: 100)
+    waves = Waves(written.write, lambda: 100)
 
     def fail(on_range: OnRange) -> list[RangeEffects]:
         on_range(RANGES[0])
@@ -125,6 +125,55 @@ def test_a_job_that_fails_ends_the_writing_first() -> None:
         raise ValueError("the job failed")
 
     with pytest.raises(ValueError, match="the job failed"):
-        waves.during(fail)
+        waves.during(100, fail)
     assert not any(thread.name.startswith("reput-waves") for thread in threading.enumerate())
-    assert waves.during(lambda _: RANGES) == RANGES[1:]
+    assert waves.during(200, lambda _: RANGES) == RANGES[1:]
+
+
+def test_what_is_left_behind_is_written_before_the_next_waves() -> None:
+    """Reading goes on meanwhile; its waves wait."""
+    written, may_write = Written(), threading.Event()
+
+    def rest() -> None:
+        assert may_write.wait(LIMIT_SECONDS)
+        written.write(RANGES[0])
+
+    waves = Waves(written.write, lambda: 100)
+    waves.leave_behind(rest)
+    assert waves.is_writing
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        on_range(RANGES[1])
+        assert written.waves == []
+        may_write.set()
+        written.wait_for(300)
+        return RANGES[1:]
+
+    assert waves.during(200, read) == RANGES[2:]
+    assert written.waves == [(100, 200), (200, 300)]
+    assert not waves.is_writing
+
+
+@pytest.mark.parametrize("next_step", ["settle", "during", "leave_behind"])
+def test_an_error_of_what_is_left_behind_is_raised_once_and_nothing_is_written_behind_it(next_step: str) -> None:
+    """Whoever comes next hears of it; after that the sinks have to be opened anew, and nobody asks again."""
+    written = Written()
+
+    def rest() -> None:
+        raise OutputFullError("no room")
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        for each in RANGES[1:]:
+            on_range(each)
+        return RANGES[1:]
+
+    waves = Waves(written.write, lambda: 100)
+    waves.leave_behind(rest)
+    with pytest.raises(OutputFullError, match="no room"):
+        {
+            "settle": waves.settle,
+            "during": lambda: waves.during(200, read),
+            "leave_behind": lambda: waves.leave_behind(lambda: written.write(RANGES[1])),
+        }[next_step]()
+    waves.settle()
+    assert written.waves == []
