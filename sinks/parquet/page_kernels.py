@@ -204,16 +204,60 @@ def put_deltas(values: Any, out: Any, to: int) -> int:
 
 
 @inlined
+def _zero_bytes(word: Any) -> int:
+    """How many of the lowest bytes are 0; `word` is not."""
+    count = 0
+    if word & _LOW == 0:
+        word >>= np.uint64(32)
+        count = 4
+    if word & np.uint64(0xFFFF) == 0:
+        word >>= np.uint64(16)
+        count += 2
+    return count + 1 if word & np.uint64(0xFF) == 0 else count
+
+
+@inlined
+def _shared(data: Any, left: int, right: int, size: int) -> int:
+    """How many of `size` bytes at either place are the same, from the first on."""
+    i, words_end = 0, data.size - max(left, right) - WORD
+    while i < size and i <= words_end:
+        difference = load_word(data, left + i) ^ load_word(data, right + i)
+        if difference != 0:
+            return min(size, i + _zero_bytes(difference))
+        i += WORD
+    while i < size and data[left + i] == data[right + i]:
+        i += 1
+    return min(i, size)
+
+
+@kernel
+def shared_prefixes(ends: Any, data: Any, first: int, last: int, prefixes: Any) -> None:
+    """How many bytes each text `[first, last)` has at its beginning that the one before has, to `prefixes` (int32).
+
+    The first one has none before it: `prefixes` is zeros.
+    """
+    for row in range(first + 1, last):
+        at, before = ends[row], ends[row - 1]
+        prefixes[row - first] = _shared(data, before, at, min(at - before, ends[row + 1] - at))
+
+
+@kernel
+def put_suffixes(ends: Any, data: Any, prefixes: Any, first: int, last: int, out: Any, to: int) -> int:
+    """DELTA_BYTE_ARRAY's third part: the texts `[first, last)`, each without its first `prefixes` bytes (int32)."""
+    for row in range(first, last):
+        prefix = prefixes[row - first]
+        size = ends[row + 1] - ends[row] - prefix
+        copy_bytes(data, ends[row] + prefix, size, out, to)
+        to += size
+    return to
+
+
+@inlined
 def _is_less(data: Any, left: int, left_size: int, right: int, right_size: int) -> bool:
     """Whether one text comes before another, by its bytes as unsigned numbers."""
-    size, i = min(left_size, right_size), 0
-    while i + WORD <= size and load_word(data, left + i) == load_word(data, right + i):
-        i += WORD
-    while i < size:
-        if data[left + i] != data[right + i]:
-            return data[left + i] < data[right + i]
-        i += 1
-    return left_size < right_size
+    size = min(left_size, right_size)
+    i = _shared(data, left, right, size)
+    return data[left + i] < data[right + i] if i < size else left_size < right_size
 
 
 @kernel

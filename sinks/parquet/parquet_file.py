@@ -54,7 +54,8 @@ class ParquetFile:
     """The columns of `schema`, compressed by zstd.
 
     Numbers of the columns in `by_difference` are DELTA_BINARY_PACKED, those in `by_number` have a dictionary, which
-    texts have where Arrow has one. The columns in `with_bounds`, which have no lists, have statistics.
+    texts have where Arrow has one. Texts of the columns in `by_prefix`, where a list's elements are named as
+    ``keys.list.element``, are DELTA_BYTE_ARRAY. The columns in `with_bounds`, which have no lists, have statistics.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class ParquetFile:
         *,
         by_difference: Collection[str] = (),
         by_number: Collection[str] = (),
+        by_prefix: Collection[str] = (),
         with_bounds: Collection[str] = (),
     ) -> None:
         """Raises TypeError for a column of a type that this module does not know."""
         self._elements = list(_schema_elements(schema))
         self._schema = schema
         self._by_difference, self._by_number = frozenset(by_difference), frozenset(by_number)
+        self._by_prefix = frozenset(by_prefix)
         self._with_bounds = frozenset(with_bounds)
         self._codec = pa.Codec("zstd", compression_level=_LEVEL)
         self._out = pa.BufferOutputStream()
@@ -124,23 +127,26 @@ class ParquetFile:
         if pa.types.is_list(kind):
             offsets = array.offsets.to_numpy()
             levels = ListLevels(offsets, valid)
-            yield self._chunk(_Column((name, "list", "element"), _BYTE_ARRAY), levels, Texts(array.values), array)
+            yield self._chunk(*self._texts((name, "list", "element"), levels, array.values), array)
         elif pa.types.is_map(kind):
             levels = ListLevels(array.offsets.to_numpy(), valid)
             keys = _dictionary(array.keys)
             yield self._chunk(_Column((name, "key_value", "key"), _BYTE_ARRAY), levels, keys, array)
-            yield self._chunk(_Column((name, "key_value", "value"), _BYTE_ARRAY), levels, Texts(array.items), array)
+            yield self._chunk(*self._texts((name, "key_value", "value"), levels, array.items), array)
         else:
             there = array if valid is None else array.drop_null()
             yield self._chunk(
                 _Column((name,), _physical_type(kind)), FlatLevels(valid), self._values(field, there), array
             )
 
+    def _texts(self, path: tuple[str, ...], levels: Levels, texts: pa.Array) -> tuple[_Column, Levels, Values]:
+        return _Column(path, _BYTE_ARRAY), levels, Texts(texts, by_prefix=".".join(path) in self._by_prefix)
+
     def _values(self, field: pa.Field, there: pa.Array) -> Values:
         if pa.types.is_dictionary(field.type):
             return _dictionary(there)
         if _physical_type(field.type) == _BYTE_ARRAY:
-            return Texts(there)
+            return Texts(there, by_prefix=field.name in self._by_prefix)
         dtype = np.int64 if _physical_type(field.type) == _INT64 else np.int32
         numbers: Any = np.frombuffer(from_zero(there).buffers()[1] or b"", dtype, len(there))
         if field.name in self._by_number and (known := numbered(numbers)) is not None:

@@ -14,7 +14,7 @@ from reput.source.arrays import Bytes, Int32s, Int64s
 from reput.source.kernels.byte_kernels import WORD
 
 # Parquet's numbers for encodings.
-PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8
+PLAIN, RLE, DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY, RLE_DICTIONARY = 0, 3, 5, 7, 8
 # A text's length stands before it.
 _LENGTH_BYTES = 4
 # A difference takes as many bits as the largest one of its block, and a block has a head.
@@ -64,7 +64,7 @@ class Numbers:
     def bytes_most(self, first: int, last: int) -> int:
         """See `Values`."""
         if self.by_difference:
-            return (last - first + kernels.DELTA_BLOCK) * _DELTA_BYTES + WORD
+            return _deltas_most(last - first)
         return (last - first) * self.values.itemsize
 
     def put(self, first: int, last: int, out: Bytes, to: int) -> int:
@@ -84,26 +84,37 @@ class Numbers:
 
 
 class Texts:
-    """Texts or other bytes."""
+    """Texts or other bytes; `by_prefix` suits those that begin as the one of the row before does."""
 
-    encoding = PLAIN
-
-    def __init__(self, array: pa.Array) -> None:
+    def __init__(self, array: pa.Array, *, by_prefix: bool = False) -> None:
         """An array of strings or of bytes without nulls."""
         _, ends, data = from_zero(array).buffers()
         self._ends = np.frombuffer(ends, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
         self._data = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+        self._by_prefix = by_prefix
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
+    @property
+    def encoding(self) -> int:
+        """See `Values`."""
+        return DELTA_BYTE_ARRAY if self._by_prefix else PLAIN
+
     def bytes_most(self, first: int, last: int) -> int:
         """See `Values`."""
-        return int(self._ends[last] - self._ends[first]) + _LENGTH_BYTES * (last - first) + WORD
+        size, count = int(self._ends[last] - self._ends[first]), last - first
+        return size + (2 * _deltas_most(count) if self._by_prefix else _LENGTH_BYTES * count + WORD)
 
     def put(self, first: int, last: int, out: Bytes, to: int) -> int:
         """See `Values`."""
-        return int(kernels.put_texts(self._ends, self._data, first, last, out, to))
+        if not self._by_prefix:
+            return int(kernels.put_texts(self._ends, self._data, first, last, out, to))
+        prefixes = np.zeros(last - first, np.int32)
+        kernels.shared_prefixes(self._ends, self._data, first, last, prefixes)
+        suffixes = np.diff(self._ends[first : last + 1]) - prefixes
+        to = int(kernels.put_deltas(suffixes, out, kernels.put_deltas(prefixes, out, to)))
+        return int(kernels.put_suffixes(self._ends, self._data, prefixes, first, last, out, to))
 
     def bounds(self) -> Bounds | None:
         """See `Values`."""
@@ -148,6 +159,11 @@ class Numbered:
             return Numbers(self.dictionary.values[used]).bounds()
         texts = [self.dictionary.text(number) for number in np.flatnonzero(used).tolist()]
         return _short(min(texts), max(texts)) if texts else None
+
+
+def _deltas_most(count: int) -> int:
+    """How many bytes so many numbers take at most by their differences."""
+    return (count + kernels.DELTA_BLOCK) * _DELTA_BYTES + WORD
 
 
 def from_zero(array: pa.Array) -> pa.Array:

@@ -25,6 +25,7 @@ from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.message_file import (
     DELTA_COLUMNS,
     DICTIONARY_NUMBERS,
+    PREFIX_COLUMNS,
     TEXT_COLUMNS,
     FileStatistics,
     columns_with_bounds,
@@ -222,7 +223,8 @@ def _parquet_writer(buffer: pa.BufferOutputStream, schema: pa.Schema) -> pq.Parq
         compression="zstd",
         compression_level=1,
         use_dictionary=[*TEXT_COLUMNS, "properties.key_value.key", *DICTIONARY_NUMBERS],
-        column_encoding=dict.fromkeys(DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+        column_encoding=dict.fromkeys(DELTA_COLUMNS, "DELTA_BINARY_PACKED")
+        | dict.fromkeys(PREFIX_COLUMNS, "DELTA_BYTE_ARRAY"),
         write_statistics=columns_with_bounds(schema),
         write_batch_size=_ROWS_A_WRITE,
         store_schema=False,  # readers must see texts, not Arrow's dictionaries

@@ -53,6 +53,8 @@ TEXT_COLUMNS = [field.name for field in _FILE_SCHEMA if field.type == _TEXT]
 #: Numbers that repeat, and those that differ little from row to row.
 DICTIONARY_NUMBERS = ("tags_code",)
 DELTA_COLUMNS = ("queue_id", "queue_offset", "physical_offset", "msg_size", "body_size")
+# Ids and keys count up: each begins as that of the row before does.
+PREFIX_COLUMNS = ("msg_id", "uniq_key", "first_key", "keys.list.element")
 # Each column takes a pass over the window's records, which stay in the processor's second cache.
 WINDOW_BYTES = 1024 * 1024
 _ROWS_A_GROUP = 128 * 1024
@@ -131,6 +133,7 @@ class TableFile:
         self._file = ParquetFile(
             self._schema,
             by_difference=DELTA_COLUMNS,
+            by_prefix=PREFIX_COLUMNS,
             by_number=DICTIONARY_NUMBERS,
             with_bounds=columns_with_bounds(self._schema),
         )

@@ -732,9 +732,23 @@ MUTANTS = (
     _mutant(
         "what a wave has written is written again",
         "streaming/tail/waves.py",
-        "        return [each for each in results if each.end > self.end]\n",
+        "        return [each for each in results if each.end > end]\n",
         "        return results\n",
         "unit/streaming/tail/test_waves.py::test_in_log_order_and_once",
+    ),
+    _mutant(
+        "a wave is written beside the last one of the micro-batch before",
+        "streaming/tail/waves.py",
+        "            behind.result()\n        waiting",
+        "            pass\n        waiting",
+        "unit/streaming/tail/test_waves.py::test_what_is_left_behind_is_written_before_the_next_waves",
+    ),
+    _mutant(
+        "nobody hears of a last wave that cannot be written",
+        "streaming/tail/open_query.py",
+        "            self.gate.settle()\n",
+        "            pass\n",
+        "unit/streaming/tail/test_supervisor.py::test_a_last_wave_that_cannot_be_written_when_spark_has_ended",
     ),
     _mutant(
         "a wave of a log that was cut is written",

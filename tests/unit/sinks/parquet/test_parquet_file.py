@@ -23,7 +23,9 @@ INT32, INT64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in
 WORDS = st.one_of(
     st.text(max_size=12), st.sampled_from(["", "order", "ordér", "order000000000001", "order000000000002"])
 )
-DIFFERENCES, NUMBERED = ("near", "far", "narrow"), ("few",)
+# Texts that share a beginning of any length, words of eight bytes among them, with the one before.
+IDS = st.one_of(WORDS, st.builds(lambda size, end: "ordér0123456789abcdef"[:size] + end, st.integers(0, 21), WORDS))
+DIFFERENCES, NUMBERED, PREFIXES = ("near", "far", "narrow"), ("few",), ("id", "ids.list.element")
 
 # Each column: its type, and values of it.
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -37,6 +39,8 @@ COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "far": (pa.int64(), INT64),
     "narrow": (pa.int32(), INT32),
     "few": (pa.int64(), st.integers(-3, 3)),
+    "id": (pa.string(), IDS),
+    "ids": (LIST, st.lists(IDS, max_size=4)),
     "keys": (LIST, st.lists(WORDS, max_size=4)),
     "properties": (MAP, st.lists(st.tuples(st.sampled_from(["KEYS", "TAGS", "ü"]), WORDS), max_size=3)),
 }
@@ -65,7 +69,7 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 def ours(groups: list[pa.RecordBatch], schema: pa.Schema = SCHEMA) -> pa.Buffer:
     """The groups in a file of ours."""
-    file = ParquetFile(schema, by_difference=DIFFERENCES, by_number=NUMBERED, with_bounds=FLAT)
+    file = ParquetFile(schema, by_difference=DIFFERENCES, by_number=NUMBERED, by_prefix=PREFIXES, with_bounds=FLAT)
     for group in groups:
         file.write(group)
     return file.finish()
@@ -77,7 +81,8 @@ def arrows(groups: list[pa.RecordBatch], schema: pa.Schema = SCHEMA) -> pa.Buffe
     dictionaries = ["topic", "properties.key_value.key", *NUMBERED]
     options = {
         "use_dictionary": [name for name in dictionaries if name.split(".")[0] in schema.names],
-        "column_encoding": {name: "DELTA_BINARY_PACKED" for name in DIFFERENCES if name in schema.names},
+        "column_encoding": {name: "DELTA_BINARY_PACKED" for name in DIFFERENCES if name in schema.names}
+        | {name: "DELTA_BYTE_ARRAY" for name in PREFIXES if name.split(".")[0] in schema.names},
         "write_statistics": [name for name in FLAT if name in schema.names],
     }
     with pq.ParquetWriter(buffer, schema, compression="zstd", store_schema=False, **options) as writer:
@@ -100,7 +105,7 @@ def assert_alike(groups: list[pa.RecordBatch]) -> None:
             assert want.statistics == got.statistics, want.path_in_schema
             if got.statistics is not None and want.statistics.has_min_max:
                 assert (want.statistics.min, want.statistics.max) == (got.statistics.min, got.statistics.max)
-            if "RLE_DICTIONARY" in want.encodings or "DELTA_BINARY_PACKED" in want.encodings:
+            if {"RLE_DICTIONARY", "DELTA_BINARY_PACKED", "DELTA_BYTE_ARRAY"} & set(want.encodings):
                 assert set(want.encodings) == set(got.encodings), want.path_in_schema
 
 
@@ -125,6 +130,7 @@ def test_a_column_may_have_many_pages(page_bytes: int, monkeypatch: pytest.Monke
             "far": int(rng.integers(-(2**63), 2**63)),
             "narrow": int(rng.integers(-(2**31), 2**31)),
             **({"keys": [f"k{n}" for n in range(i % 4)]} if i % 7 else {}),
+            **({"id": f"{i // 9:032x}", "ids": [f"{i:09}{n}" for n in range(i % 3)]} if i % 4 else {}),
             **({"properties": [("KEYS", "a" * (i % 50)), ("TAGS", "")]} if i % 5 else {}),
         }
         for i in range(1000)

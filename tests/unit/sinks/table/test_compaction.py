@@ -140,6 +140,17 @@ def test_row_groups_of_a_merged_file_have_bloom_filters(tmp_path: Path, monkeypa
         assert [column.path_in_schema for column in columns if column.bloom_filter_length] == ["uniq_key"]
 
 
+def test_a_merged_file_is_encoded_as_the_tasks_files_are(tmp_path: Path) -> None:
+    """Ids and keys without what they share with the row before: a quarter of a file."""
+    (made,) = Merge(table_storage(tmp_path), [write(tmp_path, "a", 0, 30)]).write()
+    group = pq.read_metadata(tmp_path / made.path).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    encodings = {column.path_in_schema: set(column.encodings) for column in columns}
+    assert encodings["uniq_key"] == {"RLE", "DELTA_BYTE_ARRAY"}
+    assert encodings["physical_offset"] == {"RLE", "DELTA_BINARY_PACKED"}
+    assert "RLE_DICTIONARY" in encodings["topic"]
+
+
 def test_what_does_not_fit_into_memory_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row group by row group; each file's statistics are of its own rows."""
     monkeypatch.setattr(compaction, "_ENCODED_BYTES", 3000)

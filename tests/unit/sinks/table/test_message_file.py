@@ -25,6 +25,7 @@ from reput.source.segments.range_reader import DecodeOptions, read_windows
 DICTIONARIES = {"broker", "topic", "born_host", "store_host", "tags", "tags_code", "transaction_type", "real_topic"}
 DICTIONARIES |= {"kind", "consumer_group", "origin_topic", "producer_group", "client_host"}
 DIFFERENCES = {"queue_id", "queue_offset", "physical_offset", "msg_size", "body_size"}
+PREFIXES = {"msg_id", "uniq_key", "first_key", "keys.list.element"}
 NESTED = {"keys.list.element", "properties.key_value.key", "properties.key_value.value"}
 
 
@@ -105,6 +106,7 @@ def test_encodings_and_statistics_of_each_row_group(tmp_path: Path) -> None:
             # PLAIN is the encoding of the dictionary itself.
             assert dictionary == ("RLE_DICTIONARY" in encodings), name
             assert (name in DIFFERENCES) == ("DELTA_BINARY_PACKED" in encodings), name
+            assert (name in PREFIXES) == ("DELTA_BYTE_ARRAY" in encodings), name
             assert (name in NESTED) == (column.statistics is None), name
             assert "ZSTD" == column.compression
 
