@@ -19,28 +19,52 @@ EXPIRE, KILL, QUIET, RESTART, FULL, EXTRAS = (
     "extras",
 )
 
-_PLAN = (
+# Segments expire every few minutes, as they do in service, where each hour brings as many as it takes away.
+_EXPIRIES = (
+    3,
+    5,
+    7,
+    12,
+    14,
+    22,
+    24,
+    27,
+    31,
+    33,
+    35,
+    39,
+    41,
+    43,
+    45,
+    52,
+    54,
+    56,
+    61,
+    63,
+    65,
+    67,
+    74,
+    76,
+    78,
+    81,
+    83,
+    85,
+    87,
+)
+_OTHERS = (
     (3, EXTRAS),
-    (7, EXPIRE),
     (10, KILL),
-    (14, EXPIRE),
     (16, QUIET),
-    (23, EXPIRE),
     (25, EXTRAS),
     (28, RESTART),
-    (32, EXPIRE),
     (36, FULL),
-    (41, EXPIRE),
     (46, QUIET),
-    (54, EXPIRE),
     (55, EXTRAS),
     (58, KILL),
-    (63, EXPIRE),
     (68, QUIET),
-    (76, EXPIRE),
     (79, EXTRAS),
-    (83, EXPIRE),
 )
+_PLAN = sorted([*((minute, EXPIRE) for minute in _EXPIRIES), *_OTHERS])
 
 
 @dataclass(frozen=True)

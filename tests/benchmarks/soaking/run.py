@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 DISK_BYTES = 3 << 29
 SEGMENT_BYTES = 8 << 20
 BROKER_CONF: dict[str, str | int | bool] = {"mappedFileSizeCommitLog": SEGMENT_BYTES}
-OPTIONS: dict[str, object] = {"tableTriggerMs": 1000, "failOnDataLoss": "false"}
+# Of a smaller heap the JVM collects old garbage several times in an hour: its memory is judged over whole rounds.
+HEAP_MB = 1024
+OPTIONS: dict[str, object] = {
+    "tableTriggerMs": 1000,
+    "failOnDataLoss": "false",
+    "sparkDriverMemory": f"{HEAP_MB}m",
+}
 SAMPLE_SECONDS = 10.0
 FOLLOW_SECONDS = 300.0
 SEGMENTS_LEAST = 1
@@ -230,8 +236,10 @@ class Soak:
         self.broker.wait_until_it_deletes()
         wait_until(self._may_expire, FOLLOW_SECONDS, "segments to expire")
         self._began = time.time()
-        before = self.broker.min_offset
-        begin = self.broker.expire()
+        before = begin = self.broker.min_offset
+        # One pass of the broker deletes ten segments at most.
+        while self._may_expire():
+            begin = self.broker.expire()
         return f"{(begin - before) // SEGMENT_BYTES} segments, the log begins at {begin:,}"
 
     def _may_expire(self) -> bool:
@@ -239,11 +247,22 @@ class Soak:
 
         For a moment the broker keeps nothing but its last segment: another must not begin meanwhile.
         """
-        end = self.broker.log_end()
-        last = end - end % SEGMENT_BYTES  # behind it stand files that the broker has made in advance
+        end, last = self.broker.log_end(), self._last_segment()
         is_read = min(self.paths.progress().values()) >= last
-        whole = (last - self.broker.min_offset) // SEGMENT_BYTES
-        return is_read and whole >= SEGMENTS_LEAST and end - last < LAST_SEGMENT_FILLED_MAX * SEGMENT_BYTES
+        return (
+            is_read
+            and self._whole_segments() >= SEGMENTS_LEAST
+            and end - last < LAST_SEGMENT_FILLED_MAX * SEGMENT_BYTES
+        )
+
+    def _last_segment(self) -> int:
+        """Where the segment begins that the broker writes; behind it stand files that it has made in advance."""
+        end = self.broker.log_end()
+        return end - end % SEGMENT_BYTES
+
+    def _whole_segments(self) -> int:
+        """How many segments are before that one."""
+        return (self._last_segment() - self.broker.min_offset) // SEGMENT_BYTES
 
     def _kill(self, _: float) -> str:
         starts = len(self.tail.starts)

@@ -20,8 +20,8 @@ from benchmarks.soaking import prometheus
 DRIVER, JVM, WORKERS = KINDS = ("driver", "JVM", "workers")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KIND_OF = {"driver JVM": JVM, "worker": WORKERS}
-_HEAP_EVERY_SECONDS = 60.0
-_HEAP = re.compile(r"total \d+K, used (\d+)K.*region size \d+K, \d+ young \((\d+)K\)", re.DOTALL)
+_HEAP_EVERY_SECONDS = 300.0
+_HEAP = re.compile(r"total \d+K, used (\d+)K")
 # Lives for a moment, with all the descriptors of the JVM that starts something through it.
 _JVM_HELPER = "jspawnhelper"
 MB = 1 << 20
@@ -29,7 +29,7 @@ MB = 1 << 20
 
 @dataclass
 class Processes:
-    """All processes of a kind together; sizes in MB. CPU seconds include those of children that were waited for."""
+    """All processes of a kind together; sizes in MB. CPU seconds are also those of processes that have ended."""
 
     count: int = 0
     rss: float = 0.0
@@ -58,7 +58,7 @@ class Sample:
     shown: dict[str, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     state: str | None = None
-    old_generation_mb: float | None = None
+    live_heap_mb: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -78,8 +78,12 @@ def load(path: Path) -> list[Sample]:
     return [Sample.from_dict(json.loads(line)) for line in path.read_text().splitlines()]
 
 
-def look_at_processes(root: int) -> dict[str, Processes]:
-    """The tail's processes by kind; one that ends meanwhile is passed over."""
+#: Seconds of processor time by kind, process and when it was started, as they were seen last.
+CpuTimes = dict[tuple[str, int, str], float]
+
+
+def look_at_processes(root: int, cpu: CpuTimes) -> dict[str, Processes]:
+    """The tail's processes by kind; one that ends meanwhile is passed over. `cpu` keeps what ended ones have taken."""
     found = {kind: Processes() for kind in KINDS}
     for pid in tree(root):
         with suppress(OSError, KeyError, IndexError):
@@ -90,13 +94,17 @@ def look_at_processes(root: int) -> dict[str, Processes]:
             stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
             rss, anonymous, shared = (int(status[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon", "RssShmem"))
-            of_kind = found[DRIVER if pid == root else _KIND_OF[kind_of(command)]]
+            kind = DRIVER if pid == root else _KIND_OF[kind_of(command)]
+            of_kind = found[kind]
             of_kind.count += 1
             of_kind.rss += rss
             of_kind.own += anonymous + shared
             of_kind.descriptors += descriptors
             of_kind.threads += int(status["Threads"])
-            of_kind.cpu += sum(map(int, stat[11:15])) / _TICKS
+            # Of children that were waited for only the JVM's count: they live for a moment, and are seen nowhere else.
+            cpu[kind, pid, stat[19]] = sum(map(int, stat[11 : 15 if kind == JVM else 13])) / _TICKS
+    for kind, each in found.items():
+        each.cpu = sum(seconds for key, seconds in cpu.items() if key[0] == kind)
     return found
 
 
@@ -122,16 +130,19 @@ def look_at_files(root: Path, leave_out: tuple[Path, ...] = ()) -> Files:
     return Files(count, size)
 
 
-def old_generation_mb(root: int) -> float | None:
-    """What has grown old in the JVM's heap, garbage included; None without a JVM, `jcmd` or G1."""
+def live_heap_mb(root: int) -> float | None:
+    """What is alive in the JVM's heap: the JVM is told to collect all garbage; None without a JVM, `jcmd` or G1."""
     for pid in tree(root):
         with suppress(OSError, subprocess.SubprocessError, AttributeError):
             if kind_of(_command(pid)) == "driver JVM":
-                words = ["jcmd", str(pid), "GC.heap_info"]
-                said = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False).stdout
-                used, young = _HEAP.search(said).groups()  # type: ignore[union-attr]
-                return (int(used) - int(young)) / 1024
+                _jcmd(pid, "GC.run")
+                return int(_HEAP.search(_jcmd(pid, "GC.heap_info"))[1]) / 1024  # type: ignore[index]
     return None
+
+
+def _jcmd(pid: int, command: str) -> str:
+    words = ["jcmd", str(pid), command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=20, check=False).stdout
 
 
 def _command(pid: int) -> str:
@@ -154,6 +165,7 @@ class Sampler(threading.Thread):
         self._is_over = threading.Event()
         self._one = threading.Lock()
         self._heap_at = 0.0
+        self._cpu: tuple[int | None, CpuTimes] = (None, {})
         self.samples: list[Sample] = []
 
     def run(self) -> None:
@@ -167,10 +179,12 @@ class Sampler(threading.Thread):
             pid = self._pid()
             sample = Sample(time.time(), pid)
             if pid is not None:
-                sample.processes = look_at_processes(pid)
+                if self._cpu[0] != pid:
+                    self._cpu = (pid, {})
+                sample.processes = look_at_processes(pid, self._cpu[1])
                 if sample.at - self._heap_at > _HEAP_EVERY_SECONDS:
                     self._heap_at = sample.at
-                    sample.old_generation_mb = old_generation_mb(pid)
+                    sample.live_heap_mb = live_heap_mb(pid)
                 self._look_at_port(sample)
             sample.files = {name: look() for name, look in self._places.items()}
             self.samples.append(sample)

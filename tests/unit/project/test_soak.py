@@ -90,6 +90,13 @@ def test_a_share_of_a_large_median_is_allowed() -> None:
     assert not any(each.is_wrong for each in found)
 
 
+@pytest.mark.parametrize(("bound", "is_wrong"), [(250, True), (400, False)])
+def test_what_never_exceeds_its_bound_may_grow_up_to_that(bound: float, is_wrong: bool) -> None:
+    """As a JVM's heap does until garbage is collected; here it ends at 345 MB."""
+    (found,) = growths(even(30), BEGIN, END, [replace(DRIVER_MEMORY, bound=bound)])
+    assert found.is_wrong is is_wrong
+
+
 def test_what_a_restart_gives_back_is_no_decline() -> None:
     """Each run grows by 60 MB an hour and is followed by another that begins low; each is judged alone, warmed up."""
     first = [replace(each, pid=1) for each in even(60) if each.at < BEGIN + HOUR]
@@ -105,7 +112,7 @@ def test_what_a_restart_gives_back_is_no_decline() -> None:
 def test_every_series_is_there_in_a_sample() -> None:
     """And is a number."""
     full = sample(BEGIN)
-    full.old_generation_mb = 100.0
+    full.live_heap_mb = 100.0
     assert all(isinstance(series.value(full), float) for series in SERIES)
 
 
@@ -301,11 +308,20 @@ def test_waiting_ends() -> None:
 
 
 def test_this_process_is_seen() -> None:
-    found = look_at_processes(os.getpid())
+    found = look_at_processes(os.getpid(), {})
     assert found[DRIVER].count == 1
     assert found[DRIVER].rss > 10
     assert found[DRIVER].descriptors > 2
     assert found[DRIVER].cpu > 0
+
+
+def test_what_ended_processes_have_taken_counts() -> None:
+    """As it was seen last, beside what the others take now."""
+    known = {(WORKERS, 1, "then"): 5.0, (DRIVER, os.getpid(), "another of this number"): 1.0}
+    found = look_at_processes(os.getpid(), known)
+    assert found[WORKERS].cpu == 5.0
+    assert found[DRIVER].cpu > 1.0
+    assert len(known) == 3
 
 
 def test_files_are_counted(tmp_path: Path) -> None:
