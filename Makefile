@@ -85,9 +85,10 @@ bench-scale: $(PREPARED)  ## curves over messages, queues, cores, and a standalo
 	$(PLOTS)
 	$(BENCH).scale --work .work/bench --docs docs
 
-bench-latency: $(PREPARED)  ## the delay behind a live broker at three rates: six minutes
+bench-latency: $(PREPARED)  ## the delay behind a live broker at three rates, and with 1,000 topics: eight minutes
 	$(PLOTS)
 	$(BENCH).latency --work .work/latency --docs docs
+	$(BENCH).latency --work .work/latency --docs docs --rates 2000 --topics 1000
 
 bench-brokers: $(PREPARED)  ## 20 brokers in one process on two cores: six minutes; BROKERS="--brokers 5 --seconds 30"
 	$(BENCH).brokers --work .work/brokers $(BROKERS)

@@ -26,13 +26,15 @@ from numpy.typing import NDArray
 from support.live_run import SINKS, LiveTail, log_end
 
 from benchmarks import machine, report
-from benchmarks.latency_watch import CommitWatch, QueueWatch
+from benchmarks.latency_watch import CommitWatch, DurableWatch, QueueWatch
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.segments.range_reader import DecodeOptions, read_windows
 
 RATES = (100, 2_000, 20_000)
-TOPICS = "Latency0:4,Latency1:4"
+TOPICS, QUEUES = 2, 4
+# Of more topics each has so many queues, and the queues are not looked at one by one.
+TOPICS_FEW, QUEUES_OF_MANY = 16, 8
 BODY_BYTES = 350
 QUEUE_FILE_BYTES = 6_000_000
 SINGLES_MAX = 5000
@@ -135,9 +137,11 @@ def stored(store: Path, start: int, end: int) -> tuple[Int64s, Int64s]:
     return np.concatenate(offsets), np.concatenate(times)
 
 
-def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int) -> Delays:
+def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int, topic_count: int = TOPICS) -> Delays:
     """One rate, on a broker, an output and a table of its own."""
     work.mkdir(parents=True)
+    is_few = topic_count <= TOPICS_FEW
+    topics = ",".join(f"Latency{number}:{QUEUES if is_few else QUEUES_OF_MANY}" for number in range(topic_count))
     with ExitStack() as stack:
         names = stack.enter_context(rocketmq.name_server(work / "namesrv"))
         broker = rocketmq.broker(work / "broker", names, {})
@@ -147,16 +151,22 @@ def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int) -> Delays:
         guard = ReputEndFinder(check_crc=False, tail_guard_ms=0)
         tail.start(*TAIL_OPTIONS)
         try:
-            rocketmq.workload("send", names, topics=TOPICS, count=2000, mode="sync", bodyMax=BODY_BYTES)
+            first = max(2000, topic_count * QUEUES_OF_MANY)
+            rocketmq.workload("send", names, topics=topics, count=first, mode="sync", bodyMax=BODY_BYTES)
             start = log_end(guard, broker.store)
             tail.wait_for(start, *SINKS, "messages")
-            entries, commits = QueueWatch(tail.output / "consumequeue", QUEUE_FILE_BYTES), CommitWatch(tail.table)
+            entries = (
+                QueueWatch(tail.output / "consumequeue", QUEUE_FILE_BYTES)
+                if is_few
+                else DurableWatch(tail.output / "reput" / "progress" / "consumequeue.json")
+            )
+            commits = CommitWatch(tail.table)
             with entries, commits:
                 # Above a few thousand sends a second the client is what is measured: batches then.
                 batch = 0.9 if rate > SINGLES_MAX else 0
                 sent = rocketmq.workload(
                     *("send", names),
-                    topics=TOPICS,
+                    topics=topics,
                     rate=rate,
                     seconds=seconds,
                     threads=2,
@@ -196,6 +206,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="a directory; each rate gets a new one below it")
     parser.add_argument("--rates", type=int, nargs="*", default=list(RATES), help="messages a second")
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--topics", type=int, default=TOPICS, help="to which the messages go in turn")
     parser.add_argument("--version", default="4.9.3", help="of RocketMQ")
     parser.add_argument("--docs", type=Path, help="put results into the pages of this directory")
     given = parser.parse_args()
@@ -204,14 +215,15 @@ def main() -> None:
     rocketmq, found = RocketMQ(given.version), []
     for rate in given.rates:
         with tempfile.TemporaryDirectory(dir=given.work.resolve(), prefix=f"rate-{rate}-") as scratch:
-            found.append(measure(rocketmq, Path(scratch) / "run", rate, given.seconds))
+            found.append(measure(rocketmq, Path(scratch) / "run", rate, given.seconds, given.topics))
         for row in found[-1].rows():
             print(" | ".join(row), flush=True)
-    head = f"{given.seconds} s each; table trigger 1 s; {machine.sentence(found_on)}."
+    head = f"{given.seconds} s each; {given.topics} topics; table trigger 1 s; {machine.sentence(found_on)}."
     block = f"{head}\n\n{report.markdown_table(COLUMNS, [row for delays in found for row in delays.rows()])}"
     print(block)
     results = {"machine": found_on, "rates": results_of(found)}
-    report.save(results, block, "latency", given.work, given.docs, PAGE)
+    name = "latency" if given.topics == TOPICS else "latency-topics"
+    report.save(results, block, name, given.work, given.docs, PAGE)
 
 
 if __name__ == "__main__":

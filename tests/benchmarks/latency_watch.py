@@ -139,6 +139,34 @@ class QueueWatch(_Watch):
         return seen_ms[found] - stored_ms
 
 
+class DurableWatch(_Watch):
+    """When all entries before an offset of the log were durable, as the queues' progress record says.
+
+    For more queues than can be looked at every few milliseconds.
+    """
+
+    def __init__(self, record: Path) -> None:
+        super().__init__(QUEUE_POLL_S)
+        self._record = record
+        self._seen: list[tuple[int, float]] = []
+
+    def look(self) -> None:
+        """Read the record."""
+        end = int(json.loads(self._record.read_text())["end_offset"])
+        if not self._seen or end > self._seen[-1][0]:
+            self._seen.append((end, time.time() * 1000))
+
+    def delays(self, stored_offsets: Int64s, stored_ms: Int64s) -> Float64s:
+        """Milliseconds from store timestamp to the record that says that the message's entry is durable.
+
+        Raises
+        ------
+        ValueError
+            Some messages are behind the last record.
+        """
+        return _delays_of_ends(self._seen, stored_offsets, stored_ms)
+
+
 class CommitWatch(_Watch):
     """When each commit of a Delta table was first seen."""
 
@@ -166,12 +194,17 @@ class CommitWatch(_Watch):
             Some messages are behind the last commit.
         """
         commits = sorted((end, self._seen[name]) for name in self._seen for end in self._versions(name))
-        ends = np.array([end for end, _ in commits], np.int64)
-        places = np.searchsorted(ends, stored_offsets, side="right")
-        if places.size and places.max() == ends.size:
-            raise ValueError(f"{np.count_nonzero(places == ends.size)} messages are behind the last commit")
-        return np.array([at for _, at in commits])[places] - stored_ms
+        return _delays_of_ends(commits, stored_offsets, stored_ms)
 
     def _versions(self, name: str) -> list[int]:
         actions = [json.loads(line) for line in (self._log / name).read_text(encoding="utf-8").splitlines()]
         return [int(action["txn"]["version"]) for action in actions if "txn" in action]
+
+
+def _delays_of_ends(seen: list[tuple[int, float]], stored_offsets: Int64s, stored_ms: Int64s) -> Float64s:
+    """Milliseconds to the first end of `seen` (end, ms), which are ascending, that is behind each message."""
+    ends = np.array([end for end, _ in seen], np.int64)
+    places = np.searchsorted(ends, stored_offsets, side="right")
+    if places.size and places.max() == ends.size:
+        raise ValueError(f"{np.count_nonzero(places == ends.size)} messages are behind the last end that was seen")
+    return np.array([at for _, at in seen])[places] - stored_ms
