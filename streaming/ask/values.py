@@ -23,9 +23,9 @@ Value: TypeAlias = str | int | datetime | None
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NOW: Final = "now"
 _WITH: Final = "WITH "
-_AGO: Final = re.compile(r"(\d{1,9})([smhd])")
+_AGO: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_INTEGER: Final = re.compile(r"-?\d{1,18}")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 # Both engines have these names.
 _TYPES: Final = {"text": "STRING", "integer": "BIGINT", "time": "TIMESTAMP"}
 # What a text of Spark's cannot have as it is; a backslash begins an escape there.

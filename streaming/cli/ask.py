@@ -20,6 +20,7 @@ from reput.streaming.cli.statement import DUCKDB, Asking, At, CsvSafe, Limit, Ou
 
 if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
+    from reput.streaming.sql.result import Relations
 
 ask = Application(
     help="Named questions to the message table; without a name, a list of them.",
@@ -127,19 +128,17 @@ def _answer(
     wish: _Wish,
 ) -> None:
     """Run a question, or print its statement, and show what it finds."""
-    from reput.streaming.ask.relations import broker_of, empty_relations, relations_of  # noqa: PLC0415  not for --help
-    from reput.streaming.ask.values import statement_of, values_of, with_relations  # noqa: PLC0415
+    from reput.streaming.ask.values import statement_of, values_of, with_relations  # noqa: PLC0415  not for --help
 
     if wish.bodies is not None and (store is None or not wish.plans):
         raise OptionError("--bodies FILE goes with --plan and --store, which has the bodies")
     if store is not None and asking.table is not None and given.get(_BROKER) is None:
+        from reput.streaming.ask.relations import broker_of  # noqa: PLC0415
+
         given = {**given, _BROKER: broker_of(asking.table, store)}
     values = values_of(question, given, lambda: datetime.now(timezone.utc))
     statement = statement_of(question, values, for_spark=asking.for_spark)
-    if wish.shows_sql and (store is None or asking.table is None):
-        relations = empty_relations(question)
-    else:
-        relations = relations_of(question, asking.table, store, _note)
+    relations = _relations(question, asking, store, wish) if question.reads else {}
     if wish.shows_sql:
         typer.echo(with_relations(statement, relations, for_spark=asking.for_spark), nl=False)
         return
@@ -157,6 +156,15 @@ def _answer(
     if wish.bodies is not None:
         assert store is not None
         _note(write_messages(wish.bodies, asking.table, names, found, store))
+
+
+def _relations(question: Question, asking: Asking, store: PipelineConfig | None, wish: _Wish) -> Relations:
+    """What the question reads beside the table; a statement that is only shown has them empty without a store."""
+    from reput.streaming.ask.relations import empty_relations, relations_of  # noqa: PLC0415  few questions need them
+
+    if wish.shows_sql and (store is None or asking.table is None):
+        return empty_relations(question)
+    return relations_of(question, asking.table, store, _note)
 
 
 def _note(text: str) -> None:

@@ -306,7 +306,9 @@ def test_gaps_and_repeats(v5: Asked, tmp_path: Path) -> None:
     table = tmp_path / "table"
     shutil.copytree(v5.table, table)
     delta = deltalake.DeltaTable(str(table))
-    delta.delete("topic = 'Crc0' AND queue_id = 1 AND queue_offset BETWEEN 10 AND 19 OR topic = 'Crc1' AND queue_offset = 5")
+    delta.delete(
+        "topic = 'Crc0' AND queue_id = 1 AND queue_offset BETWEEN 10 AND 19 OR topic = 'Crc1' AND queue_offset = 5"
+    )
     rows = rows_of("gaps", "--table", str(table))
     gaps = [(row["topic"], row["queue_id"], row["first_offset"], row["last_offset"], row["messages"]) for row in rows]
     assert gaps == [("Crc0", 1, 10, 19, 10), *(("Crc1", queue_id, 5, 5, 1) for queue_id in range(3))]
