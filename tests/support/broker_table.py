@@ -43,5 +43,4 @@ def messages_of(store: BrokerStore) -> list[Message]:
     for span in spans:
         for window in read_windows(span.file, span.start, span.end, log.decode_options):
             found += window.columns.messages()
-    assert len(found) == store.facts["totalMessages"]
     return found

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from conftest import BrokerStore
 from support.broker_table import make_table, messages_of
-from support.paths import DATA
+from support.paths import DATA, ROOT
 from typer.testing import CliRunner
 
 from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA
@@ -83,6 +83,7 @@ def asked(
             store, table = broker_store(name), tmp_path_factory.mktemp("asked") / "table"
             make_table(store, table)
             known[name] = Asked(store, table, messages_of(store))
+            assert len(known[name].messages) == store.facts["totalMessages"]
         return known[name]
 
     return of
@@ -169,7 +170,7 @@ def test_half_messages_without_an_end(v4: Asked) -> None:
 
 
 def test_delayed_messages(v4: Asked) -> None:
-    """What waits is what the broker had not delivered, by its offsets of each level's queue, and at its end by the log."""
+    """What waits is what the broker had not delivered, by its offsets of each level's queue, and by the log."""
     pairs = re.findall(r"(\d+):(\d+)", v4.config("delayOffset.json"))
     delivered = {int(level): int(offset) for level, offset in pairs}
     noted = [each for each in v4.under(DELAYED) if each.queue_offset >= delivered.get(each.queue_id + 1, 0)]
@@ -220,6 +221,13 @@ def test_retries(v4: Asked) -> None:
     assert v4("retries", "--group", "other") == []
 
 
+def test_the_plan_on_the_page(v4: Asked) -> None:
+    """docs/commands/ask.md shows what is printed."""
+    words = ("ask", "dead-letters", "--table", str(v4.table), "--group", "retry_cg", "--plan", "--format", "csv")
+    shown = (ROOT / "docs" / "commands" / "ask.md").read_text(encoding="utf-8")
+    assert f"--group retry_cg --plan --format csv\n{CliRunner().invoke(cli.app, words).stdout}```" in shown
+
+
 def test_dead_letters(v4: Asked) -> None:
     """The broker's whole queue of them, each with when it was sent."""
     begin, end = ANSWERS["v4-tx-delay-retry"]["queues"][DLQ]["0"]
@@ -229,8 +237,13 @@ def test_dead_letters(v4: Asked) -> None:
     assert [row["sent"] for row in rows] == [time_of(sent[row["uniq_key"]]) for row in rows]
     (plan,) = v4("dead-letters", "--plan")
     assert plan == {
-        **{"broker": "broker-a", "topic": DLQ, "queue_id": 0, "first_offset": begin, "last_offset": end - 1},
-        **{"messages": end - begin, "first_stored_ms": v4.under(DLQ)[0].store_timestamp},
+        "broker": "broker-a",
+        "topic": DLQ,
+        "queue_id": 0,
+        "first_offset": begin,
+        "last_offset": end - 1,
+        "messages": end - begin,
+        "first_stored_ms": v4.under(DLQ)[0].store_timestamp,
     }
 
 
@@ -319,7 +332,7 @@ def test_gaps_and_repeats(v5: Asked, tmp_path: Path) -> None:
     )
     once = delta.to_pyarrow_table().filter(pa.compute.field("topic") == "Crc2")
     deltalake.write_deltalake(str(table), once, mode="append")
-    repeats = [row for row in rows_of("gaps", "--table", str(table), "--topic", "Crc2")]
+    repeats = list(rows_of("gaps", "--table", str(table), "--topic", "Crc2"))
     assert len(repeats) == once.num_rows
     assert {(row["finding"], row["messages"]) for row in repeats} == {("repeat", 1)}
 
@@ -331,10 +344,11 @@ def test_what_was_left_out(v5: Asked, tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, ["ask", "left-out", "--table", str(table), "--format", "csv"])
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
     assert "nothing is known of ranges that were left out" in result.stderr
-    lines = [
-        dict(zip(QUARANTINE_SCHEMA.names, ["b", 900, 100, "EXPIRED", "", -1, "", "2026-01-01T00:00:00.000Z", "stop"])),
-        dict(zip(QUARANTINE_SCHEMA.names, ["b", 50, 7, "BAD_CRC", "/\x1b[31m", 50, "00", "2026-01-01", "quarantine"])),
+    ranges = [
+        ("b", 900, 100, "EXPIRED", "", -1, "", "2026-01-01T00:00:00.000Z", "stop"),
+        ("b", 50, 7, "BAD_CRC", "/\x1b[31m", 50, "00", "2026-01-01T00:00:00.000Z", "quarantine"),
     ]
+    lines = [dict(zip(QUARANTINE_SCHEMA.names, each, strict=True)) for each in ranges]
     deltalake.write_deltalake(f"{table}-quarantine", pa.Table.from_pylist(lines, QUARANTINE_SCHEMA))
     rows = rows_of("left-out", "--table", str(table))
     assert [(row["finding"], row["physical_offset"], row["bytes"]) for row in rows] == [
@@ -394,7 +408,10 @@ def test_topics_without_a_configuration(v4: Asked, copied: Path) -> None:
     delayed = v4.under("DelayTopic")
     assert v4("unconfigured-topics", root=copied) == [
         {
-            **{"topic": "DelayTopic", "messages": len(delayed), "queue_files": 4, "queue_bytes": 40_000},
+            "topic": "DelayTopic",
+            "messages": len(delayed),
+            "queue_files": 4,
+            "queue_bytes": 40_000,
             "bytes_in_log": sum(message.msg_size for message in delayed),
             "last_stored": time_of(max(message.store_timestamp for message in delayed)),
         },

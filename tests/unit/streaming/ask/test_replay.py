@@ -73,7 +73,7 @@ def test_a_plan_has_each_message_once(places: list[tuple[str, str, int, int]]) -
 def test_rows_that_are_no_messages() -> None:
     with pytest.raises(OptionError, match="this one has no queue_id, queue_offset"):
         replay_plan(["broker", "topic"], [])
-    with pytest.raises(OptionError, match="--bodies is for .* this one has no physical_offset"):
+    with pytest.raises(OptionError, match=r"--bodies is for .* this one has no physical_offset"):
         write_messages(Path("f"), Path("t"), NAMES[:4], [], None)  # type: ignore[arg-type]
 
 
