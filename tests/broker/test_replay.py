@@ -1,4 +1,4 @@
-"""A plan of `reput ask` on a real broker: `mqadmin` consumes its ranges, and the example client sends its messages again."""
+"""A plan of `reput ask` on a real broker: `mqadmin` consumes its ranges, the example client sends its messages again."""
 
 from __future__ import annotations
 
@@ -86,19 +86,22 @@ def test_dead_letters_are_sent_again(version: str, release: Callable[[str], Rock
         conf = broker.home / "server.conf"
         before = stored(broker.store, conf)
         plan, lines = dead_letters(before, tmp_path)
-        assert [(part["topic"], part["first_offset"], part["last_offset"]) for part in plan] == [(DLQ, 0, MESSAGES - 1)]
+        count = len(lines)  # a consumer that stops gives some up twice
+        assert [(part["topic"], part["first_offset"], part["last_offset"]) for part in plan] == [(DLQ, 0, count - 1)]
         sent = [message for message in messages_of(before) if message.topic == "Again"]
         originals = {message.uniq_key: message for message in sent}
+        assert {line["uniq_key"] for line in lines} == originals.keys()
+        assert len(originals) == MESSAGES
         broker.start()
         told = consumed(rocketmq, name_server, tmp_path / "mqadmin", plan[0])
         assert all(line["uniq_key"] in told for line in lines)
         client = ("--source", "11", ROOT / "conf" / "examples" / "Resend.java")
         assert (
             java(rocketmq, tmp_path / "client", *client, tmp_path / "dead.jsonl", str(name_server))
-            == f"{MESSAGES} messages were sent\n"
+            == f"{count} messages were sent\n"
         )
         assert (
-            java(rocketmq, tmp_path / "client", *client, tmp_path / "dead.jsonl", str(name_server), str(MESSAGES - 1))
+            java(rocketmq, tmp_path / "client", *client, tmp_path / "dead.jsonl", str(name_server), str(count - 1))
             == "1 messages were sent\n"
         )
         broker.stop()
