@@ -106,9 +106,11 @@ def test_all_files_are_questions() -> None:
     assert [column for column in columns if column not in page] == []
 
 
+CONNECTION = duckdb.connect()
+
+
 def value_in_duckdb(text: str) -> object:
-    with duckdb.connect() as connection:
-        return connection.execute(f"SELECT {literal('text', text, for_spark=False)}").fetchall()[0][0]
+    return CONNECTION.execute(f"SELECT {literal('text', text, for_spark=False)}").fetchall()[0][0]
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
