@@ -19,31 +19,14 @@ from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
 from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commits
-from reput.sinks.table.location import TableLocation, beside
+from reput.sinks.table.location import TableLocation
+from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA, quarantine_table_path
 from reput.sinks.table.watch import rows_of
 
 _log = logging.getLogger("reput")
 
-QUARANTINE_SCHEMA = pa.schema(
-    [
-        pa.field("broker", pa.string()),
-        pa.field("physical_offset", pa.int64()),
-        pa.field("length", pa.int64()),
-        pa.field("cause", pa.string()),
-        pa.field("file", pa.string()),
-        pa.field("position", pa.int64()),
-        pa.field("head", pa.string()),
-        pa.field("found_at", pa.string()),
-        pa.field("policy", pa.string()),
-    ]
-)
 _STATISTICS_COLUMNS = ("broker", "physical_offset", "cause")
 _COMMENT = "Ranges of RocketMQ's commitlogs that reput could not read and passed over, a row each"
-
-
-def quarantine_table_path(table: TableLocation) -> TableLocation:
-    """The path of the quarantine's table: that of the message table `table` with ``-quarantine`` behind it."""
-    return beside(table, "-quarantine")
 
 
 class QuarantineTable:

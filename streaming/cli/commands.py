@@ -12,6 +12,7 @@ _MODULES: Final = {
     "status": "status",
     "rebuild": "rebuild",
     "sql": "sql",
+    "ask": "ask",
     "query": "query",
     "recover": "maintenance",
     "expire": "maintenance",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.quarantine_table import quarantine_table_path
+from reput.sinks.table.quarantine_schema import quarantine_table_path
 from reput.source.errors import OutputError
 from reput.streaming.output.table_path import check_table_place
 

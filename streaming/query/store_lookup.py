@@ -48,6 +48,16 @@ class Answer:
             self.notes.append(f"{what} skipped, {reason}: {len(same)}; the first: {same[0].detail}")
 
 
+def messages_of(config: PipelineConfig) -> MessageLookup:
+    """Look-ups in the log that `config` names; raises StoreError as ``MessageLookup`` does."""
+    return MessageLookup(
+        config.commit_log,
+        mapped_file_size=config.source.mapped_file_size,
+        dledger=config.source.enable_dledger_commit_log,
+        delays_ms=config.source.delays_ms,
+    )
+
+
 class StoreLookup:
     """Look-ups in one store: the log that `config` names, and the index and queues of `output`, or of the store itself.
 
@@ -59,12 +69,7 @@ class StoreLookup:
 
     def __init__(self, config: PipelineConfig, output: Path | None = None) -> None:
         self._root = config.store if output is None else output
-        self._messages = MessageLookup(
-            config.commit_log,
-            mapped_file_size=config.source.mapped_file_size,
-            dledger=config.source.enable_dledger_commit_log,
-            delays_ms=config.source.delays_ms,
-        )
+        self._messages = messages_of(config)
         self._index = IndexLookup(self._root, config.index.max_hash_slot_num, config.index.max_index_num)
 
     def by_key(

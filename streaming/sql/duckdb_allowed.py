@@ -120,7 +120,14 @@ FUNCTIONS: Final[dict[str, frozenset[str]]] = {
             cume_dist dense_rank fill first_value lag last_value lead nth_value ntile percent_rank rank rank_dense
             row_number""",
         "about the statement itself": "current_user session_user user version grouping grouping_id",
+        "functions of Spark's, see `MACROS`": "explode timestamp_millis unix_millis",
     }.items()
+}
+# Functions of Spark's that DuckDB has by another name, so that a statement with them means the same to both.
+MACROS: Final = {
+    "explode(list)": "unnest(list)",
+    "timestamp_millis(milliseconds)": "CAST(epoch_ms(milliseconds) AS TIMESTAMP WITH TIME ZONE)",
+    "unix_millis(moment)": "epoch_ms(moment)",
 }
 
 # Functions used as tables: each makes rows from its arguments.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ _LIST_HAS = frozenset({"list_contains", "array_contains", "list_has", "array_has
 # `first_key` is one of the keys as well.
 _KEY_TEXTS = frozenset({*KEY_COLUMNS, "first_key"} - {"keys"})
 
-Scope = frozenset[str]  # names of the statement's own queries (WITH), in lower case
+Scope = frozenset[str]  # names of the statement's own queries (WITH) and of relations beside the table, in lower case
 Node = Mapping[str, Any]
 
 
@@ -46,8 +46,10 @@ class Query:
     keys: frozenset[str] | None
 
 
-def check_query(connection: Any, statement: str) -> Query:
+def check_query(connection: Any, statement: str, relations: Iterable[str] = ()) -> Query:
     """What `statement` is, which only reads `messages`; DuckDB's `connection` parses it.
+
+    `relations` are the names, in lower case, of what else it may read.
 
     Raises
     ------
@@ -69,7 +71,7 @@ def check_query(connection: Any, statement: str) -> Query:
     if (count := len(parsed["statements"])) != 1:
         raise OptionError("the statement is empty" if count == 0 else _words(f"{count} statements, not one"))
     walk = _Walk()
-    walk.check(parsed["statements"][0])
+    walk.check(parsed["statements"][0], frozenset(relations))
     return Query(statement, None if walk.reads_all else frozenset(walk.keys))
 
 
@@ -96,8 +98,8 @@ class _Walk:
         self.reads_all = False
         self.keys: set[str] = set()
 
-    def check(self, statement: Node) -> None:
-        todo: list[tuple[Any, Scope, frozenset[str]]] = [(statement, frozenset(), allowed.ALLOWED_FUNCTIONS)]
+    def check(self, statement: Node, relations: Scope) -> None:
+        todo: list[tuple[Any, Scope, frozenset[str]]] = [(statement, relations, allowed.ALLOWED_FUNCTIONS)]
         while todo:
             value, scope, functions = todo.pop()
             if isinstance(value, list):

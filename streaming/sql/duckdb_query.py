@@ -25,9 +25,10 @@ from reput.source.errors import OutputError
 from reput.streaming.config.run_options import SqlOptions
 from reput.streaming.output.table_path import check_table
 from reput.streaming.sql.background import Background
+from reput.streaming.sql.duckdb_allowed import MACROS
 from reput.streaming.sql.duckdb_check import VIEW, check_query
 from reput.streaming.sql.duckdb_failure import duckdb_failures_as_errors
-from reput.streaming.sql.result import Result
+from reput.streaming.sql.result import NO_RELATIONS, Relations, Result
 
 # Rows that are handed over at once.
 _BATCH_ROWS = 16 * 1024
@@ -69,10 +70,12 @@ def duckdb_query(
     at: int | datetime | None = None,
     limit: int | None = None,
     options: SqlOptions | None = None,
+    relations: Relations = NO_RELATIONS,
 ) -> Iterator[Result]:
     """The result of `statement`, in which the table is called `messages`; `limit` are its first rows.
 
-    `at` is the version to read, or a time at which it was the newest; None: the newest.
+    `at` is the version to read, or a time at which it was the newest; None: the newest. The statement may read
+    `relations`, too.
 
     Raises
     ------
@@ -96,8 +99,8 @@ def duckdb_query(
 
         def prepare() -> Any:
             con.execute("SET TimeZone = 'UTC'")
-            query = check_query(con, statement)
-            _make_view(con, table, files, _names(table, files, query.keys))
+            query = check_query(con, statement, relations)
+            _make_view(con, table, files, _names(table, files, query.keys), relations)
             return con.sql(query.text)
 
         rows = background.run(prepare)
@@ -168,8 +171,12 @@ def _names(table: TableLocation, files: FileList, keys: frozenset[str] | None) -
     return [name for name in names if any(probe.may_be_in(storage, name) is not False for probe in probes)]
 
 
-def _make_view(con: Any, table: TableLocation, files: FileList, names: Sequence[str]) -> None:
+def _make_view(
+    con: Any, table: TableLocation, files: FileList, names: Sequence[str], relations: Relations = NO_RELATIONS
+) -> None:
     """Make the view `messages` of these files, and have DuckDB open no other, load nothing and keep its settings."""
+    for head, body in MACROS.items():
+        con.execute(f"CREATE MACRO {head} AS {body}")
     columns = {each["name"]: _type(each["type"]) for each in files.columns}
     if isinstance(table, Path):
         storage = table_storage(table)
@@ -181,6 +188,8 @@ def _make_view(con: Any, table: TableLocation, files: FileList, names: Sequence[
         con.execute("SET enable_external_access = false")
         con.register(_ON_S3, _dataset(table, files, names))
         con.execute(f"CREATE VIEW {VIEW} AS {_select(columns, columns, _ON_S3)}")
+    for name, rows in relations.items():
+        con.register(name, rows)
     con.execute("SET lock_configuration = true")
 
 

@@ -6,14 +6,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -25,7 +24,7 @@ from reput.source.printable import printable
 from reput.streaming.process.interruption import keyboard_interrupts
 from reput.streaming.sql.duckdb_allowed import ALLOWED_FUNCTIONS
 from reput.streaming.sql.duckdb_check import VIEW
-from reput.streaming.sql.result import Result
+from reput.streaming.sql.result import ListedResult, Result
 
 HELP: Final = r"""A statement ends with a semicolon; Ctrl-C gives it up.
 \d       the columns of messages; \d+ with what they mean
@@ -134,7 +133,7 @@ def prompt(ask: Ask, write: Callable[[Result, Any], object], columns: Callable[[
 
 
 def _described(columns: list[Column], width: int) -> Result:
-    return _Listed(("column", "type", "comment")[:width], [column[:width] for column in columns])
+    return ListedResult(("column", "type", "comment")[:width], [column[:width] for column in columns])
 
 
 def _answer(ask: Ask, write: Callable[[Result, Any], object], text: str) -> None:
@@ -152,20 +151,6 @@ def _tell(action: Callable[[], object]) -> None:
         print("given up", file=sys.stderr)  # noqa: T201
     except ReputError as error:
         print(printable(f"reput: {error}"), file=sys.stderr)  # noqa: T201
-
-
-class _Listed(Result):
-    """Rows that are there."""
-
-    def __init__(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        self.names, self._rows = list(names), rows
-
-    def rows(self) -> Iterator[Sequence[Any]]:
-        return iter(self._rows)
-
-    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        table = pa.Table.from_pylist([dict(zip(self.names, row, strict=True)) for row in self._rows])
-        return table.schema, iter(table.to_batches())
 
 
 class _Completer(Completer):

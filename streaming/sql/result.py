@@ -1,12 +1,17 @@
-"""What a query gives, from either engine: its columns' names, and its rows as Python's values or as Arrow's."""
+"""What a query takes and gives, whichever engine runs it: relations beside the table, and its rows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+
+#: What a statement may read beside the table, by name in lower case: a few rows, in memory.
+Relations: TypeAlias = Mapping[str, pa.Table]
+NO_RELATIONS: Final[Relations] = MappingProxyType({})
 
 
 class Result(ABC):
@@ -21,3 +26,20 @@ class Result(ABC):
     @abstractmethod
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The rows as Arrow has them, with the types that a Parquet file gets."""
+
+
+class ListedResult(Result):
+    """Rows that are there."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.names, self._rows = list(names), rows
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """The rows."""
+        return iter(self._rows)
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows, with the types that Arrow finds for them."""
+        columns = [[row[number] for row in self._rows] for number in range(len(self.names))]
+        table = pa.table(columns, names=self.names)
+        return table.schema, iter(table.to_batches())

@@ -7,7 +7,7 @@ very plan is run, not the text again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,11 +21,13 @@ from reput.streaming.sql import spark_allowed as allowed
 VIEW = "messages"
 _SUBSTITUTE = "spark.sql.variable.substitute"
 
-Scope = frozenset[str]  # names of the statement's own queries (WITH), in lower case
+Scope = frozenset[str]  # names of the statement's own queries (WITH) and of relations beside the table, in lower case
 
 
-def parse_query(spark: SparkSession, statement: str) -> JavaObject:
+def parse_query(spark: SparkSession, statement: str, relations: Iterable[str] = ()) -> JavaObject:
     """Spark's parsed plan of `statement`, which only reads `messages`.
+
+    `relations` are the names, in lower case, of what else it may read.
 
     Raises
     ------
@@ -39,7 +41,7 @@ def parse_query(spark: SparkSession, statement: str) -> JavaObject:
     jvm.SparkSession.setActiveSession(session)  # the parser uses the settings of this thread's active session
     with _no_substitution(spark):
         plan: JavaObject = session.sessionState().sqlParser().parsePlan(statement)
-    check_plan(plan)
+    check_plan(plan, frozenset(relations))
     return plan
 
 
@@ -54,7 +56,7 @@ def _no_substitution(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_SUBSTITUTE, before or "true")
 
 
-def check_plan(plan: JavaObject) -> None:
+def check_plan(plan: JavaObject, relations: Scope = frozenset()) -> None:
     """Check every node and every value of a parsed plan against what is allowed.
 
     Raises
@@ -63,7 +65,7 @@ def check_plan(plan: JavaObject) -> None:
         One is not allowed; its name is in the message.
     """
     is_statement = _class_name(plan) in allowed.STATEMENT_NODES
-    todo: list[tuple[Any, Scope]] = _fields(plan, frozenset()) if is_statement else [(plan, frozenset())]
+    todo: list[tuple[Any, Scope]] = _fields(plan, relations) if is_statement else [(plan, relations)]
     nodes = allowed.QUERY_NODES | (allowed.STATEMENT_PARTS if is_statement else frozenset())
     while todo:
         value, scope = todo.pop()

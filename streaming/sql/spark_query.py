@@ -15,7 +15,7 @@ from reput.sinks.table.location import TableLocation
 from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.table_path import check_table
 from reput.streaming.spark.session import end_session, start_session, temporary_log_file
-from reput.streaming.sql.result import Result
+from reput.streaming.sql.result import NO_RELATIONS, Relations, Result
 from reput.streaming.sql.spark_check import VIEW, parse_query
 from reput.streaming.sql.spark_failure import spark_failures_as_errors
 from reput.streaming.sql.spark_result import SparkResult
@@ -32,6 +32,7 @@ def spark_query(
     *,
     version: int | None = None,
     limit: int | None = None,
+    relations: Relations = NO_RELATIONS,
     verbose: bool = False,
 ) -> Iterator[Result]:
     """Start Spark, and have the result of `query` meanwhile; `limit` are its first rows.
@@ -51,7 +52,7 @@ def spark_query(
     )
     try:
         with spark_failures_as_errors(table):
-            rows = query(spark, table, statement, version)
+            rows = query(spark, table, statement, version, relations)
             yield SparkResult(rows if limit is None else rows.limit(limit))
     finally:
         end_session(spark)
@@ -65,8 +66,14 @@ def _write_times_in_utc() -> None:
     time.tzset()
 
 
-def query(spark: SparkSession, table: TableLocation, statement: str, version: int | None = None) -> DataFrame:
-    """The result of `statement`, in which the table is called `messages`; only the table is read.
+def query(
+    spark: SparkSession,
+    table: TableLocation,
+    statement: str,
+    version: int | None = None,
+    relations: Relations = NO_RELATIONS,
+) -> DataFrame:
+    """The result of `statement`, in which the table is called `messages`; only the table and `relations` are read.
 
     `version` is the table's version to read; None: the newest.
 
@@ -79,9 +86,11 @@ def query(spark: SparkSession, table: TableLocation, statement: str, version: in
     """
     check_table(table)
     with spark_failures_as_errors(table):
-        plan = parse_query(spark, statement)
+        plan = parse_query(spark, statement, relations)
         options = {} if version is None else {"versionAsOf": str(version)}
         spark.read.format("delta").options(**options).load(str(table)).createOrReplaceTempView(VIEW)
+        for name, few in relations.items():
+            spark.createDataFrame(few).createOrReplaceTempView(name)
         return run_plan(spark, plan)
 
 

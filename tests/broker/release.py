@@ -49,7 +49,7 @@ class Release:
         conf = home / "conf"
         conf.mkdir(parents=True, exist_ok=True)
         logback = LOGBACK.format(file=home / "rocketmq.log")
-        for name in ("logback_broker.xml", "logback_namesrv.xml", "logback.xml"):
+        for name in ("logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml", "logback.xml"):
             (conf / name).write_text(logback, encoding="utf-8")
         options = [
             *jvm,

@@ -72,6 +72,7 @@ OTHERS_NAMES = {
     "a field of an error in JSON": {"exitCode", "physicalOffset"},
     "Delta's": {"dataChange", "userMetadata"},
     "Kubernetes'": {"hostPath"},
+    "commands of mqadmin": {"consumeMessage", "resetOffsetByTime"},
 }
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 

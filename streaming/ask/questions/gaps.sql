@@ -1,0 +1,29 @@
+-- Gaps and repeats in queue offsets: offsets that no message of the table has, and those that two have.
+--
+-- :topic text: only this topic.
+-- :broker text: only messages of this broker.
+--
+-- A gap is a record that was damaged or lost, or rows that were taken out of the table; `left-out` may say which. What is
+-- missing before a queue's first row has expired or never was there, and is not told, nor is what is missing behind its
+-- last one. `physical_offset` and `store_time` are those of the record behind the gap, or of the second of two.
+SELECT broker, topic, queue_id,
+  CASE WHEN queue_offset > expected THEN 'gap' ELSE 'repeat' END AS finding,
+  CASE WHEN queue_offset > expected THEN expected ELSE queue_offset END AS first_offset,
+  CASE WHEN queue_offset > expected THEN queue_offset - 1 ELSE expected - 1 END AS last_offset,
+  abs(queue_offset - expected) AS messages, physical_offset, store_time
+FROM (
+  SELECT broker, topic, queue_id, queue_offset, physical_offset, store_time,
+    lag(queue_offset + units) OVER (
+      PARTITION BY broker, topic, queue_id ORDER BY queue_offset, physical_offset) AS expected
+  FROM (
+    SELECT broker, topic, queue_id, queue_offset, physical_offset, store_time,
+      -- An inner batch (5.x) is one record and takes a queue offset for each of its messages.
+      coalesce(TRY_CAST(properties['INNER_NUM'] AS BIGINT), 1) AS units
+    FROM messages
+    -- What is prepared or rolled back under its own topic takes no queue offset.
+    WHERE transaction_type IN ('none', 'commit')
+      AND (:topic IS NULL OR topic = :topic) AND (:broker IS NULL OR broker = :broker)
+  ) each_message
+) neighbours
+WHERE queue_offset <> expected
+ORDER BY broker, topic, queue_id, first_offset, physical_offset

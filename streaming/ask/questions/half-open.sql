@@ -1,0 +1,32 @@
+-- Half messages without an end: transactions that were neither committed, nor rolled back, nor discarded.
+--
+-- :topic text: only transactions for this topic.
+-- :broker text: only transactions of this broker.
+-- :until time: only transactions that were begun before then.
+--
+-- Reads half_ops.
+--
+-- The broker writes a half message again each time it checks it; the newest copy is shown, and `copies` counts them.
+-- A transaction whose op message has expired from the log, or is not in the store's queue of op messages yet, looks
+-- open. Of several brokers in a table, the store is one.
+WITH halves AS (
+  SELECT broker, topic, queue_id, queue_offset, physical_offset, store_time, origin_topic, producer_group, born_host,
+    uniq_key, keys, transaction_id,
+    row_number() OVER (PARTITION BY broker, transaction_id ORDER BY physical_offset DESC) AS place,
+    count(*) OVER (PARTITION BY broker, transaction_id) AS copies,
+    min(store_time) OVER (PARTITION BY broker, transaction_id) AS begun
+  FROM messages
+  WHERE kind = 'half' AND (:broker IS NULL OR broker = :broker) AND (:topic IS NULL OR origin_topic = :topic)
+), ended AS (
+  SELECT broker, transaction_id FROM messages WHERE transaction_type = 'commit' OR kind = 'half_discarded'
+  UNION
+  SELECT halves.broker, halves.transaction_id
+  FROM halves JOIN half_ops ON half_ops.queue_id = halves.queue_id AND half_ops.queue_offset = halves.queue_offset
+)
+SELECT begun, store_time AS last_stored, copies, origin_topic, producer_group, born_host, transaction_id, uniq_key, keys,
+  broker, topic, queue_id, queue_offset, physical_offset
+FROM halves
+WHERE place = 1 AND (:until IS NULL OR begun < :until)
+  AND NOT EXISTS (
+    SELECT 1 FROM ended WHERE ended.broker = halves.broker AND ended.transaction_id = halves.transaction_id)
+ORDER BY begun, broker, physical_offset

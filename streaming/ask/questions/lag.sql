@@ -1,0 +1,24 @@
+-- How far consumer groups are behind: messages not consumed, and the oldest of them, by group, topic and queue.
+--
+-- :group text: only this consumer group.
+-- :topic text: only this topic.
+-- :broker text: only messages of this broker.
+--
+-- Reads consumer_offsets.
+--
+-- `next_offset` is the queue offset behind the last message that the table has, NULL where it has none. The limits of
+-- `unconsumed` are those of this question, too.
+SELECT consumer_offsets.consumer_group, consumer_offsets.topic, consumer_offsets.queue_id,
+  consumer_offsets.consumer_offset, max(stored.queue_offset) + 1 AS next_offset,
+  sum(CASE WHEN stored.queue_offset >= consumer_offsets.consumer_offset THEN 1 ELSE 0 END) AS unconsumed,
+  min(CASE WHEN stored.queue_offset >= consumer_offsets.consumer_offset THEN stored.store_time END) AS oldest_stored
+FROM consumer_offsets
+LEFT JOIN (
+  SELECT topic, queue_id, queue_offset, store_time FROM messages
+  WHERE transaction_type IN ('none', 'commit') AND (:broker IS NULL OR broker = :broker)
+) stored ON stored.topic = consumer_offsets.topic AND stored.queue_id = consumer_offsets.queue_id
+WHERE (:group IS NULL OR consumer_offsets.consumer_group = :group)
+  AND (:topic IS NULL OR consumer_offsets.topic = :topic)
+GROUP BY consumer_offsets.consumer_group, consumer_offsets.topic, consumer_offsets.queue_id,
+  consumer_offsets.consumer_offset
+ORDER BY unconsumed DESC, consumer_offsets.consumer_group, consumer_offsets.topic, consumer_offsets.queue_id

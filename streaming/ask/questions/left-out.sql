@@ -1,0 +1,14 @@
+-- What reput left out of the log: ranges that were damaged, refused by the queues, or expired unread.
+--
+-- :broker text: only ranges of this broker's log.
+--
+-- Reads quarantine.
+--
+-- A `tail` with --table and onDamage=quarantine or broker keeps these rows in TABLE-quarantine, each from when it was
+-- found. With onDamage=stop a damaged record ends the run, and is not here. How many messages an expired range had, nobody
+-- knows: `gaps` shows the queue offsets that are missing where messages came before and after it.
+SELECT CASE WHEN cause = 'EXPIRED' THEN 'expired unread' ELSE 'quarantined' END AS finding,
+  broker, physical_offset, length AS bytes, cause, file, position, found_at, policy, head
+FROM quarantine
+WHERE (:broker IS NULL OR broker = :broker)
+ORDER BY broker, physical_offset

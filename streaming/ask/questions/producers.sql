@@ -1,0 +1,19 @@
+-- Who sends what: messages and bytes by the producer's host, its client behind a proxy, and topic.
+--
+-- :topic text: only this topic.
+-- :broker text: only messages of this broker.
+-- :since time: only messages stored then or later.
+-- :until time: only messages stored before then.
+--
+-- `connections` counts the ports from which a host sent. RocketMQ stores the producer's group with messages of transactions
+-- alone, the address of a client behind a proxy (5.x) in a property, and the client's language or version nowhere. What
+-- still waits, or is half, counts once it stands under its topic.
+SELECT regexp_replace(born_host, ':[0-9]+$', '') AS host, regexp_replace(client_host, ':[0-9]+$', '') AS client,
+  producer_group, topic, count(*) AS messages, sum(msg_size) AS bytes, count(DISTINCT born_host) AS connections,
+  min(store_time) AS first_stored, max(store_time) AS last_stored
+FROM messages
+WHERE kind = 'normal'
+  AND (:topic IS NULL OR topic = :topic) AND (:broker IS NULL OR broker = :broker)
+  AND (:since IS NULL OR store_time >= :since) AND (:until IS NULL OR store_time < :until)
+GROUP BY regexp_replace(born_host, ':[0-9]+$', ''), regexp_replace(client_host, ':[0-9]+$', ''), producer_group, topic
+ORDER BY messages DESC, host, client, producer_group, topic

@@ -1,0 +1,183 @@
+"""`reput ask`: a command for each of the named questions, made of what its file says."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from reput.source.errors import OptionError
+from reput.streaming.ask.question import Parameter, Question, questions
+from reput.streaming.cli.app import STORE_HELP, Application, MissingOptionError, Verbose, app, run_or_fail, table_option
+from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
+from reput.streaming.cli.statement import DUCKDB, Asking, At, CsvSafe, Limit, OutputFormat, ResultFile
+
+if TYPE_CHECKING:
+    from reput.streaming.config.pipeline import PipelineConfig
+    from reput.streaming.sql.result import Relations
+
+ask = Application(
+    help="Named questions to the message table; without a name, a list of them.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+app.add_typer(ask, name="ask")
+
+_BROKER: Final = "broker"
+_METAVARS: Final = {"text": "<text>", "integer": "<number>", "time": "<time>"}
+_TIME_HELP: Final = " As 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30m, 2h, 7d."
+
+
+@ask.callback()
+def about(context: typer.Context) -> None:
+    """Named questions to the message table; without a name, a list of them."""
+    if context.invoked_subcommand is None:
+        width = max(map(len, questions()))
+        for name, question in questions().items():
+            typer.echo(f"{name.ljust(width)}  {question.summary}")
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What is to be done with a question: shown, run, or run and made a plan of, and a file of bodies."""
+
+    shows_sql: bool
+    plans: bool
+    bodies: Path | None
+
+
+def _command_of(question: Question) -> Callable[..., None]:
+    """The function of a question's command, with the options that all questions have and its own."""
+
+    def command(
+        context: typer.Context,
+        table: Annotated[Any, table_option("The Delta table that 'reput tail --table' keeps; only read.")] = None,
+        store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+        show_sql: Annotated[
+            bool, typer.Option("--show-sql", help="Print the statement, as 'reput sql' takes it, and run nothing.")
+        ] = False,
+        plan: Annotated[
+            bool, typer.Option("--plan", help="Show the messages that are found as ranges of queue offsets.")
+        ] = False,
+        bodies: Annotated[
+            Path | None, typer.Option(help="With --plan and --store: a file for the messages with their bodies.")
+        ] = None,
+        engine: Annotated[
+            str, typer.Option(help="duckdb, which needs no Java, or spark; both give the same rows.")
+        ] = DUCKDB,
+        output_format: OutputFormat = "table",
+        csv_safe: CsvSafe = False,
+        limit: Limit = None,
+        at: At = None,
+        output: ResultFile = None,
+        broker_conf: BrokerConf = None,
+        dledger: DLedger = False,
+        config: ConfigFile = None,
+        option: Overrides = None,
+        verbose: Verbose = False,
+        **given: str | None,
+    ) -> None:
+        if table is None and not show_sql:
+            raise MissingOptionError("--table", context)
+
+        def run() -> None:
+            asking = Asking(table, engine, output_format, csv_safe, limit, at, output, config, option or [], verbose)
+            settings = None
+            if store is not None:
+                settings = settings_of(store, config, broker_conf, option, dledger=dledger, only_reads=True)
+            _answer(question, asking, given, settings, _Wish(show_sql, plan, bodies))
+
+        run_or_fail(run)
+
+    command.__signature__ = _signature(command, question)  # type: ignore[attr-defined]
+    return command
+
+
+def _signature(command: Callable[..., None], question: Question) -> inspect.Signature:
+    """The parameters of `command`, with those of the question instead of its keywords."""
+    shared = inspect.signature(command, eval_str=True).parameters.values()
+    own = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, **_option(each)) for each in question.parameters
+    ]
+    named = [each.replace(kind=each.KEYWORD_ONLY) for each in shared if each.kind is not each.VAR_KEYWORD]
+    return inspect.Signature([*own, *named])
+
+
+def _option(parameter: Parameter) -> dict[str, Any]:
+    """The annotation and the default of a parameter's option."""
+    words = parameter.meaning[:1].upper() + parameter.meaning[1:]
+    words += _TIME_HELP if parameter.kind == "time" else ""
+    words += f" [default: {parameter.default}]" if parameter.default is not None else ""
+    shown = typer.Option(metavar=_METAVARS[parameter.kind], help=words)
+    if parameter.is_required:
+        return {"annotation": Annotated[str, shown]}
+    return {"annotation": Annotated[str | None, shown], "default": None}
+
+
+def _answer(
+    question: Question,
+    asking: Asking,
+    given: Mapping[str, str | None],
+    store: PipelineConfig | None,
+    wish: _Wish,
+) -> None:
+    """Run a question, or print its statement, and show what it finds."""
+    from reput.streaming.ask.values import statement_of, values_of, with_relations  # noqa: PLC0415  not for --help
+
+    if wish.bodies is not None and (store is None or not wish.plans):
+        raise OptionError("--bodies FILE goes with --plan and --store, which has the bodies")
+    if store is not None and asking.table is not None and given.get(_BROKER) is None:
+        from reput.streaming.ask.relations import broker_of  # noqa: PLC0415
+
+        given = {**given, _BROKER: broker_of(asking.table, store)}
+    values = values_of(question, given, lambda: datetime.now(timezone.utc))
+    statement = statement_of(question, values, for_spark=asking.for_spark)
+    relations = _relations(question, asking, store, wish) if question.reads else {}
+    if wish.shows_sql:
+        typer.echo(with_relations(statement, relations, for_spark=asking.for_spark), nl=False)
+        return
+    with asking.ask(statement, relations) as result:
+        if not wish.plans:
+            with asking.destination() as out:
+                asking.show(result, out)
+            return
+        found = list(result.rows())
+        names = result.names
+    from reput.streaming.ask.replay import replay_plan, write_messages  # noqa: PLC0415
+
+    with asking.destination() as out:
+        asking.show(replay_plan(names, found), out)
+    if wish.bodies is not None:
+        assert store is not None
+        _note(write_messages(wish.bodies, asking.table, names, found, store))
+
+
+def _relations(question: Question, asking: Asking, store: PipelineConfig | None, wish: _Wish) -> Relations:
+    """What the question reads beside the table; a statement that is only shown has them empty without a store."""
+    from reput.streaming.ask.relations import empty_relations, relations_of  # noqa: PLC0415  few questions need them
+
+    if wish.shows_sql and (store is None or asking.table is None):
+        return empty_relations(question)
+    return relations_of(question, asking.table, store, _note)
+
+
+def _note(text: str) -> None:
+    from reput.source.printable import printable  # noqa: PLC0415
+
+    sys.stdout.flush()
+    typer.echo(printable(f"reput: {text}"), err=True)
+
+
+def _help(question: Question) -> str:
+    reads = [f"Reads {', '.join(question.reads)} besides the table (docs/commands/ask.md)."] if question.reads else []
+    return "\n\n".join([f"{question.summary}.", *reads, *question.notes])
+
+
+for _question in questions().values():
+    ask.command(_question.name, help=_help(_question))(_command_of(_question))
