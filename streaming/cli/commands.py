@@ -13,6 +13,7 @@ _MODULES: Final = {
     "rebuild": "rebuild",
     "sql": "sql",
     "query": "query",
+    "dump": "dump",
     "recover": "maintenance",
     "expire": "maintenance",
     "verify": "verify",
