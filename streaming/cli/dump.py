@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.app import STORE_HELP, Json, app, run_or_fail, set_up_logging
+from reput.streaming.cli.app import STORE_HELP, app, run_or_fail, set_up_logging
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, overrides_of, settings_of
 
 
@@ -24,7 +24,8 @@ def dump(
         typer.Option(help="One file instead: of the log, a queue, its ext or batch files, the index; the checkpoint."),
     ] = None,
     file_kind: Annotated[
-        str | None, typer.Option(help="What --file is, where its path does not say so: the name of its directory.")
+        str | None,
+        typer.Option(help="What --file is, if its path does not say so: the directory it was in, such as index."),
     ] = None,
     begin: Annotated[int | None, typer.Option("--from", min=0, help="From this physical offset on.")] = None,
     end: Annotated[int | None, typer.Option("--to", min=0, help="Up to this physical offset, exclusive.")] = None,
@@ -45,7 +46,7 @@ def dump(
     dledger: DLedger = False,
     config: ConfigFile = None,
     option: Overrides = None,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each, the totals last.")] = False,
 ) -> None:
     """Show the records of a log, or what stands in one file of a store, a line each; totals at the end."""
     from reput.streaming.dump.dump import DumpRequest, Streams, dump_file, dump_store  # noqa: PLC0415
