@@ -45,7 +45,7 @@ def test_it_makes_the_source_itself() -> None:
 
 
 def test_only_two_names_are_installed() -> None:
-    """`source`, `sinks` and `streaming` are common words: only reput is installed, and the module that Spark looks for."""
+    """`source`, `sinks` and `streaming` are common words: reput is installed, and the module that Spark looks for."""
     named = sorted(path.name for path in ROOT.glob("*.py"))
     assert named == ["pyspark_rocketmq_commitlog.py"]
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
