@@ -15,8 +15,9 @@ import numpy as np
 
 from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import INDEX, index_file, is_index_file_name
-from reput.sinks.formats.index_file import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader
+from reput.sinks.formats.index_file import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, index_file_size
 from reput.source.arrays import Int64s
+from reput.source.errors import SinkError
 from reput.source.segments.mapped_file_queue import open_for_reading
 
 Entries = np.ndarray[Any, Any]
@@ -45,6 +46,17 @@ class OpenIndexFile:
     def size(self) -> int:
         """The size on disk in bytes."""
         return os.fstat(self.descriptor).st_size
+
+    def check_size(self, path: Path, max_index_num: int) -> None:
+        """Raise SinkError unless the file, at `path`, has the size that both settings make."""
+        wanted = index_file_size(self.max_hash_slot_num, max_index_num)
+        if self.size != wanted:
+            raise SinkError(
+                f"{path} has {self.size} bytes where maxHashSlotNum={self.max_hash_slot_num} and "
+                f"maxIndexNum={max_index_num} make {wanted}",
+                advice="give the broker's settings (--broker-conf)",
+                file=path,
+            )
 
     def header(self) -> IndexHeader:
         """The header as it is now."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.sinks.files.store_path import INDEX, index_file
-from reput.sinks.formats.index_file import IndexHeader, index_file_size
+from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_reader import OpenIndexFile, index_file_names, open_index_file
 from reput.source.errors import SinkError
 from reput.source.record.java_string import hash_code
@@ -64,7 +64,7 @@ class IndexLookup:
             path = self.root.joinpath(*index_file(name))
             try:
                 with open_index_file(path, self.max_hash_slot_num) as opened:
-                    self._check_size(opened.size, path)
+                    opened.check_size(path, self.max_index_num)
                     header = opened.header()
                     if _is_time_matched(header, begin, end):
                         file = _IndexFile(opened, path, self.max_index_num)
@@ -91,16 +91,6 @@ class IndexLookup:
                 file=directory,
             )
         return index_file_names(self.root)
-
-    def _check_size(self, size: int, path: Path) -> None:
-        wanted = index_file_size(self.max_hash_slot_num, self.max_index_num)
-        if size != wanted:
-            raise SinkError(
-                f"{path} has {size} bytes where maxHashSlotNum={self.max_hash_slot_num} and "
-                f"maxIndexNum={self.max_index_num} make {wanted}",
-                advice="give the broker's settings (--broker-conf)",
-                file=path,
-            )
 
 
 def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:

@@ -227,6 +227,20 @@ class QueueReader:
         return max_offset
 
 
+def units_of_file(path: Path, unit: np.dtype[Any]) -> Iterator[tuple[int, Units]]:
+    """All whole units of one file, wherever it lies, in chunks of bounded size with the number of each one's first."""
+    with open_for_reading(str(path)) as descriptor:
+        first = 0
+        while True:
+            data = np.empty(_READ_UNITS * unit.itemsize, np.uint8)
+            size = read_fully(descriptor, data, len(data), first * unit.itemsize)
+            count = size // unit.itemsize
+            if not count:
+                return
+            yield first, data[: count * unit.itemsize].view(unit)
+            first += count
+
+
 def queue_directories(
     root: Path, top: str, directory: Callable[[bytes, int], tuple[str, str, str]]
 ) -> Iterator[tuple[bytes, int]]:

@@ -33,6 +33,14 @@ TRANSACTION_TYPE_NAMES = {
     TRANSACTION_ROLLBACK_TYPE: "rollback",
 }
 
+_FLAG_NAMES = {
+    MULTI_TAGS_FLAG: "multi_tags",
+    BORNHOST_V6_FLAG: "born_host_v6",
+    STOREHOSTADDRESS_V6_FLAG: "store_host_v6",
+    NEED_UNWRAP_FLAG: "need_unwrap",
+    INNER_BATCH_FLAG: "inner_batch",
+}
+
 assert set(TRANSACTION_TYPE_NAMES) == {bits for bits in range(TRANSACTION_MASK + 1) if bits & ~TRANSACTION_MASK == 0}
 
 
@@ -42,6 +50,25 @@ def compression_type(sys_flag: int) -> str | None:
     It says something only where `COMPRESSED_FLAG` is set (``MessageSysFlag#getCompressionType``).
     """
     return COMPRESSION_TYPE_NAMES.get(sys_flag & COMPRESSION_TYPE_MASK)
+
+
+def flag_names(sys_flag: int) -> list[str]:
+    """What is set in `sys_flag`, in words: the transaction's type unless it has none, the body's compression, the rest.
+
+    Bits that no broker knows are one hexadecimal number at the end.
+    """
+    names = [TRANSACTION_TYPE_NAMES[transaction_type(sys_flag)]] if transaction_type(sys_flag) else []
+    known = TRANSACTION_MASK
+    if sys_flag & COMPRESSED_FLAG:
+        kind = compression_type(sys_flag)
+        known |= COMPRESSED_FLAG | (COMPRESSION_TYPE_MASK if kind else 0)
+        names.append("compressed" if kind is None else f"compressed_{kind}")
+    for flag, name in _FLAG_NAMES.items():
+        known |= flag
+        if sys_flag & flag:
+            names.append(name)
+    others = sys_flag & ~known & 0xFFFFFFFF
+    return [*names, *([f"{others:#x}"] if others else [])]
 
 
 def transaction_type(sys_flag: int) -> int:

@@ -14,6 +14,7 @@ _MODULES: Final = {
     "sql": "sql",
     "ask": "ask",
     "query": "query",
+    "dump": "dump",
     "recover": "maintenance",
     "expire": "maintenance",
     "verify": "verify",

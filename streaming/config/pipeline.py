@@ -46,6 +46,7 @@ __all__ = [
     "PipelineConfig",
     "check_range_count",
     "load_config",
+    "load_file_options",
     "load_process_options",
     "load_spark_options",
     "load_sql_options",
@@ -157,6 +158,19 @@ def load_config(
     for note in broker.notes:
         _log.warning("%s", note)
     return config
+
+
+def load_file_options(config_file: Path | None, broker_conf: Path | None, overrides: Sequence[str]) -> Settings:
+    """Load what is needed to read a single file of a store, without the store; errors as in `load_config`."""
+    on_command_line = _on_command_line(overrides)
+    stated = {**Configuration.read(config_file).options}
+    if broker_conf is not None:
+        version = broker_version({**stated, **on_command_line}.get("brokerVersion", AUTO), broker_conf.parent)
+        stated |= _followed(BrokerConf.read(broker_conf, version), on_command_line)
+    stated |= on_command_line
+    settings = Settings(**{name: filled(group, stated) for name, group in GROUPS.items()})
+    _check_index_size(settings.index)
+    return settings
 
 
 def load_spark_options(config_file: Path | None, overrides: Sequence[str]) -> SparkOptions:

@@ -66,14 +66,39 @@ def lines(rows: Sequence[dict[str, Any]], output_format: str) -> Iterator[str]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Aligned columns without frames, never cut or wrapped, so that ids can be copied."""
     more = [name for name in ("msg_id", "chosen", "entry") if any(name in row for row in rows)]
     bodies = [name for name in ("body", "body_base64", "body_compressed_base64") if any(name in row for row in rows)]
     names = [*_COLUMNS, *more, *bodies]
-    cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells if rows else []:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    yield from TextTable(names).lines([[row.get(name) for row in rows] for name in names])
+
+
+class TextTable:
+    """Aligned columns without frames, never cut or wrapped, so that ids can be copied.
+
+    Rows may come in parts: a column is as wide as its widest cell so far.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._widths = [0] * len(names)
+        self._head = [[name] for name in names]
+
+    def lines(self, columns: Sequence[Sequence[object]]) -> Iterator[str]:
+        """The lines of further rows, given column by column; before the first one that of the names."""
+        if not any(columns):
+            return
+        cells = [[*head, *map(_cell, column)] for head, column in zip(self._head, columns, strict=True)]
+        self._head = [[] for _ in columns]
+        widths = self._widths = [
+            max(width, *map(len, column)) for width, column in zip(self._widths, cells, strict=True)
+        ]
+        for line in zip(*cells, strict=True):
+            yield "  ".join(map(str.ljust, line, widths)).rstrip()
+
+    def line_of_its_own(self, first: Sequence[object], text: str) -> Iterator[str]:
+        """A line whose first cells are in the table's columns, and whose `text` goes on as it likes."""
+        *head, last = self.lines([[value] for value in (*first, *[None] * (len(self._head) - len(first)))])
+        yield from head
+        yield f"{last}  {printable(text)}"
 
 
 def _cell(value: object) -> str:

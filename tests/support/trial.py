@@ -19,11 +19,12 @@ from pathlib import Path
 
 from broker.log_contents import read_records
 from support.broker_stores import unpack
+from support.notebook import messages_by_topic, program_for
 from support.paths import ROOT
 from support.store_compare import differing_bytes
 
 STORE = "v4-plain"
-COMMANDS = ("tail", "rebuild", "verify", "query", "sql")
+COMMANDS = ("tail", "rebuild", "verify", "query", "dump", "sql", "notebook")
 COMMAND_SECONDS = 600
 TESTS_SECONDS = 3600
 ANSWER_MAX = 32  # more messages than one query returns
@@ -43,10 +44,15 @@ class Sample:
 
     store: Path
     broker_conf: Path
-    messages: int
+    topics: dict[str, int]
     topic: str
     key: str
     offsets: frozenset[int]
+
+    @property
+    def messages(self) -> int:
+        """How many messages it has in all."""
+        return sum(self.topics.values())
 
     @classmethod
     def unpack(cls, directory: Path) -> Sample:
@@ -60,7 +66,8 @@ class Sample:
             pair for pair, count in sorted(counts.items()) if 1 < count < ANSWER_MAX and pair[1].isascii()
         )
         offsets = frozenset(r.offset for r in records if r.topic == topic and key in r.keys)
-        return cls(store, directory / STORE / "broker.conf", len(records), topic, key, offsets)
+        topics = dict(Counter(record.topic for record in records))
+        return cls(store, directory / STORE / "broker.conf", topics, topic, key, offsets)
 
 
 @dataclass
@@ -117,7 +124,7 @@ class Trial:
         self.step("tests", [*command, *words], TESTS_SECONDS, clean_environment() | (environment or {}))
 
     def commands(self, sample: Sample) -> None:
-        """One `tail`, `rebuild`, `verify`, `query` and `sql`, each compared with what the broker made."""
+        """One run of each of `COMMANDS`, compared with what the broker made."""
         of_store = ["--store", str(sample.store), "--broker-conf", str(sample.broker_conf)]
         table = ["--table", str(self.work / "messages")]
         output = ["--output", str(self.work / "tail-output")]
@@ -134,10 +141,24 @@ class Trial:
         if found is not None:
             offsets = [int(json.loads(line)["physical_offset"]) for line in found.splitlines()]
             self.expect("query", sorted(sample.offsets), sorted(offsets))
+        dumped = self.reput("dump", *of_store, "--json")
+        if dumped is not None:
+            totals = json.loads(dumped.splitlines()[-1])["totals"]["verdicts"]
+            self.expect("dump", sample.messages, totals["MESSAGE"]["count"])
         count = "SELECT count(*), count(DISTINCT physical_offset) FROM messages"
         rows = self.reput("sql", *table, "--format", "csv", count)
         if rows is not None:
             self.expect("sql", [str(sample.messages)] * 2, rows.split()[-1].split(","))
+        self.notebook(sample)
+
+    def notebook(self, sample: Sample) -> None:
+        """The notebook of docs/examples: Spark finds the data source by itself."""
+        program = self.work / "notebook.py"
+        program.write_text(program_for(sample.store))
+        environment = clean_environment() | {"PYTHONWARNINGS": "default"}
+        said = self.step("notebook", [str(self.python), str(program)], COMMAND_SECONDS, environment)
+        if said is not None:
+            self.expect("notebook", sample.topics, messages_by_topic(said))
 
     def reput(self, command: str, *words: str) -> str | None:
         """Run the command line of the environment, with every warning shown."""

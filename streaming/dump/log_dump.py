@@ -1,0 +1,196 @@
+"""The records of a part of a log, or of one segment, in log order: by the walk and the rules of every other command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from reput.source.errors import OptionError
+from reput.source.log.log_reader import LogReader
+from reput.source.log.offset_range import OffsetRange, align_down, find_timestamp, first_store_timestamp, split
+from reput.source.options import LONG_MAX, LogOptions, SourceOptions
+from reput.source.record.message_decoder import Verdict
+from reput.source.segments.damage import BROKER, QUARANTINE, STOP
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_record, read_windows
+from reput.source.segments.resync import SOUND_VERDICTS
+from reput.source.segments.segment_scan import Window
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.dump.printer import Printer, Totals
+from reput.streaming.dump.record_rows import RecordRows, Selection, Shown
+
+# Small beside a terminal's patience and what the rows of a window take, large beside the cost of a call.
+_WINDOW_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """`[start, end)` of a row of segments; both are where a record or the blank begins.
+
+    `over_holes` says that segments may be missing from it.
+    """
+
+    queue: MappedFileQueue
+    start: int
+    end: int
+    decode: DecodeOptions
+    over_holes: bool = False
+
+    @classmethod
+    def of_store(cls, config: PipelineConfig, note: Callable[[str], object]) -> LogPart:
+        """All that a store's log has now; `note` is told what stands at its end, if that is no record yet.
+
+        Raises
+        ------
+        ReputError
+            The log cannot be read.
+        """
+        decode = decode_options(config.source)
+        check_crc = "all" if decode.check_crc else "none"
+        options = config.source_options(onDamage=decode.on_damage, checkCrc=check_crc)
+        log = LogReader(SourceOptions.parse(options))
+        log.warns = False
+        end = log.settled_end(log.queue().min_offset)
+        queue = log.queue()
+        if log.bad_end is not None:
+            note(f"the log ends at {end}: what stands there is no record yet ({log.bad_end.name})")
+        return cls(queue, queue.min_offset, end, decode, over_holes=not config.source.fail_on_data_loss)
+
+    @classmethod
+    def of_segment(cls, file: MappedFile, options: LogOptions) -> LogPart:
+        """One segment by itself, with whatever stands in it."""
+        queue = MappedFileQueue((file,), (Path(file.path).parent,))
+        return cls(queue, file.file_from_offset, file.end, decode_options(options))
+
+    def between(self, begin: int | None, end: int | None, note: Callable[[str], object]) -> LogPart:
+        """The records that begin in `[begin, end)`; `note` is told where `begin` is moved to."""
+        start, stop = self.start, self.end
+        if begin is not None and end is not None and begin > end:
+            raise OptionError(f"--from {begin} is behind --to {end}")
+        if begin is not None:
+            if begin < self.start:
+                note(f"--from {begin}: the log begins at {self.start}")
+            elif begin > self.end:
+                note(f"--from {begin}: the log ends at {self.end}")
+            start, inside = self._boundary(begin)
+            if inside is not None:
+                note(f"--from {begin} is inside {inside}: beginning at {start}")
+        if end is not None:
+            stop = self._boundary(end)[0]
+        return replace(self, start=start, end=max(start, stop))
+
+    def since(self, timestamp_ms: int) -> LogPart:
+        """From the first record on that was stored then or later, where store times rise from segment to segment."""
+        found = find_timestamp(self.queue, self.end, timestamp_ms, self.decode.on_damage)
+        return replace(self, start=min(max(self.start, found), self.end))
+
+    def until(self, timestamp_ms: int) -> LogPart:
+        """Without the segments that begin at that time or later, where store times rise from segment to segment."""
+        for file in self.queue.files:
+            first = first_store_timestamp(file) if file.file_from_offset > self.start else None
+            if first is not None and first >= timestamp_ms:
+                return replace(self, end=max(self.start, min(self.end, file.file_from_offset)))
+        return self
+
+    def windows(self) -> Iterator[tuple[MappedFile, Window]]:
+        """The windows of the part, with columns; damage is passed over."""
+        for span in self._spans():
+            for window in read_windows(span.file, span.start, span.end, self.decode, _WINDOW_BYTES):
+                yield span.file, window
+
+    def _spans(self) -> Iterator[OffsetRange]:
+        """One range a segment."""
+        return split(self.queue, self.start, self.end, LONG_MAX, self.decode.on_damage, over_holes=self.over_holes)
+
+    def _boundary(self, offset: int) -> tuple[int, str | None]:
+        """The first boundary at `offset` or later, and what `offset` is inside of, if it is inside of anything."""
+        offset = min(max(offset, self.start), self.end)
+        file = self.queue.find(offset)
+        if file is None or offset == self.end:
+            return offset, None
+        before = align_down(file, max(self.start, file.file_from_offset), offset, self.decode.on_damage)
+        if offset in (before, before + file.frame):  # a record of DLedger's begins behind its entry's header
+            return before, None
+        window = next(read_windows(file, before, min(self.end, file.end), self.decode, _WINDOW_BYTES))
+        if not len(window):
+            what = "the blank" if window.damaged is None else "a damaged range"
+            return window.end, f"{what} at {before}"
+        end = window.offset_of(1) if len(window) > 1 else window.end
+        return end, f"the record at {before + file.frame}"
+
+
+def decode_options(options: LogOptions) -> DecodeOptions:
+    """How a dump reads a log: as `options` say, but damage is never its end, and checksums are compared.
+
+    A dump keeps nothing, so nobody has to decide about what is damaged: with ``onDamage=stop`` it shows what
+    ``quarantine`` would leave out. A broker's replay compares no checksum, and ``checkCrc=none`` asks for none.
+    """
+    on_damage = QUARANTINE if options.on_damage == STOP else options.on_damage
+    check_crc = options.check_crc != "none" and on_damage != BROKER
+    return DecodeOptions(check_crc, options.delays_ms, on_damage)
+
+
+class LogDump:
+    """Prints the records of a part of a log; `limit` is how many, None all."""
+
+    def __init__(
+        self, part: LogPart, selection: Selection, shown: Shown, printer: Printer, names: list[str], limit: int | None
+    ) -> None:
+        self._part, self._selection, self._shown = part, selection, shown
+        self._printer, self._names = printer, names
+        self._left = limit
+        self.totals = Totals(facts={"begin": part.start, "end": part.end})
+
+    def run(self) -> None:
+        """Print what there is, and the totals."""
+        for file, window in self._part.windows():
+            if self._left == 0:
+                break
+            if len(window):
+                self._records(window, Verdict.MESSAGE)
+            elif window.end > window.start:
+                self._no_record(file, window)
+        self._printer.totals(self.totals)
+
+    def _records(self, window: Window, verdict: Verdict) -> None:
+        rows = RecordRows(window.columns, self._selection, self._shown, verdict.name)
+        if self._left is not None:
+            rows.first(self._left)
+            self._left -= len(rows)
+        if not len(rows):
+            return
+        if self._left == 0:
+            self.totals.facts["end"] = rows.end
+        self._printer.rows(rows.values(self._names))
+        self.totals.add(verdict.name, len(rows), rows.msg_bytes)
+        self.totals.add_topics(rows.topics())
+
+    def _no_record(self, file: MappedFile, window: Window) -> None:
+        """Print the blank, or a damaged range: as the record that it is where only its checksum is wrong."""
+        damaged, length = window.damaged, window.end - window.start
+        cause = Verdict.BLANK if damaged is None else Verdict.__members__[damaged.cause]
+        if cause in SOUND_VERDICTS:
+            unchecked = replace(self._part.decode, check_crc=False, on_damage=STOP)
+            record = read_record(file, window.start, window.end, unchecked, decodes=True)
+            if len(record):
+                self._records(record, cause)
+                return
+        position = window.start - file.file_from_offset
+        fields: dict[str, Any] = {
+            "physical_offset": window.start,
+            "length": length,
+            "verdict": cause.name,
+            "next_offset": window.end,
+            "file": file.path,
+            "position": position,
+        }
+        text = f"goes on at {window.end}"
+        if cause is Verdict.EMPTY and window.end == file.end:
+            text = "nothing was written from here to the file's end"
+        elif damaged is not None:
+            fields["head"] = damaged.head.hex()
+            text = f"{length} bytes passed over, {text}; {file.path} byte {position}, begins {damaged.head[:16].hex()}"
+        self._printer.other(fields, (window.start, length, cause.name), text)
+        self.totals.add(cause.name, 1, length)

@@ -1,0 +1,53 @@
+"""Spark's look-up of installed data sources (``pyspark.sql.worker.lookup_data_sources``) finds reput's."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+from pyspark.sql.datasource import DataSource
+from support.paths import ROOT
+
+from pyspark_rocketmq_commitlog import DefaultSource
+from reput.source.data_source import NAME, CommitLogDataSource
+
+# In an interpreter of its own, as Spark starts it: in a directory that is not the project's.
+_LOOK_UP = """
+import json, sys
+from importlib import import_module
+from pkgutil import iter_modules
+import pyspark.sql.worker.lookup_data_sources
+before = set(sys.modules)
+names = [info.name for info in iter_modules() if info.name.startswith("pyspark_")]
+found = {name: import_module(name).DefaultSource.name() for name in names}
+print(json.dumps([found, sorted(set(sys.modules) - before)]))
+"""
+
+
+def test_an_installed_reput_is_found(tmp_path: Path) -> None:
+    """By pkgutil, on which the finder of most editable installations has no effect; and nothing else is loaded."""
+    done = subprocess.run([sys.executable, "-c", _LOOK_UP], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found, loaded = json.loads(done.stdout)
+    assert found["pyspark_rocketmq_commitlog"] == NAME == "rocketmq-commitlog"
+    assert [name for name in loaded if name not in found] == []
+
+
+def test_it_makes_the_source_itself() -> None:
+    """Spark pickles the class by its name, and calls it with the options."""
+    assert issubclass(DefaultSource, DataSource)
+    assert pickle.loads(pickle.dumps(DefaultSource)) is DefaultSource
+    made = DefaultSource(options={"path": "/data/store"})
+    assert type(made) is CommitLogDataSource
+    assert made.options == {"path": "/data/store"}
+
+
+def test_only_two_names_are_installed() -> None:
+    """`source`, `sinks` and `streaming` are common words: reput is installed, and the module that Spark looks for."""
+    named = sorted(path.name for path in ROOT.glob("*.py"))
+    assert named == ["pyspark_rocketmq_commitlog.py"]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'include = ["reput", "reput.*"]' in project
+    assert 'py-modules = ["pyspark_rocketmq_commitlog"]' in project
