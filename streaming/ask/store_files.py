@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +19,12 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.query.message_row import plain_body
 from reput.streaming.query.store_lookup import messages_of
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
 
 def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
-    """First byte, size in bytes and time of change of each segment of the log.
+    """First byte, size in bytes and time of change, in whole milliseconds, of each segment of the log.
 
     Raises
     ------
@@ -33,10 +35,10 @@ def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
     log = MappedFileQueue.load(config.commit_log, source.mapped_file_size, dledger=source.enable_dledger_commit_log)
     for file in log.files:
         try:
-            changed = os.stat(file.path).st_mtime
+            changed_ms = os.stat(file.path).st_mtime_ns // 1_000_000
         except FileNotFoundError:  # it expired meanwhile
             continue
-        yield file.file_from_offset, file.size, datetime.fromtimestamp(changed, timezone.utc)
+        yield file.file_from_offset, file.size, _EPOCH + timedelta(milliseconds=changed_ms)
 
 
 def consume_queues(store: Path) -> Iterator[tuple[str, int, int, int]]:
@@ -51,18 +53,32 @@ def consume_queues(store: Path) -> Iterator[tuple[str, int, int, int]]:
         for topic in _directories(store / kind):
             for queue in _directories(topic):
                 if queue.name.isascii() and queue.name.isdecimal() and len(queue.name) < 10:
-                    sizes = [file.stat().st_size for file in queue.iterdir() if is_file_name(file.name)]
+                    sizes = _sizes(queue)
                     name = os.fsencode(topic.name).decode(errors="backslashreplace")
                     yield name, int(queue.name), len(sizes), sum(sizes)
 
 
-def _directories(path: Path) -> list[Path]:
+def _entries(path: Path) -> list[Path]:
+    """What is in a directory; nothing if it is not there."""
     try:
-        return [each for each in sorted(path.iterdir()) if each.is_dir() and not each.is_symlink()]
+        return sorted(path.iterdir())
     except FileNotFoundError:
         return []
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}", file=path) from error
+
+
+def _directories(path: Path) -> list[Path]:
+    return [each for each in _entries(path) if each.is_dir() and not each.is_symlink()]
+
+
+def _sizes(queue: Path) -> list[int]:
+    sizes = []
+    for file in _entries(queue):
+        if is_file_name(file.name):
+            with suppress(FileNotFoundError):  # it expired meanwhile
+                sizes.append(file.stat().st_size)
+    return sizes
 
 
 def half_ops(config: PipelineConfig) -> Iterator[tuple[int, int]]:

@@ -127,7 +127,8 @@ FUNCTIONS: Final[dict[str, frozenset[str]]] = {
 MACROS: Final = {
     "explode(list)": "unnest(list)",
     "timestamp_millis(milliseconds)": "CAST(epoch_ms(milliseconds) AS TIMESTAMP WITH TIME ZONE)",
-    "unix_millis(moment)": "epoch_ms(moment)",
+    # The whole milliseconds before a moment, also before 1970; `epoch_ms` takes the nearest.
+    "unix_millis(moment)": "(epoch_us(moment) - (epoch_us(moment) % 1000 + 1000) % 1000) // 1000",
 }
 
 # Functions used as tables: each makes rows from its arguments.

@@ -33,6 +33,9 @@ SELECT CAST(queue_offset AS INT), CAST('12' AS BIGINT), TRY_CAST(topic AS INT) F
 SELECT date_trunc('hour', store_time), EXTRACT(YEAR FROM store_time), EXTRACT(MINUTE FROM store_time) FROM messages ORDER BY physical_offset
 SELECT store_time + INTERVAL '1' DAY, CAST(store_time AS DATE) FROM messages ORDER BY physical_offset
 SELECT map_keys(properties), map_values(properties), cardinality(keys) FROM messages WHERE cardinality(keys) > 0 ORDER BY physical_offset
+SELECT unix_millis(store_time), timestamp_millis(queue_offset) FROM messages ORDER BY physical_offset
+SELECT unix_millis(TIMESTAMP '2026-01-01 00:00:00.0009'), unix_millis(TIMESTAMP '1969-12-31 23:59:59.9991'), timestamp_millis(-1)
+SELECT physical_offset, explode(keys) AS k FROM messages ORDER BY physical_offset, k
 SELECT greatest(queue_id, 1), least(queue_id, 1), abs(-queue_id), round(1.5E0), sqrt(4E0) FROM messages ORDER BY physical_offset
 SELECT md5('a'), lower('ÄB'), replace('aXb', 'X', 'ü'), reverse('abc'), lpad('a', 3, '.'), concat('a', 'b')
 -- kind: groups

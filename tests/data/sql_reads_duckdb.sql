@@ -84,6 +84,8 @@ FROM messages PIVOT (count(*) FOR tags IN ('A', 'B') GROUP BY topic)
 FROM messages UNPIVOT (value FOR name IN (topic, tags))
 SELECT * FROM range(3), generate_series(1, 2)
 SELECT * FROM json_each('{"a": 1}')
+-- kind: functions of Spark's
+SELECT explode(keys) AS k, unix_millis(store_time), timestamp_millis(5) FROM messages
 -- kind: about the table or a query
 DESCRIBE messages
 DESCRIBE SELECT topic FROM messages
