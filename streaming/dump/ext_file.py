@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from reput.sinks.formats.consume_queue_ext import MAX_EXT_UNIT_SIZE, MIN_EXT_UNIT_SIZE, CqExtUnit, decorate
@@ -97,22 +99,13 @@ class ExtFileDump:
     def _rows(self, units: Sequence[tuple[int, CqExtUnit]]) -> Iterator[Rows]:
         """The units by verdict: one whose size is not that of its parts is bad."""
         first = self._file.file_from_offset or 0
-        groups: dict[str, list[tuple[Any, ...]]] = {}
-        last = None
+        rows = []
         for at, unit in units:
             maps = unit.filter_bit_map or b""
             verdict = ENTRY_VERDICT if unit.size == MIN_EXT_UNIT_SIZE + len(maps) else BAD_ENTRY
-            if last not in (None, verdict):
-                yield from _grouped(groups)
-                groups = {}
-            last = verdict
             code, time = unit.tags_code, unit.msg_store_time
             row = (at, verdict, decorate(first + at), unit.size, code, hexadecimal(code))
-            groups.setdefault(verdict, []).append((*row, time_text(time), time, maps.hex()))
-        yield from _grouped(groups)
-
-
-def _grouped(groups: dict[str, list[tuple[Any, ...]]]) -> Iterator[Rows]:
-    for verdict, rows in groups.items():
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        yield Rows(verdict, columns, sum(columns[3]))
+            rows.append((*row, time_text(time), time, maps.hex()))
+        for verdict, same in groupby(rows, key=itemgetter(1)):
+            columns = [list(column) for column in zip(*same, strict=True)]
+            yield Rows(verdict, columns, sum(columns[3]))

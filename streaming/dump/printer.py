@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Protocol, TextIO
 
 from reput.source.printable import printable, printable_json
@@ -112,7 +111,7 @@ class TablePrinter:
 
     def header(self, fields: Mapping[str, Any]) -> None:
         """Write the header."""
-        self._lines(f"{name}: {printable(str(value))}" for name, value in chain(fields.items()) if value is not None)
+        self._lines(f"{name}: {printable(str(value))}" for name, value in fields.items() if value is not None)
 
     def rows(self, columns: Sequence[Sequence[Any]]) -> None:
         """Write rows."""
@@ -127,5 +126,5 @@ class TablePrinter:
         for line in totals.lines():
             self._note(printable(line))
 
-    def _lines(self, lines: Any) -> None:
+    def _lines(self, lines: Iterable[str]) -> None:
         self._out.writelines(f"{line}\n" for line in lines)
