@@ -12,6 +12,7 @@ _MODULES: Final = {
     "status": "status",
     "rebuild": "rebuild",
     "sql": "sql",
+    "report": "report",
     "query": "query",
     "recover": "maintenance",
     "expire": "maintenance",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.app import Verbose, app, run_or_fail, table_option
+from reput.streaming.cli.app import At, Verbose, app, run_or_fail, table_option, version_or_time
 from reput.streaming.cli.settings import ConfigFile, Overrides
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ def sql(
         typer.Option("--csv-safe", help="For a spreadsheet: a ' before each text that would be taken as a formula."),
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows of the result, so many.")] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(help="The table as it was: a version of it, or a time such as 2026-01-31T12:00:00Z."),
-    ] = None,
+    at: At = None,
     output: Annotated[
         Path | None, typer.Option(help="A file for the result, replaced once the result is whole.")
     ] = None,
@@ -69,7 +66,7 @@ def sql(
             raise OptionError(f"--csv-safe goes with --format csv, not with {output_format}")
         if output_format == "parquet" and output is None and sys.stdout.isatty():
             raise OptionError("--format parquet wants a file or a pipe: --output FILE")
-        wanted = None if at is None else _version_or_time(at)
+        wanted = None if at is None else version_or_time(at)
 
         def ask(text: str) -> AbstractContextManager[Result]:
             if engine == _SPARK:
@@ -98,14 +95,6 @@ def sql(
             write_result(result, output_format, out, csv_safe=csv_safe)
 
     run_or_fail(run)
-
-
-def _version_or_time(text: str) -> int | datetime:
-    from reput.streaming.query.lines import parse_time  # noqa: PLC0415
-
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=parse_time(text))
 
 
 def _ask_duckdb(

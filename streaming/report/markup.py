@@ -1,0 +1,77 @@
+"""HTML as a tree: texts become texts whatever they hold, since nothing is ever put together from pieces of markup."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from reput.streaming.report.words import name_text
+
+#: What an element may hold: a text, or another element.
+Node: TypeAlias = str | ET.Element
+# A time as ``words.moment`` gives it.
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d(?:[\d:.]*) UTC)")
+# Of a name in a table, in cells.
+_NAME_CELLS = 72
+
+
+def element(tag: str, *children: Node, **attributes: str) -> ET.Element:
+    """An element. ``_`` in an attribute's name is ``-``; a ``_`` at its end is left out (``class_``)."""
+    made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()})
+    return add(made, *children)
+
+
+def add(parent: ET.Element, *children: Node) -> ET.Element:
+    """The parent, with more children behind those that it has."""
+    for child in children:
+        if not isinstance(child, str):
+            parent.append(child)
+        elif len(parent):
+            parent[-1].tail = (parent[-1].tail or "") + child
+        else:
+            parent.text = (parent.text or "") + child
+    return parent
+
+
+def sentence(text: str) -> list[Node]:
+    """A text in which no line breaks within a time."""
+    parts = _TIME.split(text)
+    return [element("time", part) if place % 2 else part for place, part in enumerate(parts)]
+
+
+def name(text: str | None) -> ET.Element:
+    """A name that others chose, which no direction of writing of its own moves out of its place."""
+    return element("bdi", name_text(text, _NAME_CELLS), class_="name")
+
+
+def table(
+    label: str, head: Sequence[str], rows: Iterable[Sequence[Node]], *, texts: int = 1, minor: Sequence[int] = ()
+) -> ET.Element:
+    """A table that scrolls by itself where it is wider than the page.
+
+    The first `texts` columns are texts, the others numbers; those whose numbers are in `minor` are left out on a phone.
+    """
+
+    def kind(place: int) -> dict[str, str]:
+        words = [*(["text"] if place < texts else []), *(["minor"] if place in minor else [])]
+        return {"class_": " ".join(words)} if words else {}
+
+    heads = [element("th", text, scope="col", **kind(place)) for place, text in enumerate(head)]
+    body = [
+        element("tr", *(element("td", cell, **kind(place)) for place, cell in enumerate(row))) for row in rows
+    ]
+    whole = element(
+        "table",
+        element("caption", label, class_="hidden"),
+        element("thead", element("tr", *heads)),
+        element("tbody", *body),
+    )
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def document(head: Sequence[ET.Element], body: Sequence[ET.Element]) -> str:
+    """The text of a whole page in English."""
+    page = element("html", element("head", *head), element("body", *body), lang="en")
+    return "<!DOCTYPE html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"
