@@ -16,7 +16,7 @@ from reput.streaming.sql.duckdb_query import TableStatements
 # Of the values between two that differ less than so many times, there are steps of one width.
 _EVEN_BELOW: Final = 16
 _STEPS: Final = 16
-_QUANTILES: Final = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
+_QUANTILES: Final = (0.0, 0.5, 0.9, 0.99, 1.0)
 # What came without a detour: no delivery after a delay, no transaction, nothing that was sent back.
 _SENT_AT_ONCE: Final = f"coalesce(kind, '{NORMAL}') = '{NORMAL}' AND real_topic IS NULL AND transaction_type = 'none'"
 
@@ -45,7 +45,7 @@ class Distribution:
 
     @property
     def quantiles(self) -> list[int]:
-        """The least, the median, what 90, 99 and 99.9 of 100 do not exceed, and the largest."""
+        """The least, the median, what 90 and 99 of 100 do not exceed, and the largest."""
         return [self.quantile(part) for part in _QUANTILES]
 
     def below(self, bound: int) -> int:
@@ -102,4 +102,5 @@ def delay_edges(times: Distribution) -> list[int]:
 
 def _round_width(least: float) -> int:
     """The least of 1, 2, 5, 10, ... that is no less than `least`."""
-    return next(n * 10**power for power in range(12) for n in (1, 2, 5) if n * 10**power >= least)
+    widths = [n * int(10**power) for power in range(12) for n in (1, 2, 5)]
+    return next(width for width in widths if width >= least)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reput.streaming.report.figures import Figures
-from reput.streaming.report.words import count, milliseconds, number, size_text
+from reput.streaming.report.words import count, milliseconds, number
+from reput.streaming.status.batch_report import size_text
 from reput.streaming.status.judgement import State
 
 _WELL = frozenset({State.RUNNING.value, State.STARTING.value})
@@ -68,7 +69,9 @@ def _of_consumers(figures: Figures) -> list[Finding]:
         found.append(Finding(is_grave=True, text=text, meaning=meaning))
     if detours.retries:
         text = f"{count(detours.retries, 'delivery', 'deliveries')} sent back by consumers, to be tried again"
-        found.append(Finding(is_grave=False, text=text, meaning="Single ones are usual; many are a consumer in trouble."))
+        found.append(
+            Finding(is_grave=False, text=text, meaning="Single ones are usual; many are a consumer in trouble.")
+        )
     return found
 
 
@@ -89,7 +92,7 @@ def _of_times(figures: Figures) -> list[Finding]:
     if early := figures.delays.below(0) if figures.delays.total else 0:
         text = f"{count(early, 'message')} stored before {'it was' if early == 1 else 'they were'} sent"
         worst = milliseconds(-figures.delays.quantile(0))
-        meaning = f"The clocks of producers and brokers differ, by {worst} or more."
+        meaning = f"The clocks of producers and brokers differ by at least {worst}."
         found.append(Finding(is_grave=False, text=text, meaning=meaning))
     if figures.contents.without_time:
         text = f"{count(figures.contents.without_time, 'message')} without a time that can be shown"

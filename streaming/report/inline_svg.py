@@ -1,4 +1,4 @@
-"""A figure of matplotlib as an SVG element of a page: its colours are the page's, light or dark, and it needs no ids."""
+"""A figure of matplotlib as an SVG element of a page, with the page's colours, light or dark, and without ids."""
 
 from __future__ import annotations
 

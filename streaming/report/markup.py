@@ -13,6 +13,8 @@ from reput.streaming.report.words import name_text
 Node: TypeAlias = str | ET.Element
 # A time as ``words.moment`` gives it.
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d(?:[\d:.]*) UTC)")
+# What stands between a number and its unit.
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:[kMGTP]?B|ms|s|min|h|days?|[mbtr]+illion)\b|%)")
 # Of a name in a table, in cells.
 _NAME_CELLS = 72
 
@@ -36,8 +38,8 @@ def add(parent: ET.Element, *children: Node) -> ET.Element:
 
 
 def sentence(text: str) -> list[Node]:
-    """A text in which no line breaks within a time."""
-    parts = _TIME.split(text)
+    """A text in which no line breaks within a time, or between a number and its unit."""
+    parts = _TIME.split(_UNIT.sub("\N{NO-BREAK SPACE}", text))
     return [element("time", part) if place % 2 else part for place, part in enumerate(parts)]
 
 
@@ -59,9 +61,7 @@ def table(
         return {"class_": " ".join(words)} if words else {}
 
     heads = [element("th", text, scope="col", **kind(place)) for place, text in enumerate(head)]
-    body = [
-        element("tr", *(element("td", cell, **kind(place)) for place, cell in enumerate(row))) for row in rows
-    ]
+    body = [element("tr", *(element("td", cell, **kind(place)) for place, cell in enumerate(row))) for row in rows]
     whole = element(
         "table",
         element("caption", label, class_="hidden"),
@@ -69,6 +69,21 @@ def table(
         element("tbody", *body),
     )
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def section(title: str, *children: Node) -> ET.Element:
+    """A part of the page."""
+    return element("section", element("h2", title), *children)
+
+
+def figure(words: str, drawn: Sequence[ET.Element]) -> ET.Element:
+    """A chart, under the words that say what is seen."""
+    return element("figure", element("figcaption", *sentence(words)), *drawn)
+
+
+def numbers(shown: ET.Element) -> ET.Element:
+    """The table of a chart's numbers, which is opened on request."""
+    return element("details", element("summary", "The numbers of this chart"), shown)
 
 
 def document(head: Sequence[ET.Element], body: Sequence[ET.Element]) -> str:

@@ -7,23 +7,20 @@ import hashlib
 import xml.etree.ElementTree as ET
 from importlib.resources import files
 
+import reput
 from reput.streaming.report.figures import Figures
 from reput.streaming.report.findings import Finding, findings_of
-from reput.streaming.report.markup import Node, add, document, element, sentence
-from reput.streaming.report.sections import (
-    brokers_section,
-    delays_section,
+from reput.streaming.report.health_sections import (
     freshness_section,
-    kinds_section,
-    making_of,
     order_section,
     retries_section,
-    sizes_section,
-    throughput_sections,
-    topics_section,
     waiting_section,
 )
-from reput.streaming.report.words import compact, count, span, moment, number, size_text
+from reput.streaming.report.markup import Node, add, document, element, name, sentence
+from reput.streaming.report.spread_sections import delays_section, sizes_section
+from reput.streaming.report.traffic_sections import brokers_section, kinds_section, throughput_sections, topics_section
+from reput.streaming.report.words import NOT_KNOWN, compact, count, moment, number, span
+from reput.streaming.status.batch_report import size_text
 
 _CSS = "page.css"
 
@@ -35,7 +32,7 @@ def page_of(figures: Figures, title: str | None = None) -> str:
     body = element("main", _header(figures, heading, findings), _tiles(figures, findings))
     if figures.contents.total.messages:
         add(body, _findings_section(figures, findings), *_sections(figures))
-    add(body, making_of(figures))
+    add(body, _making_of(figures))
     return document(_head(heading), [body])
 
 
@@ -55,7 +52,7 @@ def _head(title: str) -> list[ET.Element]:
 
 
 def _header(figures: Figures, title: str, findings: list[Finding]) -> ET.Element:
-    about = "Each message that RocketMQ stored is a row of the table: where, when and how large, not what it says."
+    about = "Each row of the table is one message: where it was stored, when, and how large it is; not what it says."
     return element(
         "header",
         element("h1", title),
@@ -91,7 +88,7 @@ def _tiles(figures: Figures, findings: list[Finding]) -> ET.Element:
     contents, total = figures.contents, figures.contents.total
     grave = sum(each.is_grave for each in findings)
     if total.first_us is None or total.last_us is None:
-        long, times = "–", "no time is known"
+        long, times = NOT_KNOWN, "no time is known"
     else:
         long = span((total.last_us - total.first_us) / 1e6)
         times = _period(moment(total.first_us), moment(total.last_us))
@@ -124,16 +121,16 @@ def _findings_section(figures: Figures, findings: list[Finding]) -> ET.Element:
     section = element("section", element("h2", "Findings"))
     if not findings:
         looked = (
-            f"The numbers of all messages in {count(figures.order.queues, 'queue')} follow each other, no consumer gave a "
-            "message up, and nothing is known to have been left out of the log."
+            f"The numbers of all messages in {count(figures.order.queues, 'queue')} follow each other, no consumer "
+            "gave a message up, and nothing is known to have been left out of the log."
         )
         return add(section, element("p", looked))
     items = [
         element(
             "li",
+            element("b", "to look into" if each.is_grave else "to know", class_="grave" if each.is_grave else "note"),
             element("strong", each.text),
             element("span", each.meaning),
-            class_="grave-line" if each.is_grave else "note-line",
         )
         for each in findings
     ]
@@ -154,3 +151,30 @@ def _sections(figures: Figures) -> list[ET.Element]:
         freshness_section(figures),
     ]
     return [each for each in made if each is not None]
+
+
+def _making_of(figures: Figures) -> ET.Element:
+    """How the page was made."""
+    chosen = figures.selection
+    period = " ".join(
+        f"{word} {moment(time * 1_000)}"
+        for word, time in (("from", chosen.since_ms), ("until before", chosen.until_ms))
+        if time is not None
+    )
+    facts: list[tuple[str, Node]] = [
+        ("table", name(figures.table)),
+        ("version", number(figures.version)),
+        ("topics", name(chosen.topic) if chosen.topic is not None else "all"),
+        ("period", period or "all"),
+        *([("output", name(str(figures.output)))] if figures.output is not None else []),
+        ("made at", moment(round(figures.made_at * 1e6))),
+        ("made by", f"reput {reput.__version__}, reput report"),
+    ]
+    listed = [part for what, fact in facts for part in (element("dt", what), element("dd", fact))]
+    words = (
+        "Every number was counted from the rows of this version of the table, which has one row for each message in "
+        "RocketMQ's commitlog. Bytes are those of the log. Times are UTC. Nothing was estimated."
+    )
+    return element(
+        "footer", element("h2", "How this page was made"), element("p", *sentence(words)), element("dl", *listed)
+    )

@@ -80,6 +80,6 @@ def order_of(table: TableStatements, queues_shown: int) -> Order:
         missing=int(missing),
         repeated=int(repeated),
         disordered=disordered,
-        worst=[QueueOrder(*row[:5], missing=int(row[5]), repeated=int(row[6])) for row in worst],
+        worst=[QueueOrder(*row[:5], *map(int, row[5:])) for row in worst],
         of_batches=of_batches,
     )

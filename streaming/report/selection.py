@@ -16,9 +16,18 @@ IS_QUEUED: Final = "transaction_type IN ('none', 'commit')"
 
 # What the report reads, with DuckDB's types. Tables of earlier versions of reput lack those of the second row.
 _COLUMNS: Final = {
-    **{"broker": "VARCHAR", "topic": "VARCHAR", "queue_id": "INTEGER", "queue_offset": "BIGINT", "msg_size": "INTEGER"},
-    **{"body_size": "INTEGER", "store_time": "TIMESTAMPTZ", "born_time": "TIMESTAMPTZ", "sys_flag": "INTEGER"},
-    **{"transaction_type": "VARCHAR", "reconsume_times": "INTEGER", "real_topic": "VARCHAR"},
+    "broker": "VARCHAR",
+    "topic": "VARCHAR",
+    "queue_id": "INTEGER",
+    "queue_offset": "BIGINT",
+    "msg_size": "INTEGER",
+    "body_size": "INTEGER",
+    "store_time": "TIMESTAMPTZ",
+    "born_time": "TIMESTAMPTZ",
+    "sys_flag": "INTEGER",
+    "transaction_type": "VARCHAR",
+    "reconsume_times": "INTEGER",
+    "real_topic": "VARCHAR",
 }
 _LATER_COLUMNS: Final = {"kind": "VARCHAR", "consumer_group": "VARCHAR", "deliver_time": "TIMESTAMPTZ"}
 
@@ -60,9 +69,7 @@ class Selection:
                 f"this is no message table of reput: it has no column {missing[0]}",
                 advice="give the directory that 'reput tail --table' made",
             )
-        later = [
-            name if name in names else f"CAST(NULL AS {kind}) AS {name}" for name, kind in _LATER_COLUMNS.items()
-        ]
+        later = [name if name in names else f"CAST(NULL AS {kind}) AS {name}" for name, kind in _LATER_COLUMNS.items()]
         rows = f"SELECT {', '.join([*_COLUMNS, *later])} FROM messages"
         like = None if self.topic is None else RetentionRule(self.topic, None).like()
         topics = "true" if like is None else f"topic LIKE {_text(like)} ESCAPE '!'"

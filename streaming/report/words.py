@@ -9,17 +9,19 @@ from typing import Final
 from rich.cells import cell_len
 
 from reput.source.printable import printable
-from reput.streaming.status.batch_report import duration_text, size_text
+from reput.streaming.status.batch_report import duration_text
 
-__all__ = ["compact", "count", "milliseconds", "moment", "name_text", "number", "share", "size_text", "span"]
-
+#: What stands where there is no number.
+NOT_KNOWN: Final = "\N{EN DASH}"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LARGE: Final = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 # No character: HTML allows none of these in a text.
 _DAY_S: Final = 86_400
-_NO_CHARACTER: Final = re.compile("[\ufdd0-\ufdef\ufffe\uffff]|[" + "".join(
-    chr(plane << 16 | low) for plane in range(1, 17) for low in (0xFFFE, 0xFFFF)
-) + "]")
+_NO_CHARACTER: Final = re.compile(
+    "[\ufdd0-\ufdef\ufffe\uffff]|["
+    + "".join(chr(plane << 16 | low) for plane in range(1, 17) for low in (0xFFFE, 0xFFFF))
+    + "]"
+)
 # Of a name that is longer, so many characters are looked at: each becomes ten at most.
 _NAME_MAX: Final = 200
 
@@ -49,13 +51,13 @@ def share(part: int, whole: int) -> str:
     percent = 100 * part / whole
     if 0 < percent < 0.1:
         return "< 0.1 %"
-    return f"{min(percent, 99.9):.1f} %" if percent < 10 or percent >= 99 else f"{percent:.0f} %"
+    return f"{min(percent, 99.9):.1f} %" if percent < 9.95 or percent >= 99 else f"{percent:.0f} %"
 
 
 def milliseconds(value: float) -> str:
     """A duration of `value` milliseconds, with a minus if it is below 0."""
     sign, size = ("-" if value < 0 else ""), abs(value)
-    return f"{sign}{size:,.0f} ms" if size < 2_000 else f"{sign}{span(size / 1_000)}"
+    return f"{sign}{size:,.0f} ms" if size < 1_000 else f"{sign}{span(size / 1_000)}"
 
 
 def span(seconds: float) -> str:

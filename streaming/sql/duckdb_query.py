@@ -114,11 +114,11 @@ class TableStatements:
 
     def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        return self._background.run(lambda: self._con.execute(text, values).fetchall())  # type: ignore[no-any-return]
+        return self._background.run(lambda: self._con.execute(text, values).fetchall())
 
     def arrays(self, text: str, *values: object) -> dict[str, npt.NDArray[Any]]:
         """The columns of a query whose values are numbers and never NULL."""
-        return self._background.run(lambda: self._con.execute(text, values).fetchnumpy())  # type: ignore[no-any-return]
+        return self._background.run(lambda: self._con.execute(text, values).fetchnumpy())
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from reput.source.segments.store_layout import COMMIT_LOG
 from reput.source.system_errors import output_error_of
 from reput.streaming.process.standard_streams import drop_output
 
+
 @contextmanager
 def output_file(path: Path, table: TableLocation, *, option: str = "--output") -> Iterator[TextIO]:
     """A new text file that takes the place of `path` once all is written; it is never half a file.
