@@ -24,7 +24,7 @@ from reput.streaming.report.words import name_text
 
 #: Pixels of a chart over the whole page, over half of it, and on a phone.
 WHOLE, HALF, PHONE = 1040, 496, 340
-_BARS, _LEFT, _RIGHT, _TOP, _BELOW, _LINE = 150, 60, 22, 10, 10, 15
+_BARS, _LEFT, _RIGHT, _TOP, _PAD, _LINE = 150, 60, 22, 10, 10, 15
 # The size of texts, and the width of one of their letters.
 _TEXT: Final = 12
 _LETTER: Final = 7
@@ -194,7 +194,7 @@ def _figure(width: int, height: int) -> Iterator[Figure]:
 @contextmanager
 def _axes(width: int, lines: int = 1) -> Iterator[Axes]:
     """Axes with lines across, without a frame, and with room for labels of so many lines."""
-    below = _BELOW + lines * _LINE
+    below = _PAD + lines * _LINE + 4
     height = _TOP + _BARS + below
     with _figure(width, height) as figure:
         size = (width - _LEFT - _RIGHT) / width, _BARS / height
@@ -203,6 +203,7 @@ def _axes(width: int, lines: int = 1) -> Iterator[Axes]:
             axes.spines[side].set_visible(False)
         axes.spines["bottom"].set(color=HUES["soft"], linewidth=1)
         axes.tick_params(length=0, labelcolor=HUES["soft"], pad=6)
+        axes.tick_params(axis="x", pad=_PAD)
         axes.grid(visible=True, axis="y", color=HUES["line"], linewidth=1, clip_on=False)
         axes.set_axisbelow(True)
         yield axes

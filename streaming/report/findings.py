@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reput.streaming.report.figures import Figures
-from reput.streaming.report.words import count, milliseconds, number
+from reput.streaming.report.words import count, milliseconds, name_text, number
 from reput.streaming.status.batch_report import size_text
 from reput.streaming.status.judgement import State
 
+_SAID_CELLS = 400
 _WELL = frozenset({State.RUNNING.value, State.STARTING.value})
 
 
@@ -83,7 +84,11 @@ def _of_tail(figures: Figures) -> list[Finding]:
         is_over = broker["state"] == State.STOPPED.value and broker["exitCode"] == 0
         if broker["state"] not in _WELL and not is_over:
             text = f"The table is not kept as it should be: {broker['state']}"
-            found.append(Finding(is_grave=True, text=text, meaning=f"{broker['broker']}: {broker['reason']}"))
+            found.append(
+                Finding(
+                    is_grave=True, text=text, meaning=name_text(f"{broker['broker']}: {broker['reason']}", _SAID_CELLS)
+                )
+            )
     return found
 
 

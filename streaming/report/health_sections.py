@@ -7,10 +7,13 @@ import xml.etree.ElementTree as ET
 from reput.streaming.report import charts
 from reput.streaming.report.charts import Bar
 from reput.streaming.report.figures import ROWS_SHOWN, Figures
-from reput.streaming.report.markup import Node, add, element, figure, name, section, sentence, table
+from reput.streaming.report.markup import Node, add, element, figure, name, said, section, sentence, table
 from reput.streaming.report.traffic_sections import KINDS, step_text, step_times
 from reput.streaming.report.words import NOT_KNOWN, compact, count, milliseconds, moment, number, span
 from reput.streaming.status.batch_report import size_text
+
+# Of what a tail found.
+_FINDINGS_SHOWN = 5
 
 
 def order_section(figures: Figures) -> ET.Element:
@@ -147,7 +150,13 @@ def freshness_section(figures: Figures) -> ET.Element:
                     "?" if behind["seconds"] is None else span(behind["seconds"]),
                 ]
             )
-        add(made, element("p", "Broker ", name(broker["broker"]), f": {broker['state']}, ", name(broker["reason"])))
+        add(made, element("p", "Broker ", name(broker["broker"]), f": {broker['state']}, ", said(broker["reason"])))
+        if found := broker["findings"][:_FINDINGS_SHOWN]:
+            items = [
+                element("li", *sentence(moment(round(each["at"] * 1e6))), f" {each['query']}: ", said(each["text"]))
+                for each in found
+            ]
+            add(made, element("p", "What it found last:"), element("ul", *items))
     add(
         made,
         table(

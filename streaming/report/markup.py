@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
-from reput.streaming.report.words import name_text
+from reput.streaming.report.words import harmless, name_text
 
 #: What an element may hold: a text, or another element.
 Node: TypeAlias = str | ET.Element
@@ -15,13 +15,14 @@ Node: TypeAlias = str | ET.Element
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d(?:[\d:.]*) UTC)")
 # What stands between a number and its unit.
 _UNIT: Final = re.compile(r"(?<=\d) (?=(?:[kMGTP]?B|ms|s|min|h|days?|[mbtr]+illion)\b|%)")
-# Of a name in a table, in cells.
-_NAME_CELLS = 72
+#: Of a name in a table, in cells; and of a whole path or sentence.
+NAME_CELLS: Final = 72
+_SAID_CELLS: Final = 400
 
 
 def element(tag: str, *children: Node, **attributes: str) -> ET.Element:
     """An element. ``_`` in an attribute's name is ``-``; a ``_`` at its end is left out (``class_``)."""
-    made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()})
+    made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): harmless(value) for name, value in attributes.items()})
     return add(made, *children)
 
 
@@ -31,9 +32,9 @@ def add(parent: ET.Element, *children: Node) -> ET.Element:
         if not isinstance(child, str):
             parent.append(child)
         elif len(parent):
-            parent[-1].tail = (parent[-1].tail or "") + child
+            parent[-1].tail = (parent[-1].tail or "") + harmless(child)
         else:
-            parent.text = (parent.text or "") + child
+            parent.text = (parent.text or "") + harmless(child)
     return parent
 
 
@@ -43,9 +44,14 @@ def sentence(text: str) -> list[Node]:
     return [element("time", part) if place % 2 else part for place, part in enumerate(parts)]
 
 
-def name(text: str | None) -> ET.Element:
+def name(text: str | None, cells: int = NAME_CELLS) -> ET.Element:
     """A name that others chose, which no direction of writing of its own moves out of its place."""
-    return element("bdi", name_text(text, _NAME_CELLS), class_="name")
+    return element("bdi", name_text(text, cells), class_="name")
+
+
+def said(text: str) -> ET.Element:
+    """What a program of reput said, with texts of others in it."""
+    return element("bdi", name_text(text, _SAID_CELLS))
 
 
 def table(

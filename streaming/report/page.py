@@ -16,19 +16,20 @@ from reput.streaming.report.health_sections import (
     retries_section,
     waiting_section,
 )
-from reput.streaming.report.markup import Node, add, document, element, name, sentence
+from reput.streaming.report.markup import Node, add, document, element, name, said, sentence
 from reput.streaming.report.spread_sections import delays_section, sizes_section
 from reput.streaming.report.traffic_sections import brokers_section, kinds_section, throughput_sections, topics_section
-from reput.streaming.report.words import NOT_KNOWN, compact, count, moment, number, span
+from reput.streaming.report.words import NOT_KNOWN, compact, count, moment, name_text, number, span
 from reput.streaming.status.batch_report import size_text
 
 _CSS = "page.css"
+_TITLE_CELLS = 200
 
 
 def page_of(figures: Figures, title: str | None = None) -> str:
     """The page's text; `title` is its heading."""
     findings = findings_of(figures)
-    heading = title or "What this message table holds"
+    heading = name_text(title or "What this message table holds", _TITLE_CELLS)
     body = element("main", _header(figures, heading, findings), _tiles(figures, findings))
     if figures.contents.total.messages:
         add(body, _findings_section(figures, findings), *_sections(figures))
@@ -47,8 +48,14 @@ def _head(title: str) -> list[ET.Element]:
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
         element("title", title),
-        element("style", style),
+        _style(style),
     ]
+
+
+def _style(text: str) -> ET.Element:
+    made = element("style")
+    made.text = text  # with its line ends, and not escaped
+    return made
 
 
 def _header(figures: Figures, title: str, findings: list[Finding]) -> ET.Element:
@@ -162,11 +169,11 @@ def _making_of(figures: Figures) -> ET.Element:
         if time is not None
     )
     facts: list[tuple[str, Node]] = [
-        ("table", name(figures.table)),
+        ("table", said(figures.table)),
         ("version", number(figures.version)),
         ("topics", name(chosen.topic) if chosen.topic is not None else "all"),
         ("period", period or "all"),
-        *([("output", name(str(figures.output)))] if figures.output is not None else []),
+        *([("output", said(str(figures.output)))] if figures.output is not None else []),
         ("made at", moment(round(figures.made_at * 1e6))),
         ("made by", f"reput {reput.__version__}, reput report"),
     ]

@@ -23,7 +23,7 @@ _NO_CHARACTER: Final = re.compile(
     + "]"
 )
 # Of a name that is longer, so many characters are looked at: each becomes ten at most.
-_NAME_MAX: Final = 200
+_NAME_MAX: Final = 1_000
 
 
 def number(value: int) -> str:
@@ -71,6 +71,11 @@ def moment(microseconds: int, *, is_fine: bool = False) -> str:
     return time.isoformat(" ", "milliseconds" if is_fine else "seconds") + " UTC"
 
 
+def harmless(text: str) -> str:
+    """A text on one line in which every character is one that HTML allows and that only shows itself."""
+    return _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", printable(text))
+
+
 def name_text(text: str | None, cells: int) -> str:
     """A name that others chose, harmless and on one line, of at most so many cells of a fixed-width font.
 
@@ -78,7 +83,7 @@ def name_text(text: str | None, cells: int) -> str:
     """
     if text is None:
         return "(none)"
-    shown = _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", printable(text[:_NAME_MAX])) or "(empty)"
+    shown = harmless(text[:_NAME_MAX]) or "(empty)"
     if len(text) <= _NAME_MAX and cell_len(shown) <= cells:
         return shown
     kept = shown[: cells - 1]
