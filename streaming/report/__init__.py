@@ -1,1 +1,1 @@
-"""`reput report`: one page about a message table, for people who never saw reput."""
+"""`reput report`: what a table holds, as one page for people who never saw reput."""

@@ -22,6 +22,7 @@ SELECT broker, topic, queue_id, any_value(kind) AS kind, count(*) AS messages, s
     bool_or(sys_flag & {INNER_BATCH_FLAG} != 0) AS has_batches
 FROM {CHOSEN} GROUP BY broker, topic, queue_id
 """
+_LARGEST: Final = "ORDER BY sum(size_bytes) DESC, topic"
 _SUMS: Final = (
     "CAST(sum(messages) AS BIGINT), CAST(sum(size_bytes) AS BIGINT), epoch_us(min(first_time)), "
     "epoch_us(max(last_time)), count(DISTINCT (broker, topic, queue_id))"
@@ -59,38 +60,37 @@ class Contents:
     in_no_queue: int
 
 
-def contents_of(table: TableStatements, topics_shown: int, brokers_shown: int) -> Contents:
-    """Read the contents; makes `QUEUES`."""
+def contents_of(table: TableStatements, shown: int) -> Contents:
+    """Read the contents, with so many topics, kinds and brokers; makes `QUEUES`."""
     table.run(_MAKE_QUEUES)
     ((topics, brokers, without_time, in_no_queue),) = table.rows(
         "SELECT count(DISTINCT topic), count(DISTINCT broker), CAST(coalesce(sum(messages - with_time), 0) AS BIGINT), "
         f"CAST(coalesce(sum(in_no_queue), 0) AS BIGINT) FROM {QUEUES}"
     )
+
+    def most(column: str) -> list[Group]:
+        order = f"ORDER BY sum(messages) DESC, {column} LIMIT ?"
+        return _groups(table, f"SELECT {column}, {_SUMS} FROM {QUEUES} GROUP BY {column} {order}", shown)
+
     (total,) = _groups(table, f"SELECT NULL, {_SUMS} FROM {QUEUES}")
-    largest = _groups(table, f"SELECT topic, {_SUMS} FROM {QUEUES} GROUP BY topic {_LARGEST} LIMIT ?", topics_shown)
+    largest = _groups(table, f"SELECT topic, {_SUMS} FROM {QUEUES} GROUP BY topic {_LARGEST} LIMIT ?", shown)
     others = _groups(
         table,
         f"WITH others AS (SELECT topic FROM {QUEUES} GROUP BY topic {_LARGEST} OFFSET ?) "
         f"SELECT NULL, {_SUMS} FROM {QUEUES} JOIN others USING (topic) HAVING count(*) > 0",
-        topics_shown,
+        shown,
     )
     return Contents(
         total=total,
         topics=topics,
         largest_topics=largest,
         other_topics=others[0] if others else None,
-        kinds=_groups(table, f"SELECT kind, {_SUMS} FROM {QUEUES} GROUP BY kind ORDER BY sum(messages) DESC, kind"),
-        largest_brokers=_groups(
-            table, f"SELECT broker, {_SUMS} FROM {QUEUES} GROUP BY broker {_LARGEST_BROKERS} LIMIT ?", brokers_shown
-        ),
+        kinds=most("kind"),
+        largest_brokers=most("broker"),
         brokers=brokers,
         without_time=without_time,
         in_no_queue=in_no_queue,
     )
-
-
-_LARGEST: Final = "ORDER BY sum(size_bytes) DESC, topic"
-_LARGEST_BROKERS: Final = "ORDER BY sum(messages) DESC, broker"
 
 
 def _groups(table: TableStatements, text: str, *values: object) -> list[Group]:

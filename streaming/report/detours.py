@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from reput.source.record.message_origin import DELAYED, DLQ, HALF_DISCARDED, RETRY, TIMER
+from reput.streaming.report.distribution import Distribution, distribution_of
 from reput.streaming.report.selection import CHOSEN
 from reput.streaming.sql.duckdb_query import TableStatements
-
-_WAIT_MS: Final = "epoch_ms(deliver_time) - epoch_ms(store_time)"
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Messages of one `kind` that were to be delivered later: how long in milliseconds, and until when at the latest.
+    """Messages of one `kind` that were to be delivered later: how long, and until when at the latest.
 
-    `still` are those whose time is after the last row of the selection.
+    `still` are those whose time is after the last row of the selection; None is without a time.
     """
 
     kind: str
     messages: int
-    shortest_ms: int | None
-    median_ms: int | None
-    longest_ms: int | None
+    waits_ms: Distribution | None
     last_us: int | None
     still: int
 
@@ -56,13 +52,6 @@ class Detours:
 
 def detours_of(table: TableStatements, groups_shown: int) -> Detours:
     """Read them."""
-    waiting = table.rows(
-        f"SELECT kind, count(*), min({_WAIT_MS}), CAST(quantile_disc({_WAIT_MS}, 0.5) AS BIGINT), max({_WAIT_MS}), "
-        f"epoch_us(max(deliver_time)), count(*) FILTER (deliver_time > (SELECT max(store_time) FROM {CHOSEN})) "
-        f"FROM {CHOSEN} WHERE kind IN (?, ?) GROUP BY kind ORDER BY kind",
-        DELAYED,
-        TIMER,
-    )
     table.run(
         "CREATE TEMP TABLE groups AS SELECT consumer_group AS name, count(*) FILTER (kind = ?) AS retries, "
         f"count(*) FILTER (kind = ?) AS given_up, max(reconsume_times) AS most_times FROM {CHOSEN} "
@@ -79,7 +68,7 @@ def detours_of(table: TableStatements, groups_shown: int) -> Detours:
     ((retries, given_up, _, groups),) = table.rows(f"SELECT {sums}, count(*) FROM groups")
     ((discarded,),) = table.rows(f"SELECT count(*) FROM {CHOSEN} WHERE kind = ?", HALF_DISCARDED)
     return Detours(
-        waiting=[Waiting(*row) for row in waiting],
+        waiting=[found for kind in (DELAYED, TIMER) if (found := _waiting(table, kind)) is not None],
         groups=groups,
         largest_groups=largest,
         other_groups=SentBack(None, *others[:3]) if others[3] else None,
@@ -87,3 +76,15 @@ def detours_of(table: TableStatements, groups_shown: int) -> Detours:
         given_up=given_up,
         discarded=discarded,
     )
+
+
+def _waiting(table: TableStatements, kind: str) -> Waiting | None:
+    ((messages, last, still),) = table.rows(
+        f"SELECT count(*), epoch_us(max(deliver_time)), "
+        f"count(*) FILTER (deliver_time > (SELECT max(store_time) FROM {CHOSEN})) FROM {CHOSEN} WHERE kind = ?",
+        kind,
+    )
+    if not messages:
+        return None
+    waits = distribution_of(table, "epoch_ms(deliver_time) - epoch_ms(store_time)", f"kind = '{kind}'")
+    return Waiting(kind, messages, waits if waits.total else None, last, still)

@@ -60,20 +60,21 @@ class Distribution:
 
 def record_sizes(table: TableStatements) -> Distribution:
     """Sizes of messages in the log, in bytes."""
-    return _distribution(table, "msg_size", "true")
+    return distribution_of(table, "msg_size", "true")
 
 
 def body_sizes(table: TableStatements) -> Distribution:
     """Sizes of their bodies, as they are in the log, in bytes."""
-    return _distribution(table, "body_size", "true")
+    return distribution_of(table, "body_size", "true")
 
 
 def delays(table: TableStatements) -> Distribution:
     """Milliseconds from born to stored, of messages that came without a detour; negative where clocks differ."""
-    return _distribution(table, "epoch_ms(store_time) - epoch_ms(born_time)", _SENT_AT_ONCE)
+    return distribution_of(table, "epoch_ms(store_time) - epoch_ms(born_time)", _SENT_AT_ONCE)
 
 
-def _distribution(table: TableStatements, value: str, condition: str) -> Distribution:
+def distribution_of(table: TableStatements, value: str, condition: str) -> Distribution:
+    """The values of an expression in the chosen rows that meet a condition, without NULL."""
     found = table.arrays(
         f"SELECT CAST({value} AS BIGINT) AS value, count(*) AS messages FROM {CHOSEN} "
         f"WHERE {condition} AND {value} IS NOT NULL GROUP BY value ORDER BY value"

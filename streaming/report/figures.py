@@ -74,7 +74,7 @@ def figures_of(
     left_out, looked_at = left_out_of(table, output, options)
     with table_statements(table, at=at, options=options) as statements:
         selection.make_views(statements)
-        contents = contents_of(statements, ROWS_SHOWN, ROWS_SHOWN)
+        contents = contents_of(statements, ROWS_SHOWN)
         return Figures(
             table=str(table),
             version=statements.files.version,

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 
 from reput.streaming.report import charts
 from reput.streaming.report.charts import Bar
+from reput.streaming.report.distribution import Distribution
 from reput.streaming.report.figures import ROWS_SHOWN, Figures
 from reput.streaming.report.markup import Node, add, element, figure, name, said, section, sentence, table
 from reput.streaming.report.traffic_sections import KINDS, step_text, step_times
@@ -91,7 +92,7 @@ def retries_section(figures: Figures) -> ET.Element | None:
     if (other := detours.other_groups) is not None:
         label = f"the other {number(detours.groups - len(detours.largest_groups))} together"
         rows.append([label, number(other.retries), number(other.given_up), number(other.most_times)])
-    head = ("consumer group", "sent back", "given up", "most often a message")
+    head = ("consumer group", "sent back", "given up", "most for one message")
     return add(made, table("Consumer groups", head, rows, minor=(3,)))
 
 
@@ -104,10 +105,7 @@ def waiting_section(figures: Figures) -> ET.Element | None:
         [
             KINDS[each.kind],
             number(each.messages),
-            *(
-                NOT_KNOWN if value is None else milliseconds(value)
-                for value in (each.shortest_ms, each.median_ms, each.longest_ms)
-            ),
+            *_waits(each.waits_ms),
             NOT_KNOWN if each.last_us is None else moment(each.last_us),
             number(each.still),
         ]
@@ -118,6 +116,11 @@ def waiting_section(figures: Figures) -> ET.Element | None:
     return section(
         "Messages to be delivered later", element("p", *sentence(words)), table("Waiting", head, rows, minor=(2, 3, 5))
     )
+
+
+def _waits(waits: Distribution | None) -> list[str]:
+    """The shortest, the median and the longest."""
+    return [NOT_KNOWN] * 3 if waits is None else [milliseconds(waits.quantile(part)) for part in (0, 0.5, 1)]
 
 
 def freshness_section(figures: Figures) -> ET.Element:

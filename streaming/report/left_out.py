@@ -52,6 +52,8 @@ def left_out_of(
 
 
 def _is_there(table: TableLocation) -> bool:
+    if isinstance(table, Path):
+        return table.exists()
     try:
         check_table(table)
     except OutputError:

@@ -175,7 +175,7 @@ def _making_of(figures: Figures) -> ET.Element:
         ("period", period or "all"),
         *([("output", said(str(figures.output)))] if figures.output is not None else []),
         ("made at", moment(round(figures.made_at * 1e6))),
-        ("made by", f"reput {reput.__version__}, reput report"),
+        ("made by", f"reput {reput.__version__}"),
     ]
     listed = [part for what, fact in facts for part in (element("dt", what), element("dd", fact))]
     words = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +31,11 @@ _COLUMNS: Final = {
     "real_topic": "VARCHAR",
 }
 _LATER_COLUMNS: Final = {"kind": "VARCHAR", "consumer_group": "VARCHAR", "deliver_time": "TIMESTAMPTZ"}
+
+_TIMES: Final = ("store_time", "deliver_time")
+# The years 1 to 9999.
+_FIRST_MS: Final = -62_135_596_800_000
+_END_MS: Final = 253_402_300_800_000
 
 
 @dataclass(frozen=True)
@@ -69,22 +75,25 @@ class Selection:
                 f"this is no message table of reput: it has no column {missing[0]}",
                 advice="give the directory that 'reput tail --table' made",
             )
-        later = [name if name in names else f"CAST(NULL AS {kind}) AS {name}" for name, kind in _LATER_COLUMNS.items()]
-        rows = f"SELECT {', '.join([*_COLUMNS, *later])} FROM messages"
+        rows = ", ".join(_column(name, kind, names) for name, kind in (_COLUMNS | _LATER_COLUMNS).items())
         like = None if self.topic is None else RetentionRule(self.topic, None).like()
         topics = "true" if like is None else f"topic LIKE {_text(like)} ESCAPE '!'"
-        table.run(f"CREATE TEMP VIEW {OF_TOPICS} AS {rows} WHERE {topics}")
         period = [
-            f"store_time {sign} make_timestamptz({1_000 * time})"
+            f"messages.store_time {sign} make_timestamptz({1_000 * time})"
             for sign, time in ((">=", self.since_ms), ("<", self.until_ms))
             if time is not None
         ]
-        table.run(f"CREATE TEMP VIEW {CHOSEN} AS FROM {OF_TOPICS} WHERE {' AND '.join(['true', *period])}")
+        table.run(f"CREATE TEMP VIEW {OF_TOPICS} AS SELECT {rows} FROM messages WHERE {topics}")
+        table.run(f"CREATE TEMP VIEW {CHOSEN} AS SELECT {rows} FROM messages WHERE {' AND '.join([topics, *period])}")
 
 
-# The years 1 to 9999.
-_FIRST_MS: Final = -62_135_596_800_000
-_END_MS: Final = 253_402_300_800_000
+def _column(name: str, kind: str, names: Collection[str]) -> str:
+    """A column of the views: NULL where the table, of `names`, has none, and for a time outside the years 1 to 9999."""
+    if name not in names:
+        return f"CAST(NULL AS {kind}) AS {name}"
+    if name not in _TIMES:
+        return name
+    return f"CASE WHEN epoch_ms({name}) BETWEEN {_FIRST_MS} AND {_END_MS - 1} THEN {name} END AS {name}"
 
 
 def _text(text: str) -> str:

@@ -20,6 +20,9 @@ _QUANTILES: Final = ("least", "median", "90 %", "99 %", "most")
 def sizes_section(figures: Figures) -> ET.Element:
     """Sizes of messages."""
     sizes, bodies = figures.record_sizes, figures.body_sizes
+    title = "How large the messages are"
+    if not (sizes.total and bodies.total):
+        return section(title, element("p", "No message has a size."))
     edges = size_edges(sizes)
     words = (
         f"Half of the messages have at most {size_text(sizes.quantile(0.5))}, 99 of 100 at most "
@@ -31,7 +34,7 @@ def sizes_section(figures: Figures) -> ET.Element:
     ]
     head = ("bytes", *_QUANTILES, "mean")
     return section(
-        "How large the messages are",
+        title,
         _histogram("Messages by size", words, sizes, edges, [_size_edge(edge) for edge in edges]),
         table("Sizes in bytes", head, rows, minor=(3, 6)),
     )

@@ -58,7 +58,8 @@ async function look(path, width, opened) {
   }
   seen.pages[path + " " + width + " " + opened] = {
     width: page.innerWidth, scrolls: root.documentElement.scrollWidth > page.innerWidth,
-    wide, outside, crossing, charts, title: root.title, small: [...root.querySelectorAll("svg text")].filter(e => !hidden(e))
+    wide, outside, crossing, charts, title: root.title,
+    small: [...root.querySelectorAll("svg text")].filter(e => !hidden(e))
       .filter(e => e.getBoundingClientRect().height < 9).map(e => e.textContent)};
   seen.loaded.push(...page.performance.getEntriesByType("resource").map(e => e.name));
   frame.remove();

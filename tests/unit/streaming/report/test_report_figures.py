@@ -232,7 +232,11 @@ def test_a_few_wrong_clocks_do_not_flatten_the_charts(tmp_path: Path) -> None:
 
 def test_no_time_at_all(tmp_path: Path) -> None:
     """Rows without a store time are counted and told; there is no chart over time."""
-    page = page_of(write_rows(tmp_path / "table", [row_of(store_time=None)] * 3), tmp_path / "page.html")
+    late = pa.array([2**62, None, -(2**62)]).cast(pa.timestamp("us", "UTC"))  # as others may write
+    rows = pa.Table.from_pylist([row_of()] * 3, TABLE_SCHEMA)
+    at = TABLE_SCHEMA.get_field_index("store_time")
+    deltalake.write_deltalake(str(tmp_path / "table"), rows.set_column(at, TABLE_SCHEMA.field(at), late))
+    page = page_of(tmp_path / "table", tmp_path / "page.html")
     assert "3 messages without a time that can be shown" in page.text
     assert "Messages and bytes by time" not in page.tables
     assert page.rows("Topics by bytes")[0]["last stored"] == "\N{EN DASH}"
@@ -295,13 +299,22 @@ def test_waiting_and_consumers(tmp_path: Path) -> None:
     found = figures(tmp_path, rows).detours
     (waiting,) = found.waiting
     assert (waiting.messages, waiting.still) == (5, 2)
-    assert (waiting.shortest_ms, waiting.median_ms, waiting.longest_ms) == (10_000, 30_000, 50_000)
+    assert waiting.waits_ms is not None
+    assert [waiting.waits_ms.quantile(part) for part in (0, 0.5, 1)] == [10_000, 30_000, 50_000]
     assert (found.groups, found.retries, found.given_up) == (25, 200, 50)
     assert len(found.largest_groups) == 20
     assert found.other_groups is not None
     shown = [*found.largest_groups, found.other_groups]
     assert (sum(each.retries for each in shown), sum(each.given_up for each in shown)) == (200, 50)
     assert max(each.most_times for each in shown) == 6
+
+
+def test_columns_that_others_left_empty(tmp_path: Path) -> None:
+    """Rows that somebody else wrote, of which only the topic is known."""
+    rows = [dict.fromkeys(TABLE_SCHEMA.names) | {"topic": "T", "kind": "mine"}] * 2
+    page = page_of(write_rows(tmp_path / "table", rows), tmp_path / "page.html")
+    assert page.tiles["Messages"][0] == "2"
+    assert "No message has a size." in page.text
 
 
 def test_a_table_of_an_earlier_version(tmp_path: Path) -> None:
