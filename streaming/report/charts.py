@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reput.streaming.report.inline_svg import HUES, Additions, inline_svg
-from reput.streaming.report.words import name_text
+from reput.streaming.report.words import name_text, time_at
 
 #: Pixels of a chart over the whole page, over half of it, and on a phone.
 WHOLE, HALF, PHONE = 1040, 496, 340
@@ -32,9 +32,6 @@ _DOTS: Final = 72
 # Of a row with a name and a bar: its height, the bar's, and a cell of the names' font.
 _ROW, _BAR, _CELL, _VALUE = 42, 10, 7.9, 130
 _LABELS: Final = {WHOLE: 9, HALF: 6, PHONE: 4}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_EARLIEST: Final = datetime.min.replace(tzinfo=timezone.utc)
-_LAST: Final = datetime.max.replace(tzinfo=timezone.utc)
 # How times are written that are so far apart: longer than a day, and within one.
 _LONG_FORMS: Final = ((timedelta(360), "%Y"), (timedelta(27), "%b %Y"), (timedelta(1), "%-d %b %Y"))
 _DAY_FORMS: Final = ((timedelta(minutes=1), "%H:%M"), (timedelta(seconds=1), "%H:%M:%S"), (timedelta(0), "%H:%M:%S.%f"))
@@ -57,11 +54,11 @@ def over_time(
 ) -> list[ET.Element]:
     """A bar for each of consecutive steps of time; `unit` gives a value as a text."""
     end_us = start_us + len(bars) * width_us
-    edges = [date2num(_time(start_us + place * width_us)) for place in range(len(bars) + 1)]
+    edges = [date2num(time_at(start_us + place * width_us)) for place in range(len(bars) + 1)]
 
     def draw(width: int) -> ET.Element:
         locator = AutoDateLocator(tz=timezone.utc, minticks=2, maxticks=_LABELS[width])
-        times = [num2date(place) for place in locator.tick_values(_time(start_us), _time(end_us))]
+        times = [num2date(place) for place in locator.tick_values(time_at(start_us), time_at(end_us))]
         times = [time for time in times if edges[0] <= date2num(time) <= edges[-1]]
         labels = _time_labels(times)
         with _axes(width, lines=2 if any("\n" in text for text in labels) else 1) as axes:
@@ -215,11 +212,3 @@ def _tips(bars: Sequence[Bar]) -> dict[str, str]:
 
 def _class(width: int) -> str:
     return "phone" if width == PHONE else "desk"
-
-
-def _time(microseconds: int) -> datetime:
-    """The time, or the last one that there is."""
-    try:
-        return _EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return _LAST if microseconds > 0 else _EARLIEST

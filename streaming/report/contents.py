@@ -47,7 +47,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Contents:
-    """All rows of a selection: `largest_topics` by bytes, and the others together, `other_topics` in number."""
+    """All rows of a selection: the largest topics by bytes, and all others together; kinds and brokers by messages.
+
+    `topics` and `brokers` are how many there are. `without_time` messages have no store time, `in_no_queue` a negative
+    queue or number.
+    """
 
     total: Group
     topics: int

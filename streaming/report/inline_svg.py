@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 HUES: Final = {"series": "#010101", "second": "#020202", "soft": "#030303", "line": "#040404", "text": "#050505"}
 _CLASSES: Final = {colour: name for name, colour in HUES.items()}
 _LEFT_OUT: Final = frozenset({"metadata", "defs"})
-_KEPT: Final = frozenset({"stroke-width", "text-anchor", "opacity"})
+_KEPT: Final = frozenset({"stroke-width", "text-anchor"})
 _NO_TURN: Final = re.compile(r"rotate\(-?0(\.0*)? ")
 
 

@@ -15,7 +15,7 @@ CHOSEN, OF_TOPICS = "chosen", "of_topics"
 #: Whether a row has a place in a queue: beginnings of transactions, and what was rolled back, have none.
 IS_QUEUED: Final = "transaction_type IN ('none', 'commit')"
 
-# What the report reads, with DuckDB's types. Tables of earlier versions of reput lack those of the second row.
+# What the report reads, with DuckDB's types. Tables of earlier versions of reput lack the later ones.
 _COLUMNS: Final = {
     "broker": "VARCHAR",
     "topic": "VARCHAR",

@@ -70,7 +70,7 @@ def _between(table: TableStatements, first: int, last: int) -> Throughput:
     # DuckDB's division of whole numbers rounds towards 0.
     found = table.arrays(
         f"SELECT epoch_us(store_time) // {width} - CAST(epoch_us(store_time) % {width} < 0 AS BIGINT) AS step, "
-        f"count(*) AS messages, CAST(sum(msg_size) AS BIGINT) AS size_bytes, "
+        f"count(*) AS messages, CAST(coalesce(sum(msg_size), 0) AS BIGINT) AS size_bytes, "
         f"count(*) FILTER (kind IN ({kinds})) AS sent_back FROM {CHOSEN} "
         "WHERE store_time IS NOT NULL GROUP BY step"
     )

@@ -15,8 +15,10 @@ from reput.streaming.status.batch_report import duration_text
 NOT_KNOWN: Final = "\N{EN DASH}"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LARGE: Final = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
-# No character: HTML allows none of these in a text.
+_FIRST: Final = datetime.min.replace(tzinfo=timezone.utc)
+_LAST: Final = datetime.max.replace(tzinfo=timezone.utc)
 _DAY_S: Final = 86_400
+# No character: HTML allows none of these in a text.
 _NO_CHARACTER: Final = re.compile(
     "[\ufdd0-\ufdef\ufffe\uffff]|["
     + "".join(chr(plane << 16 | low) for plane in range(1, 17) for low in (0xFFFE, 0xFFFF))
@@ -65,9 +67,17 @@ def span(seconds: float) -> str:
     return f"{seconds / _DAY_S:,.0f} days" if seconds >= 2 * _DAY_S else duration_text(seconds)
 
 
+def time_at(microseconds: int) -> datetime:
+    """The time so long after 1970 in UTC, or the nearest one within the years 1 to 9999."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return _LAST if microseconds > 0 else _FIRST
+
+
 def moment(microseconds: int, *, is_fine: bool = False) -> str:
-    """A time as ``2026-01-31 12:00:00 UTC``, with milliseconds if it `is_fine`; within the years 1 to 9999."""
-    time = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
+    """A time as ``2026-01-31 12:00:00 UTC``, with milliseconds if it `is_fine`."""
+    time = time_at(microseconds).replace(tzinfo=None)
     return time.isoformat(" ", "milliseconds" if is_fine else "seconds") + " UTC"
 
 

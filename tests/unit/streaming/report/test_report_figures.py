@@ -228,6 +228,8 @@ def test_a_few_wrong_clocks_do_not_flatten_the_charts(tmp_path: Path) -> None:
     many = figures(tmp_path / "many", [*rows, *strange * 10])
     assert many.throughput is not None
     assert many.throughput.outside == 0
+    steps = page_of(tmp_path / "many" / "table", tmp_path / "page.html").rows("Messages and bytes by time")
+    assert steps[0] == {"from": "0001-01-01 00:00:00 UTC", "messages": 10, "bytes": 1_000}
 
 
 def test_no_time_at_all(tmp_path: Path) -> None:
