@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from datetime import datetime, timedelta, timezone
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -104,9 +105,21 @@ def _table_location(text: str) -> TableLocation:
         raise typer.BadParameter(str(error)) from error
 
 
+def version_or_time(text: str) -> int | datetime:
+    """What `At` says: a version, or a time, which is UTC without an offset; raises OptionError."""
+    from reput.streaming.query.lines import parse_time  # noqa: PLC0415
+
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=parse_time(text))
+
+
 STORE_HELP = "The broker's store root, which holds commitlog/; only read."
 Store = Annotated[Path, typer.Option(help=STORE_HELP)]
 Output = Annotated[Path, typer.Option(help="What 'reput tail' keeps, or a copy of a store.")]
+At = Annotated[
+    str | None, typer.Option(help="The table as it was: a version of it, or a time such as 2026-01-31T12:00:00Z.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Go by this log, even if it does not explain what the output has.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")]

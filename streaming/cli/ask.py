@@ -14,9 +14,18 @@ import typer
 
 from reput.source.errors import OptionError
 from reput.streaming.ask.question import Parameter, Question, questions
-from reput.streaming.cli.app import STORE_HELP, Application, MissingOptionError, Verbose, app, run_or_fail, table_option
+from reput.streaming.cli.app import (
+    STORE_HELP,
+    Application,
+    At,
+    MissingOptionError,
+    Verbose,
+    app,
+    run_or_fail,
+    table_option,
+)
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
-from reput.streaming.cli.statement import DUCKDB, Asking, At, CsvSafe, Limit, OutputFormat, ResultFile
+from reput.streaming.cli.statement import DUCKDB, Asking, CsvSafe, Limit, OutputFormat, ResultFile
 
 if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig

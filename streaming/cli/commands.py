@@ -13,6 +13,7 @@ _MODULES: Final = {
     "rebuild": "rebuild",
     "sql": "sql",
     "ask": "ask",
+    "report": "report",
     "query": "query",
     "dump": "dump",
     "recover": "maintenance",

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.app import Verbose, app, run_or_fail, table_option
+from reput.streaming.cli.app import At, Verbose, app, run_or_fail, table_option
 from reput.streaming.cli.settings import ConfigFile, Overrides
-from reput.streaming.cli.statement import DUCKDB, Asking, At, CsvSafe, Limit, OutputFormat, ResultFile
+from reput.streaming.cli.statement import DUCKDB, Asking, CsvSafe, Limit, OutputFormat, ResultFile
 
 
 @app.command(

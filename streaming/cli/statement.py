@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
 from reput.source.errors import OptionError
+from reput.streaming.cli.app import version_or_time
 
 if TYPE_CHECKING:
     from reput.streaming.sql.result import Relations, Result
@@ -25,10 +26,6 @@ CsvSafe = Annotated[
     typer.Option("--csv-safe", help="For a spreadsheet: a ' before each text that would be taken as a formula."),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first rows of the result, so many.")]
-At = Annotated[
-    str | None,
-    typer.Option(help="The table as it was: a version of it, or a time such as 2026-01-31T12:00:00Z."),
-]
 ResultFile = Annotated[
     Path | None, typer.Option("--output", help="A file for the result, replaced once the result is whole.")
 ]
@@ -69,7 +66,7 @@ class Asking:
             raise OptionError(f"--csv-safe goes with --format csv, not with {self.output_format}")
         if self.output_format == "parquet" and self.output is None and sys.stdout.isatty():
             raise OptionError("--format parquet wants a file or a pipe: --output FILE")
-        object.__setattr__(self, "version", None if self.at is None else _version_or_time(self.at))
+        object.__setattr__(self, "version", None if self.at is None else version_or_time(self.at))
 
     @property
     def for_spark(self) -> bool:
@@ -124,11 +121,3 @@ class Asking:
             relations=relations or {},
             verbose=self.verbose,
         )
-
-
-def _version_or_time(text: str) -> int | datetime:
-    from reput.streaming.query.lines import parse_time  # noqa: PLC0415
-
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=parse_time(text))

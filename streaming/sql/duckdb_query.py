@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import numpy.typing as npt
 import pyarrow as pa
 
 from reput.sinks.table.file_list import FileList
@@ -87,24 +88,71 @@ def duckdb_query(
     TransientError
         There is not enough memory.
     """
-    check_table(table)
-    files = FileList(table, at)
-    files.check_readable()
-    config = {**_CONFIG, "memory_limit": f"{(options or SqlOptions()).max_memory}B"}
-    with (
-        duckdb_failures_as_errors(table),
-        duckdb.connect(":memory:", config=config) as con,
-        Background(con.interrupt) as background,
-    ):
+    files = _files(table, at)
+    with _connected(table, options) as (con, background):
 
         def prepare() -> Any:
-            con.execute("SET TimeZone = 'UTC'")
             query = check_query(con, statement, relations)
             _make_view(con, table, files, _names(table, files, query.keys), relations)
             return con.sql(query.text)
 
         rows = background.run(prepare)
         yield _DuckDbResult(rows if limit is None else rows.limit(limit), background)
+
+
+class TableStatements:
+    """Statements of reput's own over one version of a table, which is called `messages` in them.
+
+    They may make temporary tables and views, which later ones have.
+    """
+
+    def __init__(self, files: FileList, con: Any, background: Background) -> None:
+        #: The version that they read.
+        self.files = files
+        self._con, self._background = con, background
+
+    def run(self, text: str, *values: object) -> None:
+        """Run a statement without a result; each ``?`` in it is one of `values`."""
+        self._background.run(lambda: self._con.execute(text, values))
+
+    def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return self._background.run(lambda: self._con.execute(text, values).fetchall())
+
+    def arrays(self, text: str, *values: object) -> dict[str, npt.NDArray[Any]]:
+        """The columns of a query whose values are numbers and never NULL."""
+        return self._background.run(lambda: self._con.execute(text, values).fetchnumpy())
+
+
+@contextmanager
+def table_statements(
+    table: TableLocation, *, at: int | datetime | None = None, options: SqlOptions | None = None
+) -> Iterator[TableStatements]:
+    """Statements of reput's own, which are not looked at; arguments and errors are those of `duckdb_query`."""
+    files = _files(table, at)
+    with _connected(table, options) as (con, background):
+        background.run(lambda: _make_view(con, table, files, _names(table, files, None)))
+        yield TableStatements(files, con, background)
+
+
+def _files(table: TableLocation, at: int | datetime | None) -> FileList:
+    check_table(table)
+    files = FileList(table, at)
+    files.check_readable()
+    return files
+
+
+@contextmanager
+def _connected(table: TableLocation, options: SqlOptions | None) -> Iterator[tuple[Any, Background]]:
+    """A new database in memory, and the thread that uses it; its errors become reput's."""
+    config = {**_CONFIG, "memory_limit": f"{(options or SqlOptions()).max_memory}B"}
+    with (
+        duckdb_failures_as_errors(table),
+        duckdb.connect(":memory:", config=config) as con,
+        Background(con.interrupt) as background,
+    ):
+        background.run(lambda: con.execute("SET TimeZone = 'UTC'"))
+        yield con, background
 
 
 def table_columns(table: TableLocation, at: int | datetime | None = None) -> list[tuple[str, str, str]]:

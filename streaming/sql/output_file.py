@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,23 +12,27 @@ from typing import TextIO
 
 from reput.sinks.files.durable_file import written_beside
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.storage import LOG
 from reput.source.errors import OptionError, OutputError
+from reput.source.segments.mapped_file_name import is_file_name
+from reput.source.segments.store_layout import COMMIT_LOG
 from reput.source.system_errors import output_error_of
 from reput.streaming.process.standard_streams import drop_output
 
 
 @contextmanager
-def output_file(path: Path, table: TableLocation) -> Iterator[TextIO]:
+def output_file(path: Path, table: TableLocation, *, option: str = "--output") -> Iterator[TextIO]:
     """A new text file that takes the place of `path` once all is written; it is never half a file.
 
     Raises
     ------
     OptionError
-        `path` is in `table`, or is something that no file can replace.
+        `path`, the value of `option`, is in a Delta table or among the files of a store, or is something that no file
+        can replace.
     OutputError
         It cannot be written.
     """
-    _check(path, table)
+    check_output_file(path, table, option=option)
     try:
         with written_beside(path) as file:
             out = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="\n")
@@ -38,11 +43,24 @@ def output_file(path: Path, table: TableLocation) -> Iterator[TextIO]:
         raise output_error_of(error)(f"cannot write {path}: {error.strerror}", file=path) from error
 
 
-def _check(path: Path, table: TableLocation) -> None:
-    if isinstance(table, Path) and path.resolve().is_relative_to(table.resolve()):
-        raise OptionError(f"--output {path} is in the table that is read")
+def check_output_file(path: Path, table: TableLocation, *, option: str) -> None:
+    """Raise OptionError where `output_file` does, before anything is computed."""
+    whole = path.resolve()
+    if isinstance(table, Path) and whole.is_relative_to(table.resolve()):
+        raise OptionError(f"{option} {path} is in the table that is read")
+    if any((directory / LOG).is_dir() for directory in whole.parents):
+        raise OptionError(f"{option} {path} is in a Delta table")
+    if COMMIT_LOG in whole.parent.parts or any(map(is_file_name, _names_in(whole.parent))):
+        raise OptionError(f"{option} {path} is among the files of a log or a queue: nothing else is written there")
     if path.exists() and not path.is_file():
-        raise OptionError(f"--output {path} is no file")
+        raise OptionError(f"{option} {path} is no file")
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208  names alone are wanted
+    except OSError:  # told where the file is to be written
+        return []
 
 
 @contextmanager

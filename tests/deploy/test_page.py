@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.browser import ask
 from support.seen_log import SeenLog
 
 from reput.streaming.output.log_end import LogEnd
@@ -21,15 +21,6 @@ from reput.streaming.status.run_state import RunState
 pytestmark = pytest.mark.deploy
 
 HOSTILE = "</td><img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
-# Browser's time, which passes at once: the page asks once more within it.
-BUDGET_MS = 3_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> str:
-    found = shutil.which("chromium")
-    assert found is not None, "no chromium: make deploy-check installs it"
-    return found
 
 
 def run_of(broker: str) -> RunState:
@@ -58,21 +49,13 @@ def page() -> Iterator[str]:
         yield f"http://127.0.0.1:{publisher.port}/"
 
 
-def ask(browser: str, *options: str) -> str:
-    command = [
-        *(browser, "--headless", "--no-sandbox", "--disable-gpu", f"--virtual-time-budget={BUDGET_MS}"),
-        *options,
-    ]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
-
-
 def text_of(document: str) -> str:
     return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", document)))
 
 
-def test_it_says_the_state_the_lags_and_what_was_found(browser: str, page: str) -> None:
+def test_it_says_the_state_the_lags_and_what_was_found(page: str) -> None:
     """In words; every text of a producer as text."""
-    document = ask(browser, "--dump-dom", page)
+    document = ask("--dump-dom", page).stdout
     assert "owned" not in re.findall(r"<title>(.*?)</title>", document)[0]
     assert "<img" not in document
     assert len(re.findall(r"<script", document)) == 1
@@ -97,12 +80,11 @@ def test_it_says_the_state_the_lags_and_what_was_found(browser: str, page: str) 
 
 
 @pytest.mark.parametrize("is_dark", [False, True])
-def test_it_can_be_read_in_light_and_dark(browser: str, page: str, is_dark: bool, tmp_path: Path) -> None:
+def test_it_can_be_read_in_light_and_dark(page: str, is_dark: bool, tmp_path: Path) -> None:
     """The ground is light or dark, and the picture has much on it."""
     picture = tmp_path / "page.ppm"
     shot = tmp_path / "page.png"
     ask(
-        browser,
         *("--hide-scrollbars", "--window-size=1100,900", f"--screenshot={shot}"),
         f"--blink-settings=preferredColorScheme={0 if is_dark else 1}",
         page,

@@ -9,19 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-import pyarrow.parquet as pq
 import pytest
 from support.logs import SHAPES
 from support.record_writer import Message, write_store
-from support.sink_runner import record_bounds
+from support.store_table import add_store
 from typer.testing import CliRunner, Result
 
-from reput.sinks.table.message_file import TableFileWriter
-from reput.sinks.table.storage import table_storage
-from reput.source.log.log_reader import LogReader
-from reput.source.options import SourceOptions
 from reput.streaming.cli import main as cli
-from reput.streaming.config.pipeline import load_config
 
 START = 1_700_000_000_000
 SIMPLE = [
@@ -32,17 +26,9 @@ SIMPLE = [
 
 def make_table(root: Path, messages: list[Message], broker: str = "b", body_bytes_max: int | None = None) -> Path:
     """A store below `root` and a table with its messages, as a task writes them."""
-    store, table = root / "store", root / "table"
-    records = write_store(store, messages, 1 << 16)
-    log = LogReader(SourceOptions.parse(load_config(store).source_options()))
-    writer = TableFileWriter(table_storage(table), broker, 0, log.decode_options, body_bytes_max)
-    for span in log.split(0, record_bounds(records)[-1]):
-        row = writer.write(span).to_pylist()[0]
-        if row["path"] is not None:
-            rows = pq.read_table(table / row["path"])
-            (table / row["path"]).unlink()
-            deltalake.write_deltalake(str(table), rows, mode="append")
-    return table
+    write_store(root / "store", messages, 1 << 16)
+    add_store(root / "table", root / "store", broker, body_bytes_max=body_bytes_max)
+    return root / "table"
 
 
 def query(*words: str) -> Result:

@@ -1,0 +1,1 @@
+"""`reput report`: what a table holds, as one page for people who never saw reput."""
