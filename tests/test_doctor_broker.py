@@ -1,0 +1,182 @@
+"""What `reput doctor` predicts of a broker's start is what real message stores of 4.9.3 and 5.5.0 then do.
+
+Each damaged store is copied, `doctor` looks at it, and the real store of the release is loaded and started on the copy,
+many in one JVM. All of the brokers' stores as they are, and 150 random damages of each release (about five minutes)::
+
+    python -m pytest tests/test_doctor_broker.py -m "slow or not slow"
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import javaproperties
+import pytest
+from broker.recovery import Happened, start_stores
+from broker.rocketmq import RocketMQ
+from support.broker_stores import unpack
+from support.store_damage import damage
+
+from reput.streaming.config.pipeline import load_config
+from reput.streaming.doctor.predict import predict
+from reput.streaming.doctor.prediction import Prediction, Recovery
+from reput.streaming.doctor.start_settings import start_settings
+
+pytestmark = pytest.mark.broker
+
+GetRelease = Callable[[str], RocketMQ]
+VERSIONS = {"4.9.3": (4, 9, 3), "5.5.0": (5, 5, 0)}
+STORES = ("v4-killed", "v4-plain", "v5-plain", "v4-expired", "v4-tx-delay-retry", "v5-longtopic", "v4-lmq")
+UNDAMAGED = (*STORES, "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-sql92", "v4-sql92-rebuilt", "v5-propcrc")
+SMALL = ("v4-killed", "v5-longtopic", "v4-expired")
+PARTS = ("commitlog", "consumequeue", "index")
+
+
+@dataclass
+class Case:
+    """A store that is to be started: its home, what was done to it, what is predicted, its files before."""
+
+    home: Path
+    name: str
+    done: list[str]
+    prediction: Prediction
+    files: set[str]
+
+    @property
+    def store(self) -> Path:
+        return self.home / "store"
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Unpack a store of tests/data, once a run; returns its home."""
+    directory, found = tmp_path_factory.mktemp("stores"), {}
+
+    def home(name: str) -> Path:
+        return found.setdefault(name, directory / name) if name in found else found.setdefault(name, unpack(name, directory))
+
+    return home
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_random_damages(
+    version: str, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The short form: twelve damages of small stores."""
+    check([damaged(homes, tmp_path, version, SMALL, seed) for seed in range(12)], release(version), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("first", range(1000, 1150, 25))
+def test_many_random_damages(
+    version: str, first: int, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
+) -> None:
+    check([damaged(homes, tmp_path, version, STORES, seed) for seed in range(first, first + 25)], release(version), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("has_abort", [False, True])
+def test_stores_as_they_are(
+    version: str, has_abort: bool, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Every plain store of a real broker, as it is and with or without `abort`; nothing of the log is lost."""
+    cases = []
+    for name in UNDAMAGED:
+        home = copy(homes(name), tmp_path / name)
+        (home / "store" / "abort").unlink(missing_ok=True)
+        if has_abort:
+            (home / "store" / "abort").touch()
+        cases.append(case(home, name, version, []))
+    check(cases, release(version), tmp_path)
+
+
+def damaged(homes: Callable[[str], Path], work: Path, version: str, names: Sequence[str], seed: int) -> Case:
+    """A damaged copy of one of the stores, and what is predicted of it."""
+    choose = random.Random(seed)
+    name = choose.choice(names)
+    home = copy(homes(name), work / str(seed))
+    return case(home, f"{seed} {name}", version, damage(home / "store", choose))
+
+
+def copy(home: Path, target: Path) -> Path:
+    # New modification times: the broker's retention must delete nothing.
+    shutil.copytree(home, target, copy_function=shutil.copyfile)
+    return target
+
+
+def case(home: Path, name: str, version: str, done: list[str]) -> Case:
+    files = {
+        str(path.relative_to(home / "store"))
+        for part in PARTS
+        for path in (home / "store" / part).rglob("*")
+        if path.is_file()
+    }
+    config = load_config(home / "store", broker_conf=home / "broker.conf")
+    settings = start_settings(config, home / "broker.conf", VERSIONS[version])
+    return Case(home, name, done, predict(config.store, config.commit_log, settings), files)
+
+
+def check(cases: Sequence[Case], rocketmq: RocketMQ, work: Path) -> None:
+    """Start all stores and compare; the table is printed, and any difference fails."""
+    stores = [(each.store, javaproperties.loads((each.home / "broker.conf").read_text())) for each in cases]
+    happened = start_stores(rocketmq, stores, work / "java")
+    wrong = 0
+    for each, found in zip(cases, happened, strict=True):
+        problems = differences(each, found)
+        wrong += bool(problems)
+        print(f"{rocketmq.version} {each.name}: {'; '.join(each.done)}: {verdict(each.prediction)}", *problems, sep="\n    ")
+    print(f"{rocketmq.version}: predicted {len(cases)}, happened {len(cases) - wrong}, wrong {wrong}")
+    assert not wrong
+
+
+def verdict(found: Prediction) -> str:
+    """What is predicted, in a few words."""
+    if found.obstacle is not None:
+        return f"does not start: {found.obstacle.why}"
+    return (
+        f"{found.recovery.value}, log to {found.log_end}, {found.lost.count} lost, {found.dispatched} dispatched, "
+        f"{len(found.short_queues)} short queues, {found.index_missing} missing in the index"
+    )
+
+
+def differences(predicted: Case, happened: Happened) -> list[str]:
+    """A line for each thing that came otherwise."""
+    found, facts = predicted.prediction, happened.facts
+    pairs: list[tuple[str, object, object]] = [
+        ("starts", found.starts, facts["started"]),
+        ("abnormal", found.recovery is Recovery.ABNORMAL, happened.is_abnormal),
+    ]
+    if happened.recovered_from is not None:
+        pairs.append(("recovers from", found.recovers_from, happened.recovered_from))
+    if happened.reput_from is not None:
+        pairs.append(("replays from", found.replays_from, happened.reput_from))
+    if found.starts and facts["started"]:
+        queues = {f"{queue.topic}-{queue.queue_id}": queue.max_offset for queue in found.queues if queue.max_offset}
+        pairs += [
+            ("log end", found.log_end, facts["max_offset"]),
+            ("dispatched", found.dispatched, facts["dispatched"]),
+            ("dispatches from", -1 if found.dispatches_from is None else found.dispatches_from, facts["first_dispatched"]),
+            ("queues", *only_different(queues, {name: end for name, end in facts["queues"].items() if end})),
+        ]
+        left = predicted.files & set(facts["files"])
+        removed_segments = found.cut.removed if found.cut else ()
+        for part, removed in zip(
+            PARTS, (removed_segments, found.removed_queue_files, found.removed_index_files), strict=True
+        ):
+            gone = {str(Path(path).relative_to(predicted.store)) for path in removed}
+            before = {file for file in predicted.files if file.startswith(part)}
+            # What was removed and made again is there.
+            remade = gone & left if part == "consumequeue" else set()
+            pairs.append((f"{part} removed", sorted(gone - remade), sorted(before - left)))
+    return [f"{what}: predicted {one}, happened {other}" for what, one, other in pairs if one != other]
+
+
+def only_different(one: dict[str, int], other: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    names = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+    return {n: one[n] for n in sorted(names & one.keys())}, {n: other[n] for n in sorted(names & other.keys())}
