@@ -10,18 +10,26 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import javaproperties
+import numpy as np
 import pytest
 from broker.recovery import Happened, start_stores
 from broker.rocketmq import RocketMQ
 from support.broker_stores import unpack
-from support.store_damage import damage
+from support.store_damage import UNIT_BYTES, damage
 
-from reput.streaming.config.pipeline import load_config
+from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
+from reput.sinks.formats.consume_queue import is_pre_blank
+from reput.sinks.formats.index_file import ENTRY
+from reput.sinks.index.index_reader import entry_at
+from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.doctor.predict import predict
 from reput.streaming.doctor.prediction import Prediction, Recovery
 from reput.streaming.doctor.start_settings import start_settings
@@ -43,6 +51,7 @@ class Case:
     home: Path
     name: str
     done: list[str]
+    config: PipelineConfig
     prediction: Prediction
     files: set[str]
 
@@ -57,15 +66,17 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     directory, found = tmp_path_factory.mktemp("stores"), {}
 
     def home(name: str) -> Path:
-        return found.setdefault(name, directory / name) if name in found else found.setdefault(name, unpack(name, directory))
+        return (
+            found.setdefault(name, directory / name)
+            if name in found
+            else found.setdefault(name, unpack(name, directory))
+        )
 
     return home
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_random_damages(
-    version: str, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_random_damages(version: str, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path) -> None:
     """The short form: twelve damages of small stores."""
     check([damaged(homes, tmp_path, version, SMALL, seed) for seed in range(12)], release(version), tmp_path)
 
@@ -76,7 +87,11 @@ def test_random_damages(
 def test_many_random_damages(
     version: str, first: int, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    check([damaged(homes, tmp_path, version, STORES, seed) for seed in range(first, first + 25)], release(version), tmp_path)
+    check(
+        [damaged(homes, tmp_path, version, STORES, seed) for seed in range(first, first + 25)],
+        release(version),
+        tmp_path,
+    )
 
 
 @pytest.mark.slow
@@ -119,7 +134,7 @@ def case(home: Path, name: str, version: str, done: list[str]) -> Case:
     }
     config = load_config(home / "store", broker_conf=home / "broker.conf")
     settings = start_settings(config, home / "broker.conf", VERSIONS[version])
-    return Case(home, name, done, predict(config.store, config.commit_log, settings), files)
+    return Case(home, name, done, config, predict(config.store, config.commit_log, settings), files)
 
 
 def check(cases: Sequence[Case], rocketmq: RocketMQ, work: Path) -> None:
@@ -130,7 +145,11 @@ def check(cases: Sequence[Case], rocketmq: RocketMQ, work: Path) -> None:
     for each, found in zip(cases, happened, strict=True):
         problems = differences(each, found)
         wrong += bool(problems)
-        print(f"{rocketmq.version} {each.name}: {'; '.join(each.done)}: {verdict(each.prediction)}", *problems, sep="\n    ")
+        print(
+            f"{rocketmq.version} {each.name}: {'; '.join(each.done)}: {verdict(each.prediction)}",
+            *problems,
+            sep="\n    ",
+        )
     print(f"{rocketmq.version}: predicted {len(cases)}, happened {len(cases) - wrong}, wrong {wrong}")
     assert not wrong
 
@@ -161,7 +180,13 @@ def differences(predicted: Case, happened: Happened) -> list[str]:
         pairs += [
             ("log end", found.log_end, facts["max_offset"]),
             ("dispatched", found.dispatched, facts["dispatched"]),
-            ("dispatches from", -1 if found.dispatches_from is None else found.dispatches_from, facts["first_dispatched"]),
+            (
+                "dispatches from",
+                -1 if found.dispatches_from is None else found.dispatches_from,
+                facts["first_dispatched"],
+            ),
+            ("entries", *only_different(*entries_of_queues(predicted, facts["queues"], facts["min_offset"]))),
+            ("missing in the index", found.index_missing, missing_in_index(predicted)),
             ("queues", *only_different(queues, {name: end for name, end in facts["queues"].items() if end})),
         ]
         left = predicted.files & set(facts["files"])
@@ -174,7 +199,49 @@ def differences(predicted: Case, happened: Happened) -> list[str]:
             # What was removed and made again is there.
             remade = gone & left if part == "consumequeue" else set()
             pairs.append((f"{part} removed", sorted(gone - remade), sorted(before - left)))
-    return [f"{what}: predicted {one}, happened {other}" for what, one, other in pairs if one != other]
+    wrong = [f"{what}: predicted {one}, happened {other}" for what, one, other in pairs if one != other]
+    return [*wrong, f"the store's error: {facts['error']}"] if wrong else []
+
+
+def entries_of_queues(started: Case, ends: Mapping[str, int], min_offset: int) -> tuple[dict[str, int], dict[str, int]]:
+    """How many of the log's records each queue has an entry of: as predicted, and in the files that are left."""
+    predicted = {f"{queue.topic}-{queue.queue_id}": queue.entries for queue in started.prediction.queues}
+    found = {}
+    for queue in started.prediction.queues:
+        name = f"{queue.topic}-{queue.queue_id}"
+        directory = started.store / "consumequeue" / queue.topic / str(queue.queue_id)
+        found[name] = 0
+        for path in directory.iterdir() if directory.is_dir() else ():
+            units = np.frombuffer(path.read_bytes(), CQ_ENTRY)[
+                : max(0, ends.get(name, 0) - int(path.name) // UNIT_BYTES)
+            ]
+            found[name] += int(np.count_nonzero((units["physical_offset"] >= min_offset) & ~is_pre_blank(units)))
+    return predicted, found
+
+
+def missing_in_index(started: Case) -> int:
+    """How many records with keys, of the log as the broker left it, no index file has an entry of."""
+    has: set[int] = set()
+    for path in (started.store / "index").glob("*"):
+        if path.is_file():
+            data = path.read_bytes()[entry_at(1, started.config.index.max_hash_slot_num) :]
+            entries = np.frombuffer(data, ENTRY, len(data) // ENTRY.itemsize)
+            has |= set(entries["physical_offset"][entries != np.zeros(1, ENTRY)].tolist())
+    wanted = set()
+    log_end = started.prediction.log_end
+    assert log_end is not None
+    queue = MappedFileQueue.load(started.config.commit_log)
+    options = DecodeOptions(check_crc=True, on_damage="quarantine")
+    for file in queue.files:
+        for window in read_windows(file, file.file_from_offset, min(log_end, file.end), options):
+            for message in window.columns.messages():
+                if (message.uniq_key or (message.keys or "").strip(" ")) and not is_rollback(message.sys_flag):
+                    wanted.add(message.physical_offset)
+    return len(wanted - has)
+
+
+def is_rollback(sys_flag: int) -> bool:
+    return sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK_TYPE
 
 
 def only_different(one: dict[str, int], other: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,14 +22,19 @@ from reput.streaming.effects.range_task import RangeTask
 
 @dataclass
 class Belonging:
-    """How many records belong into each queue, and where those with keys begin."""
+    """How many records belong into each queue, where those with keys begin, and how many ranges are damaged."""
 
     records: Counter[tuple[str, int]] = field(default_factory=Counter)
+    damaged_ranges: int = 0
     with_keys: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = field(default_factory=list)
 
-    def keys_in(self, start: int, end: int) -> int:
-        """How many records in `[start, end)` have keys."""
-        return sum(int(np.count_nonzero((each >= start) & (each < end))) for each in self.with_keys)
+    def keys_outside(self, ranges: Iterable[tuple[int, int]], end: int) -> int:
+        """How many records with keys, before the offset `end`, begin in none of the ranges (first and last offset)."""
+        offsets = np.concatenate([np.empty(0, np.int64), *self.with_keys])
+        outside = offsets < end
+        for first, last in ranges:
+            outside &= (offsets < first) | (offsets > last)
+        return int(np.count_nonzero(outside))
 
 
 def belonging(files: Sequence[MappedFile], end: int, settings: StartSettings) -> Belonging:
@@ -41,7 +46,9 @@ def belonging(files: Sequence[MappedFile], end: int, settings: StartSettings) ->
         stop = min(file.end, end)
         if stop <= file.file_from_offset:
             continue
-        batch = task.read(OffsetRange(file.file_from_offset, stop, file)).batch()
+        effects = task.read(OffsetRange(file.file_from_offset, stop, file))
+        found.damaged_ranges += len(effects.damaged)
+        batch = effects.batch()
         assert batch is not None
         for (topic, queue_id), count in zip(batch.entries.queues, batch.entries.counts.tolist(), strict=True):
             found.records[decode_utf8(topic), queue_id] += count

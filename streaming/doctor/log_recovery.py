@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
 from reput.source.segments.broker_check import GoodRecords, OddRecord, WalkEnd, broker_walk, check_at
 from reput.source.segments.mapped_file_queue import read_head
 from reput.source.segments.segment_head import HEAD_SIZE, first_store_timestamp
-from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
 from reput.streaming.doctor.dispatcher import Dispatcher
-from reput.streaming.doctor.stored_files import NoStartError, Segment, logics_physical_offset
+from reput.streaming.doctor.prediction import Part
 from reput.streaming.doctor.start_settings import StartSettings
+from reput.streaming.doctor.stored_files import NoStartError, Segment, logics_physical_offset
 
 _RECOVERED_SEGMENTS = 3
 _CHECKPOINT_MARGIN_MS = 3000
@@ -71,16 +72,17 @@ def recover_log(
     stored = None
     while True:
         segment = segments[at]
-        begin = segment.file.file_from_offset
-        end = begin
+        begin = end = segment.file.file_from_offset
+        found: GoodRecords | OddRecord | WalkEnd | None = None
         for found in broker_walk(segment.file, begin, segment.file.end, settings.rules):
             if isinstance(found, WalkEnd):
                 break
             if dispatches:
                 dispatcher.dispatch(segment.file, found, behind)
             stored, end = _last_of(found)
+        assert isinstance(found, WalkEnd)
         if found.check.is_fatal:
-            raise NoStartError(f"{found.check.why} at offset {end}: {_OUT_OF_MEMORY}", segment.file.path)
+            raise NoStartError(Part.LOG, f"{found.check.why} at offset {end}: {_OUT_OF_MEMORY}", segment.file.path)
         if not found.check.success:
             return LogEnd(end, segment, found.check.why, stored, begins_in)
         at += 1

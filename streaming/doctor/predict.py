@@ -96,6 +96,7 @@ class _Start:
             replays_from=self.replays_from,
             removed_queue_files=tuple(sorted(map(str, removed_queue_files))),
             removed_index_files=tuple(map(str, self.index.removed)),
+            index_end=self.index.end,
         )
 
     def _cut(self) -> LogCut | None:
@@ -112,8 +113,8 @@ class _Start:
             removed=tuple(segment.file.path for segment in self.removed),
         )
 
-    def queues_and_index(self) -> tuple[tuple[QueueState, ...], int]:
-        """The queues as they end up beside the log, and how many records with keys the index lacks."""
+    def with_what_is_kept(self, found: Prediction) -> Prediction:
+        """The prediction with queues and index as they end up beside the log."""
         kept = belonging([segment.file for segment in self.segments], self.log_end, self.settings)
         begin = self.segments[0].file.file_from_offset if self.segments else 0
         queues = self.dispatcher.queues
@@ -127,9 +128,9 @@ class _Start:
             )
             for topic, queue_id in sorted({*queues, *kept.records})
         ]
-        indexed_from = self.dispatcher.first if self.dispatcher.first is not None else self.log_end
-        missing = kept.keys_in(self.index.end, indexed_from)
-        return tuple(states), missing
+        indexed_from = self.log_end if self.dispatcher.first is None else max(self.dispatcher.first, self.index.end)
+        missing = kept.keys_outside(self.index.ranges, indexed_from) if self.settings.needs.index else 0
+        return replace(found, queues=tuple(states), damaged_ranges=kept.damaged_ranges, index_missing=missing)
 
 
 def predict(
@@ -150,5 +151,4 @@ def predict(
         start.run()
     except NoStartError as stopped:
         return replace(start.prediction(), obstacle=stopped.obstacle)
-    queues, index_missing = start.queues_and_index()
-    return replace(start.prediction(), queues=queues, index_missing=index_missing)
+    return start.with_what_is_kept(start.prediction())

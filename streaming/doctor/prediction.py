@@ -13,12 +13,26 @@ class Recovery(Enum):
     ABNORMAL = "abnormal"
 
 
+class Part(Enum):
+    """What of a store keeps a broker from starting."""
+
+    LOG = "log"
+    QUEUES = "queues"
+    INDEX = "index"
+    REPLAY = "replay"
+
+
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a broker does not start: what it meets, in which file (None for no single one)."""
+    """Why a broker does not start: what it meets, in which part and file (None for no single one).
 
+    `size` is the size in bytes that the file should have, where that is what is wrong.
+    """
+
+    part: Part
     why: str
     file: str | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +104,12 @@ class Prediction:
         All queues, in order.
     removed_queue_files, removed_index_files
         Paths of files that it deletes.
+    damaged_ranges
+        How many ranges of the log before its end hold no good record, and are not cut off.
+    index_end
+        The offset of the last record that the index has when it is loaded.
     index_missing
-        How many records with keys stay out of the index: they are behind its end, and are not dispatched again.
+        How many records with keys stay out of the index: no file has them, and they are not dispatched again.
     """
 
     release: str
@@ -106,6 +124,8 @@ class Prediction:
     queues: tuple[QueueState, ...] = ()
     removed_queue_files: tuple[str, ...] = ()
     removed_index_files: tuple[str, ...] = ()
+    damaged_ranges: int = 0
+    index_end: int = 0
     index_missing: int = 0
 
     @property
@@ -124,6 +144,12 @@ class Prediction:
         return tuple(queue for queue in self.queues if queue.missing)
 
     @property
+    def index_is_ahead(self) -> bool:
+        """Whether the index ends behind the log: the broker will put no keys of new messages before that offset."""
+        return self.log_end is not None and self.index_end >= self.log_end > 0
+
+    @property
     def is_harmless(self) -> bool:
         """Whether it starts and nothing is lost, in log, queues or index."""
-        return self.starts and not (self.lost.count or self.short_queues or self.index_missing)
+        is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
+        return self.starts and is_lossless

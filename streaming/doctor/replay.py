@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from reput.source.segments.broker_check import GoodRecords, WalkEnd, broker_walk
+from reput.source.segments.broker_check import GoodRecords, OddRecord, WalkEnd, broker_walk
 from reput.streaming.doctor.dispatcher import Dispatcher
+from reput.streaming.doctor.prediction import Part
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.doctor.stored_files import NoStartError, Segment
 
@@ -30,10 +31,12 @@ def replay(segments: list[Segment], start: int, dispatcher: Dispatcher, settings
     while segments and at < segments[-1].end:
         segment = _segment_of(segments, at)
         if segment is None:
-            raise NoStartError(f"no segment holds offset {at}, where the replay goes on: {_WAITS}")
+            raise NoStartError(Part.REPLAY, f"no segment holds offset {at}, where the replay goes on: {_WAITS}")
         begin = segment.file.file_from_offset + at % settings.segment_size
         if begin >= segment.end:
-            raise NoStartError(f"{segment.file.path} has nothing at offset {at}: {_WAITS}", segment.file.path)
+            raise NoStartError(
+                Part.REPLAY, f"{segment.file.path} has nothing at offset {at}: {_WAITS}", segment.file.path
+            )
         at = _replay_buffer(segment, begin, dispatcher, settings)
 
 
@@ -44,7 +47,7 @@ def _replay_buffer(segment: Segment, begin: int, dispatcher: Dispatcher, setting
     read = 0
     rules = settings.rules.without_crc()
     while read < size:
-        found = None
+        found: GoodRecords | OddRecord | WalkEnd | None = None
         for found in broker_walk(segment.file, position, segment.end, rules):
             if isinstance(found, WalkEnd):
                 break
@@ -56,14 +59,15 @@ def _replay_buffer(segment: Segment, begin: int, dispatcher: Dispatcher, setting
         assert isinstance(found, WalkEnd)
         check = found.check
         if check.is_fatal:
-            raise NoStartError(f"{check.why} at offset {position}: the replay ends, and {_WAITS}", segment.file.path)
+            why = f"{check.why} at offset {position}: the replay ends, and {_WAITS}"
+            raise NoStartError(Part.REPLAY, why, segment.file.path)
         if check.success:
             return at + settings.segment_size - at % settings.segment_size
         if check.size <= 0:
             if settings.is_master:
                 return at + size - read
             why = f"{check.why} at offset {position}: a slave does not pass over it, {_WAITS}"
-            raise NoStartError(why, segment.file.path)
+            raise NoStartError(Part.REPLAY, why, segment.file.path)
         # The broker goes on parsing behind the parts, and adds the stated size to its position.
         at, position = at + check.size, check.position
     return at

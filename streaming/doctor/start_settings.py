@@ -23,7 +23,12 @@ RELEASES: tuple[Version, ...] = (V4, V5)
 _RECOVERED_SEGMENTS_MAX = 10
 _MASTER_ID = 0
 # With these a broker of 5.x starts in other ways, which are not followed.
-_OTHER_STARTS = ("duplicationEnable", "enableControllerMode", "enableAcceleratedRecovery", "checkCommitLogOffsetOnRecover")
+_OTHER_STARTS = (
+    "duplicationEnable",
+    "enableControllerMode",
+    "enableAcceleratedRecovery",
+    "checkCommitLogOffsetOnRecover",
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,11 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
     OptionError
         The broker would start in a way that is not known here.
     """
-    broker = BrokerConf() if broker_conf is None else BrokerConf.read(broker_conf, broker_version(version_text(version), config.store))
+    broker = (
+        BrokerConf()
+        if broker_conf is None
+        else BrokerConf.read(broker_conf, broker_version(version_text(version), config.store))
+    )
     is_v5 = version >= (5, 0, 0)
     needs = logic_needs(_of_version(config, version), config.store)
     _check_known(config, broker, needs, is_v5=is_v5)
@@ -136,7 +145,9 @@ def _segment_size(config: PipelineConfig) -> int:
     """The setting where it is stated, else the size that most segments have: only one of another size is damaged."""
     if config.source.mapped_file_size is not None:
         return config.source.mapped_file_size
-    sizes = [path.stat().st_size for each in config.commit_log if each.is_dir() for path in each.iterdir() if path.is_file()]
+    sizes = [
+        path.stat().st_size for each in config.commit_log if each.is_dir() for path in each.iterdir() if path.is_file()
+    ]
     return max(set(sizes), key=sizes.count, default=1024 * 1024 * 1024)
 
 

@@ -17,7 +17,7 @@ from reput.sinks.recover.broker_queue import BrokerQueue, QueueFile
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.record.java_string import parse_int, parse_long
 from reput.source.segments.mapped_file_queue import MappedFile
-from reput.streaming.doctor.prediction import Obstacle
+from reput.streaming.doctor.prediction import Obstacle, Part
 from reput.streaming.doctor.start_settings import StartSettings
 
 _LOGICS_PHYSICAL_OFFSET = slice(16, 24)
@@ -26,9 +26,9 @@ _LOGICS_PHYSICAL_OFFSET = slice(16, 24)
 class NoStartError(Exception):
     """The broker does not start."""
 
-    def __init__(self, why: str, file: Path | str | None = None) -> None:
+    def __init__(self, part: Part, why: str, file: Path | str | None = None, size: int | None = None) -> None:
         super().__init__(why)
-        self.obstacle = Obstacle(why, None if file is None else str(file))
+        self.obstacle = Obstacle(part, why, None if file is None else str(file), size)
 
 
 @dataclass
@@ -46,10 +46,19 @@ class Segment:
 
 @dataclass
 class IndexFiles:
-    """The index as it is loaded: records from the offset `end` on are not in it; the paths of files that are deleted."""
+    """The index as it is loaded.
 
-    end: int = 0
+    `ranges` are the physical offsets of each file's first and last record, in order; `removed` are the paths of files
+    that are deleted.
+    """
+
+    ranges: list[tuple[int, int]] = field(default_factory=list)
     removed: list[Path] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The offset of the last record; the broker puts keys of none before it."""
+        return self.ranges[-1][1] if self.ranges else 0
 
 
 def load_segments(directories: Iterable[Path], settings: StartSettings) -> list[Segment]:
@@ -57,7 +66,7 @@ def load_segments(directories: Iterable[Path], settings: StartSettings) -> list[
     paths = [path for directory in directories for path in _listed(directory)]
     return [
         Segment(MappedFile(begin, settings.segment_size, str(path)), settings.segment_size)
-        for begin, path in _load_row(paths, settings.segment_size, "mappedFileSizeCommitLog", settings)
+        for begin, path in _load_row(Part.LOG, paths, settings.segment_size, settings)
     ]
 
 
@@ -72,12 +81,12 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
             # The broker makes the path of a queue from the number.
             own = topic / str(queue_id)
             size = settings.queue_file_size
-            row = _load_row(_listed(own), size, "mappedFileSizeConsumeQueue", settings)
+            row = _load_row(Part.QUEUES, _listed(own), size, settings)
             files = [QueueFile(begin, size, path) for begin, path in row]
             found[topic.name, queue_id] = BrokerQueue(topic.name, queue_id, size, files)
             if settings.ext_file_size is not None:
                 ext = _listed(store / CONSUME_QUEUE_EXT / topic.name / str(queue_id))
-                list(_load_row(ext, settings.ext_file_size, "mappedFileSizeConsumeQueueExt", settings))
+                list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings))
     return found
 
 
@@ -89,14 +98,13 @@ def load_index(store: Path, checkpoint: StoreCheckpoint, settings: StartSettings
             continue
         if path.is_dir():
             if settings.is_v5:
-                raise NoStartError(f"{path} is a directory where index files are", path)
+                raise NoStartError(Part.INDEX, f"{path} is a directory where index files are", path)
             break
         header = _header(path)
         if is_abnormal and header.end_timestamp > checkpoint.index_msg_timestamp:
             index.removed.append(path)
             continue
-        has_keys = header.end_phy_offset > 0 or header.next_entry > 1
-        index.end = header.end_phy_offset + 1 if has_keys else 0
+        index.ranges.append((header.begin_phy_offset, header.end_phy_offset))
     return index
 
 
@@ -113,7 +121,7 @@ def logics_physical_offset(checkpoint: StoreCheckpoint) -> int:
     return int.from_bytes(checkpoint.others[_LOGICS_PHYSICAL_OFFSET].ljust(8, b"\0"), "big", signed=True)
 
 
-def _load_row(paths: list[Path], size: int, setting: str, settings: StartSettings) -> Iterator[tuple[int, Path]]:
+def _load_row(part: Part, paths: list[Path], size: int, settings: StartSettings) -> Iterator[tuple[int, Path]]:
     """Where each file of a row begins, and its path, in the order of names (``MappedFileQueue#doLoad``)."""
     paths = sorted(paths, key=lambda path: path.name)
     for path in paths:
@@ -123,10 +131,11 @@ def _load_row(paths: list[Path], size: int, setting: str, settings: StartSetting
         if settings.is_v5 and status.st_size == 0 and path is paths[-1]:
             continue  # it is deleted
         if status.st_size != size:
-            raise NoStartError(f"{path} has {status.st_size} bytes where {setting} is {size}", path)
+            why = f"{path} has {status.st_size} bytes where files of {size} are set"
+            raise NoStartError(part, why, path, size if parse_long(path.name) is not None else None)
         begin = parse_long(path.name)
         if begin is None:
-            raise NoStartError(f"{path} has a name that is no number", path)
+            raise NoStartError(part, f"{path} has a name that is no number", path)
         yield begin, path
 
 

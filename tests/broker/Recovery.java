@@ -68,7 +68,10 @@ public final class Recovery {
         });
         starter.setDaemon(true);
         starter.start();
-        starter.join(startMs);
+        // Counted, not measured: a process that stands still for a while has not waited.
+        for (int waited = 0; starter.isAlive() && waited < startMs; waited += POLL_MS) {
+            starter.join(POLL_MS);
+        }
         boolean started = !starter.isAlive() && dispatched.failure == null;
         for (int waited = 0; started && store.dispatchBehindBytes() > 0 && waited < startMs; waited += POLL_MS) {
             Thread.sleep(POLL_MS);

@@ -73,11 +73,15 @@ class DamagedStore:
 
     def flip_a_byte_of_a_record(self) -> str:
         path, at, size = self.record()
-        return f"a byte of a record: {flip(path, at + self.random.randrange(fmt.BODY_AT, size), self.random.randrange(8))}"
+        return (
+            f"a byte of a record: {flip(path, at + self.random.randrange(fmt.BODY_AT, size), self.random.randrange(8))}"
+        )
 
     def zero_a_stretch_of_the_log(self) -> str:
         path, at, size = self.record()
-        return f"zeros in the log: {write(path, at + self.random.randrange(size), bytes(self.random.randrange(1, 3000)))}"
+        return (
+            f"zeros in the log: {write(path, at + self.random.randrange(size), bytes(self.random.randrange(1, 3000)))}"
+        )
 
     def garbage_in_the_log(self) -> str:
         path, at, size = self.record()
