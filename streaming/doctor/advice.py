@@ -9,7 +9,10 @@ from pathlib import Path
 
 from reput.sinks.files.store_path import ABORT
 from reput.source.segments.damage import QUARANTINE
-from reput.streaming.doctor.prediction import Part, Prediction
+from reput.streaming.doctor.prediction import Part, Prediction, Recovery
+
+_QUARANTINE = f"onDamage={QUARANTINE}"
+_OVER_HOLES = "failOnDataLoss=false"
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ def advise(found: Prediction, store: Path, broker_conf: Path | None, trusting: P
         return tuple(steps.past_obstacle(found))
     if found.lost.count:
         return tuple(steps.for_lost_records(found, trusting))
-    return tuple(steps.for_queues_and_index(found, trusting))
+    return tuple(steps.for_queues_and_index(found))
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class _Steps:
             yield Advice("restore the segment that is missing or damaged from a copy or from a slave")
             yield Advice(
                 "or make queues and index again, so that nothing is left to replay",
-                self._rebuild(self.store, f"onDamage={QUARANTINE}", "failOnDataLoss=false"),
+                self._rebuild(self.store, _QUARANTINE, _OVER_HOLES),
             )
         elif obstacle.file is not None and obstacle.size is not None:
             yield self._copy()
@@ -72,23 +75,19 @@ class _Steps:
         copy, topic = _copy_of(self.store), next(iter(found.lost.topics))
         yield Advice(
             "gives the copy, which keeps all of the log, queues and an index of every good message",
-            self._rebuild(copy, f"onDamage={QUARANTINE}"),
+            self._rebuild(copy, _QUARANTINE, *((_OVER_HOLES,) if found.holes else ())),
         )
         yield Advice(
             "finds them there, with --key, --id or --queue-offset",
             f"reput query --store {shlex.quote(str(copy))}{self._conf()} --topic {shlex.quote(topic)} --key KEY",
         )
 
-    def for_queues_and_index(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
-        if trusting is not None and trusting.is_harmless:
-            yield Advice(
-                "brings queues and index to the log's end, and removes abort", self._reput("recover", self.store)
-            )
-            yield self._ask_again()
-            return
-        options = (f"onDamage={QUARANTINE}",) if found.damaged_ranges else ()
-        only = "" if found.short_queues else " --only index"
-        yield Advice("makes them again from the log, in place", self._rebuild(self.store, *options) + only)
+    def for_queues_and_index(self, found: Prediction) -> Iterator[Advice]:
+        # An abort file goes only with a rebuild of all.
+        is_index_alone = found.recovery is Recovery.NORMAL and not found.short_queues
+        command = self._rebuild(self.store, *_options(found)) + (" --only index" if is_index_alone else "")
+        yield Advice("makes them again from the log, in place, before the broker starts", command)
+        yield self._ask_again()
 
     def _rebuild(self, store: Path, *options: str) -> str:
         return self._reput("rebuild", store) + "".join(f" --option {option}" for option in options)
@@ -110,6 +109,14 @@ class _Steps:
 
     def _ask_again(self) -> Advice:
         return Advice("then ask again", f"reput doctor --store {shlex.quote(str(self.store))}{self._conf()}")
+
+
+def _options(found: Prediction) -> Iterator[str]:
+    """The options with which the log is read over what is damaged or missing in it."""
+    if found.damaged_ranges:
+        yield _QUARANTINE
+    if found.holes:
+        yield _OVER_HOLES
 
 
 def _copy_of(store: Path) -> Path:

@@ -89,6 +89,11 @@ class _Start:
             release=self.settings.release,
             recovery=recovery,
             recovers_from=self.end.begins_in.file.path if self.end else None,
+            holes=tuple(
+                (file.end, after.file_from_offset)
+                for file, after in zip(self.files, self.files[1:], strict=False)
+                if file.end != after.file_from_offset
+            ),
             log_end=self.log_end if self.end or not self.files else None,
             cut=self._cut(),
             dispatched=self.dispatcher.count,

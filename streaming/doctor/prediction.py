@@ -94,6 +94,8 @@ class Prediction:
         Why it does not start; None if it does. The rest is what it does before that.
     recovers_from
         The segment that recovery begins at; None without one.
+    holes
+        Ranges of the log that no segment holds, each with its end (exclusive).
     log_end, cut
         Where the log ends then, and how that comes; None where it does not get so far.
     dispatched, dispatches_from
@@ -116,6 +118,7 @@ class Prediction:
     recovery: Recovery
     obstacle: Obstacle | None = None
     recovers_from: str | None = None
+    holes: tuple[tuple[int, int], ...] = ()
     log_end: int | None = None
     cut: LogCut | None = None
     dispatched: int = 0

@@ -68,6 +68,8 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
     why = "there is an abort file" if prediction.recovery is Recovery.ABNORMAL else "there is no abort file"
     begins = f", from {prediction.recovers_from}" if prediction.recovers_from else ""
     yield f"  recovery  {prediction.recovery.value} ({why}){begins}"
+    for start, end in prediction.holes:
+        yield f"  log       no segment holds offsets {start} to {end}, excluded"
     if prediction.cut is not None:
         yield from _cut_lines(prediction.cut)
     if prediction.starts:
