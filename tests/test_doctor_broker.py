@@ -77,8 +77,8 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_random_damages(version: str, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path) -> None:
-    """The short form: twelve damages of small stores."""
-    check([damaged(homes, tmp_path, version, SMALL, seed) for seed in range(12)], release(version), tmp_path)
+    """The short form: eight damages of small stores."""
+    check([damaged(homes, tmp_path, version, SMALL, seed) for seed in range(8)], release(version), tmp_path)
 
 
 @pytest.mark.slow

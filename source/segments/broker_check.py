@@ -269,7 +269,7 @@ def _read_record(buffer: _Buffer, rules: BrokerRules) -> BrokerCheck:
         _verify_property_crc(buffer, total_size, properties)
     length = fmt.calc_msg_length(extra, body_length, topic_length, properties_length, topic_width)
     if total_size != length:
-        why = f"a size of {total_size} bytes, and parts of {length}"
+        why = f"its size is {total_size} bytes, that of its parts {length}"
         return BrokerCheck(False, total_size, buffer.position, why=why)
     if rules.is_v5 and inner_batch(properties) is None:
         raise _JavaError("INNER_NUM or INNER_BASE is no number")

@@ -65,10 +65,15 @@ class _Steps:
     def for_lost_records(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
         yield self._copy()
         if trusting is not None and trusting.starts and trusting.lost.count < found.lost.count:
-            yield self._move_away(
-                self.store / ABORT,
-                f"without it the broker's recovery begins at {_name(trusting.recovers_from)}, and loses "
-                f"{trusting.lost.count} messages",
+            # What a killed broker left of queues and index is not trusted, but made again.
+            yield Advice(
+                "makes queues and index again, of every good message",
+                self._rebuild(self.store, _QUARANTINE, *((_OVER_HOLES,) if found.holes else ())),
+            )
+            yield Advice(
+                f"takes abort away: without it the broker's recovery begins at {_name(trusting.recovers_from)}, and "
+                f"loses {trusting.lost.count} messages",
+                shlex.join(["rm", "-f", str(self.store / ABORT)]),
             )
             yield self._ask_again()
             return

@@ -45,7 +45,7 @@ def verdict(found: Prediction) -> str:
     losses = []
     if found.lost.count and found.cut is not None:
         losses.append(
-            f"loses {found.lost.count} good messages behind offset {found.cut.offset} of {found.cut.file} "
+            f"loses {found.lost.count} good messages behind damage at offset {found.cut.offset} of {found.cut.file} "
             f"({found.cut.why or 'the log ends there'})"
         )
     if found.short_queues:
@@ -54,7 +54,7 @@ def verdict(found: Prediction) -> str:
     if found.index_missing:
         losses.append(f"leaves {found.index_missing} messages out of the index")
     if found.index_is_ahead:
-        losses.append(f"indexes no new message before offset {found.index_end}")
+        losses.append(f"puts no key of a new message before offset {found.index_end}")
     return f"{found.release} starts, and {', '.join(losses) or 'nothing is lost'}"
 
 
@@ -72,10 +72,11 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
         yield f"  log       no segment holds offsets {start} to {end}, excluded"
     if prediction.cut is not None:
         yield from _cut_lines(prediction.cut)
+    if prediction.damaged_ranges:
+        ranges = "1 damaged range" if prediction.damaged_ranges == 1 else f"{prediction.damaged_ranges} damaged ranges"
+        yield f"  log       {ranges} before its end: the broker does not look there, or passes over it"
     if prediction.starts:
         yield f"  dispatch  {_dispatch(prediction)}"
-    if prediction.damaged_ranges:
-        yield f"  log       {prediction.damaged_ranges} damaged ranges before its end stay in it"
     yield from _files("queues", prediction.removed_queue_files)
     for queue in prediction.short_queues[:_SHOWN]:
         yield (
@@ -88,7 +89,7 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
     if prediction.index_missing:
         yield f"  index     {prediction.index_missing} messages with keys stay out of it"
     if prediction.index_is_ahead:
-        yield f"  index     ends at offset {prediction.index_end}, behind the log: new messages are not indexed before"
+        yield f"  index     ends at offset {prediction.index_end}, behind the log: new messages before have no keys"
 
 
 def _advice_lines(found: Diagnosis) -> Iterator[str]:
