@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.broker_stores import unpack
+from support.paths import ROOT
 from support.sink_runner import files_below
 from support.store_damage import write
 from typer.testing import CliRunner, Result
@@ -91,6 +93,13 @@ def test_messages_behind_a_damaged_record(home: Path) -> None:
     after = told(home, "4.9.3")
     assert not after["cut"]["lost"]["count"]
     assert after["damaged_ranges"] == 1
+
+
+def test_the_page_shows_what_it_says(home: Path) -> None:
+    page = (ROOT / "docs" / "commands" / "doctor.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0]
+    damage_the_log(home)
+    assert doctor(home).output.replace(str(home), "/data") == shown
 
 
 def test_messages_that_no_recovery_keeps(home: Path) -> None:
