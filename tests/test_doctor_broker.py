@@ -9,6 +9,7 @@ many in one JVM. All of the brokers' stores as they are, and 150 random damages 
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from pathlib import Path
 import javaproperties
 import numpy as np
 import pytest
+from broker.artifacts import HarnessError
+from broker.boot_check import boot_conf
 from broker.recovery import Happened, start_stores
 from broker.rocketmq import RocketMQ
 from support.broker_stores import unpack
-from support.store_damage import UNIT_BYTES, damage
+from support.store_damage import UNIT_BYTES, damage, write
 
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
 from reput.sinks.formats.consume_queue import is_pre_blank
@@ -38,8 +41,9 @@ pytestmark = pytest.mark.broker
 
 GetRelease = Callable[[str], RocketMQ]
 VERSIONS = {"4.9.3": (4, 9, 3), "5.5.0": (5, 5, 0)}
-STORES = ("v4-killed", "v4-plain", "v5-plain", "v4-expired", "v4-tx-delay-retry", "v5-longtopic", "v4-lmq")
-UNDAMAGED = (*STORES, "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-sql92", "v4-sql92-rebuilt", "v5-propcrc")
+V4 = ("v4-killed", "v4-plain", "v4-expired", "v4-tx-delay-retry", "v4-lmq", "v4-sql92")
+STORES = (*V4, "v5-plain", "v5-longtopic", "v5-propcrc")
+UNDAMAGED = (*STORES, "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-sql92-rebuilt")
 SMALL = ("v4-killed", "v5-longtopic", "v4-expired")
 PARTS = ("commitlog", "consumequeue", "index")
 
@@ -100,7 +104,7 @@ def test_many_random_damages(
 def test_stores_as_they_are(
     version: str, has_abort: bool, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Every plain store of a real broker, as it is and with or without `abort`; nothing of the log is lost."""
+    """Every plain store of a real broker, with and without `abort`, each under both releases."""
     cases = []
     for name in UNDAMAGED:
         home = copy(homes(name), tmp_path / name)
@@ -109,6 +113,31 @@ def test_stores_as_they_are(
             (home / "store" / "abort").touch()
         cases.append(case(home, name, version, []))
     check(cases, release(version), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["v4-killed", "v5-plain"])
+def test_a_whole_broker(
+    name: str, version: str, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A broker with all its services ends the log where its store alone does, and does not start where it does not."""
+    home = copy(homes(name), tmp_path / "home")
+    store, rocketmq = home / "store", release(version)
+    conf = boot_conf(javaproperties.loads((home / "broker.conf").read_text()), store)
+    segment = max(path for path in (store / "commitlog").iterdir() if any(path.read_bytes()))
+    write(segment, 400_000, bytes(500))
+    predicted = case(home, name, version, []).prediction
+    assert predicted.lost.count
+    with rocketmq.name_server(tmp_path / "namesrv") as name_server:
+        with rocketmq.broker(tmp_path / "broker", name_server, conf):
+            lines = (tmp_path / "broker" / "rocketmq.log").read_text(encoding="utf-8", errors="replace")
+        ends = [int(found) for found in re.findall(r"max phy offset = (\d+)", lines)]
+        assert set(ends) == {predicted.log_end}
+        (store / "commitlog" / "notes.txt").write_text("mine")
+        assert not case(home, name, version, []).prediction.starts
+        with pytest.raises(HarnessError), rocketmq.broker(tmp_path / "again", name_server, conf):
+            pass
 
 
 def damaged(homes: Callable[[str], Path], work: Path, version: str, names: Sequence[str], seed: int) -> Case:

@@ -138,7 +138,8 @@ class DamagedStore:
         return f"queue file {path.relative_to(self.store)} removed"
 
     def cut_a_queue_file(self) -> str:
-        path = self.random.choice(self.queue_files)
+        ext = [path for path in (self.store / "consumequeue_ext").rglob("*") if path.is_file()]
+        path = self.random.choice([self.random.choice(self.queue_files), *sorted(ext)[:1]])
         with path.open("r+b") as file:
             file.truncate(self.random.randrange(path.stat().st_size))
         return f"queue file {path.relative_to(self.store)} cut"
@@ -169,6 +170,13 @@ class DamagedStore:
         path = self.random.choice(files)
         path.unlink()
         return f"index file {path.name} removed"
+
+    def change_the_time_of_an_index_file(self) -> str:
+        files = sorted((self.store / "index").glob("*")) if (self.store / "index").is_dir() else []
+        if not files:
+            return self.flip_a_field()
+        bit = self.random.randrange(63)
+        return f"end time of index file {flip(self.random.choice(files), 15 - bit // 8, bit % 8)}, bit {bit}"
 
     def remove_the_checkpoint(self) -> str:
         (self.store / "checkpoint").unlink(missing_ok=True)
@@ -225,6 +233,7 @@ KINDS: list[tuple[Callable[[DamagedStore], str], int]] = [
     (DamagedStore.flip_an_entry, 3),
     (DamagedStore.remove_the_index, 1),
     (DamagedStore.remove_an_index_file, 1),
+    (DamagedStore.change_the_time_of_an_index_file, 1),
     (DamagedStore.remove_the_checkpoint, 1),
     (DamagedStore.change_the_checkpoint, 3),
 ]
