@@ -38,8 +38,14 @@ class QueueFile:
     def units(self) -> Units:
         """The units up to the hole at the file's end, with those that were put."""
         if self._units is None:
-            self._units = np.empty(0, ENTRY) if self.path is None else read_units(self.path, ENTRY).copy()
+            self._units = self.read().copy()
         return self._units
+
+    def read(self) -> Units:
+        """The same to be looked at once: they are not kept in memory."""
+        if self._units is not None:
+            return self._units
+        return np.empty(0, ENTRY) if self.path is None else read_units(self.path, ENTRY)
 
     def put(self, units: Units) -> None:
         """Write units at the end of what is written."""
@@ -185,7 +191,7 @@ class BrokerQueue:
 
     def _written(self) -> Iterator[Units]:
         for file in self.files:
-            yield file.units[: file.wrote // CQ_STORE_UNIT_SIZE]
+            yield file.read()[: file.wrote // CQ_STORE_UNIT_SIZE]
 
 
 def _end_of(unit: np.void) -> int:

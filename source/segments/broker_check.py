@@ -27,6 +27,8 @@ from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDR
 from reput.source.segments.mapped_file_queue import MappedFile, open_segment, read_fully
 from reput.source.segments.segment_scan import Window, scan_segment
 
+# So much of a segment at most is one stretch of good records: what is made of it stands in memory.
+_STRETCH_BYTES = 64 * 1024 * 1024
 # The largest array that a JVM makes; a larger one is an OutOfMemoryError, which ends the broker's thread.
 ARRAY_MAX = 2**31 - 3
 _FAILED = -1
@@ -157,6 +159,9 @@ def broker_walk(
                     stored = int(window.columns.store_timestamp[-1])
                     good = GoodRecords(begin, window.end, count, stored)
                     start = window.end
+                    if start - good.start >= _STRETCH_BYTES:
+                        yield good
+                        good = None
                     if window.end != found.end:
                         break
             if good is not None:

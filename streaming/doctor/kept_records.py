@@ -3,57 +3,73 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from reput.source.arrays import Int64s
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
-from reput.source.log.offset_range import OffsetRange
+from reput.source.log.offset_range import Boundaries, OffsetRange, split
 from reput.source.record.java_string import decode_utf8
 from reput.source.segments.damage import QUARANTINE
-from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.segments.range_reader import DecodeOptions, scan_windows
 from reput.streaming.doctor.prediction import LostRecords
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.effects.range_task import RangeTask
 
+# What is made of so much of the log at once stands in memory.
+_RANGE_BYTES = 64 * 1024 * 1024
+
 
 @dataclass
 class Belonging:
-    """How many records belong into each queue, where those with keys begin, and how many ranges are damaged."""
+    """How many records belong into each queue, how many of those with keys have none in the index, and the damage."""
 
     records: Counter[tuple[str, int]] = field(default_factory=Counter)
+    index_missing: int = 0
     damaged_ranges: int = 0
-    with_keys: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = field(default_factory=list)
 
-    def keys_outside(self, ranges: Iterable[tuple[int, int]], end: int) -> int:
-        """How many records with keys, before the offset `end`, begin in none of the ranges (first and last offset)."""
-        offsets = np.concatenate([np.empty(0, np.int64), *self.with_keys])
-        outside = offsets < end
-        for first, last in ranges:
+
+@dataclass(frozen=True)
+class Indexed:
+    """Which records have keys in the index: those that begin in `ranges` (first and last offset), or from `start` on."""
+
+    ranges: Sequence[tuple[int, int]]
+    start: int
+
+    def count_outside(self, offsets: Int64s) -> int:
+        """How many of the records at these offsets have not."""
+        outside = offsets < self.start
+        for first, last in self.ranges:
             outside &= (offsets < first) | (offsets > last)
         return int(np.count_nonzero(outside))
 
 
-def belonging(files: Sequence[MappedFile], end: int, settings: StartSettings) -> Belonging:
+def belonging(files: Sequence[MappedFile], end: int, indexed: Indexed, settings: StartSettings) -> Belonging:
     """What the good records of segments up to the offset `end` are to queues and index."""
     # Keys of tags are 5.4.0's alone: a record without any other key is not counted.
     task = RangeTask(_options(settings), replace(settings.needs, index_tags=False))
     found = Belonging()
-    for file in files:
-        stop = min(file.end, end)
-        if stop <= file.file_from_offset:
-            continue
-        effects = task.read(OffsetRange(file.file_from_offset, stop, file))
+    for span in _ranges(files, end):
+        effects = task.read(span)
         found.damaged_ranges += len(effects.damaged)
         batch = effects.batch()
         assert batch is not None
         for (topic, queue_id), count in zip(batch.entries.queues, batch.entries.counts.tolist(), strict=True):
             found.records[decode_utf8(topic), queue_id] += count
-        found.with_keys.append(np.unique(batch.entries.keys().offsets))
+        found.index_missing += indexed.count_outside(np.unique(batch.entries.keys().offsets))
     return found
+
+
+def _ranges(files: Sequence[MappedFile], end: int) -> Iterator[OffsetRange]:
+    """The log up to the offset `end`, which is where a record begins, in ranges."""
+    queue = MappedFileQueue(tuple(files), ())
+    for file in files:
+        stop = min(file.end, end)
+        yield from split(queue, file.file_from_offset, stop, _RANGE_BYTES, QUARANTINE, Boundaries())
 
 
 def lost_records(

@@ -12,7 +12,7 @@ from pathlib import Path
 from reput.sinks.files.store_path import ABORT
 from reput.source.segments.mapped_file_queue import MappedFile
 from reput.streaming.doctor.dispatcher import Dispatcher
-from reput.streaming.doctor.kept_records import belonging, lost_records
+from reput.streaming.doctor.kept_records import Indexed, belonging, lost_records
 from reput.streaming.doctor.log_recovery import LogEnd, cut_log, cut_queues, recover_log
 from reput.streaming.doctor.prediction import LogCut, Prediction, QueueState, Recovery
 from reput.streaming.doctor.replay import replay, replay_from
@@ -120,7 +120,9 @@ class _Start:
 
     def with_what_is_kept(self, found: Prediction) -> Prediction:
         """The prediction with queues and index as they end up beside the log."""
-        kept = belonging([segment.file for segment in self.segments], self.log_end, self.settings)
+        start = self.log_end if self.dispatcher.first is None else max(self.dispatcher.first, self.index.end)
+        indexed = Indexed(self.index.ranges, start)
+        kept = belonging([segment.file for segment in self.segments], self.log_end, indexed, self.settings)
         begin = self.segments[0].file.file_from_offset if self.segments else 0
         queues = self.dispatcher.queues
         states = [
@@ -133,9 +135,9 @@ class _Start:
             )
             for topic, queue_id in sorted({*queues, *kept.records})
         ]
-        indexed_from = self.log_end if self.dispatcher.first is None else max(self.dispatcher.first, self.index.end)
-        missing = kept.keys_outside(self.index.ranges, indexed_from) if self.settings.needs.index else 0
-        return replace(found, queues=tuple(states), damaged_ranges=kept.damaged_ranges, index_missing=missing)
+        return replace(
+            found, queues=tuple(states), damaged_ranges=kept.damaged_ranges, index_missing=kept.index_missing
+        )
 
 
 def predict(
