@@ -35,7 +35,7 @@ class Belonging:
 
 @dataclass(frozen=True)
 class Indexed:
-    """Which records have keys in the index: those that begin in `ranges` (first and last offset), or from `start` on."""
+    """Which records the index has: those that begin in `ranges` (first and last offset), or from `start` on."""
 
     ranges: Sequence[tuple[int, int]]
     start: int
