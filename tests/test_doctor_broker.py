@@ -8,6 +8,7 @@ many in one JVM. All of the brokers' stores as they are, and 150 random damages 
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 import shutil
@@ -23,6 +24,7 @@ from broker.boot_check import boot_conf
 from broker.recovery import Happened, start_stores
 from broker.rocketmq import RocketMQ
 from support.broker_stores import unpack
+from support.proof_counts import Proof
 from support.store_damage import UNIT_BYTES, damage, write
 
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
@@ -40,6 +42,8 @@ from reput.streaming.doctor.start_settings import start_settings
 pytestmark = pytest.mark.broker
 
 GetRelease = Callable[[str], RocketMQ]
+Homes = Callable[[str], Path]
+Check = Callable[[str, Sequence["Case"]], None]
 VERSIONS = {"4.9.3": (4, 9, 3), "5.5.0": (5, 5, 0)}
 V4 = ("v4-killed", "v4-plain", "v4-expired", "v4-tx-delay-retry", "v4-lmq", "v4-sql92")
 STORES = (*V4, "v5-plain", "v5-longtopic", "v5-propcrc")
@@ -65,45 +69,40 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     """Unpack a store of tests/data, once a run; returns its home."""
-    directory, found = tmp_path_factory.mktemp("stores"), {}
+    directory = tmp_path_factory.mktemp("stores")
+    return functools.cache(lambda name: unpack(name, directory))
 
-    def home(name: str) -> Path:
-        return (
-            found.setdefault(name, directory / name)
-            if name in found
-            else found.setdefault(name, unpack(name, directory))
-        )
 
-    return home
+@pytest.fixture
+def check(release: GetRelease, tmp_path: Path, proof: Proof) -> Callable[[str, Sequence[Case]], None]:
+    """Start stores with the store of a release, and compare; each is a case that is counted."""
+
+    def run(version: str, cases: Sequence[Case]) -> None:
+        proof("G13 broker starts foretold", len(cases))
+        compare(cases, release(version), tmp_path)
+
+    return run
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_random_damages(version: str, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path) -> None:
+def test_random_damages(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
     """The short form: eight damages of small stores."""
-    check([damaged(homes, tmp_path, version, SMALL, seed) for seed in range(8)], release(version), tmp_path)
+    check(version, [damaged(homes, tmp_path, version, SMALL, seed) for seed in range(8)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("first", range(1000, 1150, 25))
-def test_many_random_damages(
-    version: str, first: int, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
-) -> None:
-    check(
-        [damaged(homes, tmp_path, version, STORES, seed) for seed in range(first, first + 25)],
-        release(version),
-        tmp_path,
-    )
+def test_many_random_damages(version: str, first: int, homes: Homes, check: Check, tmp_path: Path) -> None:
+    check(version, [damaged(homes, tmp_path, version, STORES, seed) for seed in range(first, first + 25)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("has_abort", [False, True])
-def test_stores_as_they_are(
-    version: str, has_abort: bool, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_stores_as_they_are(version: str, has_abort: bool, homes: Homes, check: Check, tmp_path: Path) -> None:
     """Every plain store of a real broker, with and without `abort`, each under both releases."""
     cases = []
     for name in UNDAMAGED:
@@ -112,15 +111,13 @@ def test_stores_as_they_are(
         if has_abort:
             (home / "store" / "abort").touch()
         cases.append(case(home, name, version, []))
-    check(cases, release(version), tmp_path)
+    check(version, cases)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["v4-killed", "v5-plain"])
-def test_a_whole_broker(
-    name: str, version: str, release: GetRelease, homes: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_whole_broker(name: str, version: str, release: GetRelease, homes: Homes, tmp_path: Path) -> None:
     """A broker with all its services ends the log where its store alone does, and does not start where it does not."""
     home = copy(homes(name), tmp_path / "home")
     store, rocketmq = home / "store", release(version)
@@ -140,7 +137,7 @@ def test_a_whole_broker(
             pass
 
 
-def damaged(homes: Callable[[str], Path], work: Path, version: str, names: Sequence[str], seed: int) -> Case:
+def damaged(homes: Homes, work: Path, version: str, names: Sequence[str], seed: int) -> Case:
     """A damaged copy of one of the stores, and what is predicted of it."""
     choose = random.Random(seed)
     name = choose.choice(names)
@@ -166,7 +163,7 @@ def case(home: Path, name: str, version: str, done: list[str]) -> Case:
     return Case(home, name, done, config, predict(config.store, config.commit_log, settings), files)
 
 
-def check(cases: Sequence[Case], rocketmq: RocketMQ, work: Path) -> None:
+def compare(cases: Sequence[Case], rocketmq: RocketMQ, work: Path) -> None:
     """Start all stores and compare; the table is printed, and any difference fails."""
     stores = [(each.store, javaproperties.loads((each.home / "broker.conf").read_text())) for each in cases]
     happened = start_stores(rocketmq, stores, work / "java")

@@ -33,6 +33,7 @@ def doctor(
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Say what a broker would do with a store at its start; exit code 1 when it would lose something, or not start."""
+    from reput.streaming.config.broker_sections import Configuration  # noqa: PLC0415
     from reput.streaming.doctor import doctor as doctor_command  # noqa: PLC0415
     from reput.streaming.doctor import report  # noqa: PLC0415
     from reput.streaming.doctor.start_settings import RELEASES  # noqa: PLC0415
@@ -42,9 +43,11 @@ def doctor(
 
     def run() -> None:
         nonlocal is_harmless
+        section = Configuration.read(config).section_of(store)
+        conf = broker_conf or (section.broker_conf if section else None)
         settings = settings_of(store, config, broker_conf, option, dledger=False, only_reads=True)
         versions = [version for version in RELEASES if release in (Release.BOTH, _RELEASE[version])]
-        found = doctor_command.examine(settings, broker_conf, versions)
+        found = doctor_command.examine(settings, conf, versions)
         typer.echo(report.as_json(store, found) if as_json else report.as_text(store, found))
         is_harmless = all(each.prediction.is_harmless for each in found)
 

@@ -45,6 +45,8 @@ class _Steps:
         assert obstacle is not None
         if obstacle.part is Part.QUEUES:
             yield Advice("makes queues and index again from the log", self._rebuild(self.store))
+        elif obstacle.part is Part.RECORD:
+            yield Advice("restore the segment from a copy or from a slave")
         elif obstacle.part is Part.REPLAY:
             yield Advice("restore the segment that is missing or damaged from a copy or from a slave")
             yield Advice(
@@ -57,8 +59,7 @@ class _Steps:
                 "gives the file its size, with zeros behind what it has; the log ends there then",
                 f"truncate -s {obstacle.size} {shlex.quote(obstacle.file)}",
             )
-        elif (obstacle.file is not None and obstacle.part is Part.INDEX) or obstacle.part is Part.LOG:
-            assert obstacle.file is not None
+        elif obstacle.file is not None:
             yield self._move_away(Path(obstacle.file), "takes away what is no file of the broker's")
         yield self._ask_again()
 

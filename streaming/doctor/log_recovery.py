@@ -82,7 +82,7 @@ def recover_log(
             stored, end = _last_of(found)
         assert isinstance(found, WalkEnd)
         if found.check.is_fatal:
-            raise NoStartError(Part.LOG, f"{found.check.why} at offset {end}: {_OUT_OF_MEMORY}", segment.file.path)
+            raise NoStartError(Part.RECORD, f"{found.check.why} at offset {end}: {_OUT_OF_MEMORY}", segment.file.path)
         if not found.check.success:
             return LogEnd(end, segment, found.check.why, stored, begins_in)
         at += 1

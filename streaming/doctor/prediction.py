@@ -17,6 +17,7 @@ class Part(Enum):
     """What of a store keeps a broker from starting."""
 
     LOG = "log"
+    RECORD = "record"
     QUEUES = "queues"
     INDEX = "index"
     REPLAY = "replay"
@@ -26,7 +27,7 @@ class Part(Enum):
 class Obstacle:
     """Why a broker does not start: what it meets, in which part and file (None for no single one).
 
-    `size` is the size in bytes that the file should have, where that is what is wrong.
+    `size` is the size in bytes that the file should have, where it is shorter.
     """
 
     part: Part

@@ -127,7 +127,7 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
     what = None
     if config.source.enable_dledger_commit_log:
         what = "a DLedger store (enableDLegerCommitLog)"
-    elif has_rocksdb_queues(config.store):
+    elif has_rocksdb_queues(config.store) or (is_v5 and broker.text("storeType").lower() not in ("", "default")):
         what = "queues in RocksDB"
     elif is_v5 and needs.batch_topics:
         what = "topics with a BatchConsumeQueue"

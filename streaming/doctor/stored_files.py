@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reput.sinks.files.directory import names_in
 from reput.sinks.files.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
 from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_reader import open_index_file
@@ -132,7 +132,8 @@ def _load_row(part: Part, paths: list[Path], size: int, settings: StartSettings)
             continue  # it is deleted
         if status.st_size != size:
             why = f"{path} has {status.st_size} bytes where files of {size} are set"
-            raise NoStartError(part, why, path, size if parse_long(path.name) is not None else None)
+            is_cut = status.st_size < size and not path.is_dir() and parse_long(path.name) is not None
+            raise NoStartError(part, why, path, size if is_cut else None)
         begin = parse_long(path.name)
         if begin is None:
             raise NoStartError(part, f"{path} has a name that is no number", path)
@@ -140,11 +141,7 @@ def _load_row(part: Part, paths: list[Path], size: int, settings: StartSettings)
 
 
 def _listed(directory: Path) -> list[Path]:
-    try:
-        with os.scandir(directory) as entries:
-            return [Path(entry.path) for entry in entries]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    return [directory / name for name in names_in(directory)]
 
 
 def _header(path: Path) -> IndexHeader:
