@@ -141,12 +141,7 @@ class QueueReader:
 
     def units(self, file: int, begin: int = 0, count: int | None = None) -> Units:
         """The whole units of a file from its byte `begin` on, or `count` of them; without the hole at its end."""
-        with open_for_reading(str(self.path(file))) as descriptor:
-            if count is None:
-                end = max((end for _, end in data_extents(descriptor)), default=0)
-                count = max(0, -(-end // self.unit_size) - begin // self.unit_size)
-            data = os.pread(descriptor, count * self.unit_size, begin)
-        return np.frombuffer(data, self.kind.unit, len(data) // self.unit_size)
+        return read_units(self.path(file), self.kind.unit, begin, count)
 
     def chunks(self, first: int, end: int) -> Iterator[tuple[int, Units]]:
         """The units `[first, end)` in chunks of bounded size, each with the number of its first unit."""
@@ -239,6 +234,16 @@ def units_of_file(path: Path, unit: np.dtype[Any]) -> Iterator[tuple[int, Units]
                 return
             yield first, data[: count * unit.itemsize].view(unit)
             first += count
+
+
+def read_units(path: Path, unit: np.dtype[Any], begin: int = 0, count: int | None = None) -> Units:
+    """The whole units of a file from its byte `begin` on, or `count` of them; without the hole at its end."""
+    with open_for_reading(str(path)) as descriptor:
+        if count is None:
+            end = max((end for _, end in data_extents(descriptor)), default=0)
+            count = max(0, -(-end // unit.itemsize) - begin // unit.itemsize)
+        data = os.pread(descriptor, count * unit.itemsize, begin)
+    return np.frombuffer(data, unit, len(data) // unit.itemsize)
 
 
 def queue_directories(

@@ -19,6 +19,7 @@ _MODULES: Final = {
     "recover": "maintenance",
     "expire": "maintenance",
     "verify": "verify",
+    "doctor": "doctor",
     "prepare": "prepare",
     "quarantine": "quarantine",
     "table": "table",

@@ -1,6 +1,5 @@
 import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
-import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -8,15 +7,11 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
-import java.util.concurrent.ConcurrentHashMap;
-import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.ServiceThread;
 import org.apache.rocketmq.store.CommitLogDispatcher;
 import org.apache.rocketmq.store.DefaultMessageStore;
-import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
-import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
  * Opens a store that has a commitlog and nothing else, and times the broker's own reput from its thread's start to the
@@ -32,7 +27,7 @@ public final class BrokerReput {
     private BrokerReput() {}
 
     public static void main(String[] args) throws Exception {
-        DefaultMessageStore store = open(settings(args));
+        DefaultMessageStore store = MessageStores.open(settings(args));
         long opened = System.nanoTime();
         List<CommitLogDispatcher> dispatchers = new ArrayList<>(store.getDispatcherList());
         store.getDispatcherList().clear();
@@ -93,22 +88,6 @@ public final class BrokerReput {
         MessageStoreConfig config = new MessageStoreConfig();
         MixAll.properties2Object(given, config);
         return config;
-    }
-
-    private static DefaultMessageStore open(MessageStoreConfig config) throws Exception {
-        BrokerStatsManager stats = new BrokerStatsManager("bench", false);
-        MessageArrivingListener nobody = (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { };
-        for (Constructor<?> constructor : DefaultMessageStore.class.getConstructors()) {
-            switch (constructor.getParameterCount()) {
-                case 4:
-                    return (DefaultMessageStore) constructor.newInstance(config, stats, nobody, new BrokerConfig());
-                case 5:
-                    return (DefaultMessageStore) constructor.newInstance(
-                        config, stats, nobody, new BrokerConfig(), new ConcurrentHashMap<>());
-                default:
-            }
-        }
-        throw new IllegalStateException("a DefaultMessageStore of another shape than 4.9.3's and 5.5.0's");
     }
 
     private static Thread reputThread(DefaultMessageStore store) throws Exception {

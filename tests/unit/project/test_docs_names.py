@@ -43,7 +43,11 @@ OTHERS_OPTIONS = {
 #: Names in camel case that are no option of reput's and none that it reads of broker.conf.
 OTHERS_NAMES = {
     "a broker's setting that is only spoken of": {
+        "checkCommitLogOffsetOnRecover",
         "diskMaxUsedSpaceRatio",
+        "duplicationEnable",
+        "enableAcceleratedRecovery",
+        "enableControllerMode",
         "enableRetryTopicV2",
         "fileReservedTime",
         "filterDataCleanTimeSpan",

@@ -1,0 +1,198 @@
+"""A broker's ConsumeQueue from its start on, in memory: what it keeps of its files, and where the next entries go.
+
+``ConsumeQueue#recover``, ``#truncateDirtyLogicFiles`` and ``#putMessagePositionInfo``, with ``MappedFileQueue`` below
+them; 4.9.3 and 5.5.0 agree in all of it. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, PRE_BLANK, is_pre_blank, is_written
+from reput.sinks.queue.queue_reader import Units, read_units
+from reput.source.arrays import Bytes, Int64s, leading
+
+# ``ConsumeQueue#recover`` reads so many files, the last ones.
+_RECOVERED_FILES = 3
+_NEVER = -1
+
+
+@dataclass
+class QueueFile:
+    """One file: its first byte in the queue, its written bytes, its path or None where the broker has just made it.
+
+    `is_first` is whether it was made for a queue without files, whose front is filled then.
+    """
+
+    begin: int
+    wrote: int
+    path: Path | None = None
+    is_first: bool = False
+    _units: Units | None = None
+
+    @property
+    def units(self) -> Units:
+        """The units up to the hole at the file's end, with those that were put."""
+        if self._units is None:
+            self._units = self.read().copy()
+        return self._units
+
+    def read(self) -> Units:
+        """The same to be looked at once: they are not kept in memory."""
+        if self._units is not None:
+            return self._units
+        return np.empty(0, ENTRY) if self.path is None else read_units(self.path, ENTRY)
+
+    def put(self, units: Units) -> None:
+        """Write units at the end of what is written."""
+        known, at = self.units, self.wrote // CQ_STORE_UNIT_SIZE
+        end = at + len(units)
+        if end > len(known):
+            # Room for as many again: entries come a few at a time.
+            grown = np.zeros(end + end // 2 + 16, ENTRY)
+            grown[: len(known)] = known
+            known = self._units = grown
+        known[at:end] = units
+        self.wrote += len(units) * CQ_STORE_UNIT_SIZE
+
+
+@dataclass
+class BrokerQueue:
+    """One queue as the broker has it after loading its files; `size` is a file's in bytes.
+
+    `removed` are the paths of files that the broker deletes.
+    """
+
+    topic: str
+    queue_id: int
+    size: int
+    files: list[QueueFile] = field(default_factory=list)
+    removed: list[Path] = field(default_factory=list)
+    max_physic_offset: int = _NEVER
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset behind its last entry."""
+        return (self.files[-1].begin + self.files[-1].wrote) // CQ_STORE_UNIT_SIZE if self.files else 0
+
+    def recover(self) -> None:
+        """Find the end of the entries in the last files, and remove the files behind it (``#recover``)."""
+        if not self.files:
+            return
+        end = 0
+        for file in self.files[-_RECOVERED_FILES:]:
+            units = file.units[: self.size // CQ_STORE_UNIT_SIZE]
+            count = leading(is_written(units))
+            if count:
+                self.max_physic_offset = _end_of(units[count - 1])
+            end = file.begin + count * CQ_STORE_UNIT_SIZE
+            if count * CQ_STORE_UNIT_SIZE < self.size:
+                break
+        kept = []
+        for file in self.files:
+            if file.begin + self.size <= end:
+                kept.append(file)
+            elif end >= file.begin:
+                file.wrote = end - file.begin
+                kept.append(file)
+            else:
+                self._remove(file)
+        self.files = kept
+
+    def truncate(self, physical_offset: int) -> None:
+        """Cut the entries of records from `physical_offset` on, as far as the last file goes (``truncateDirty...``).
+
+        A file goes only if its first entry does, and a first entry that stays is taken for written, whatever it is.
+        """
+        self.max_physic_offset = physical_offset
+        while self.files:
+            file = self.files[-1]
+            units = file.units[: self.size // CQ_STORE_UNIT_SIZE]
+            first = units[0] if len(units) else np.zeros(1, ENTRY)[0]
+            if first["physical_offset"] < physical_offset:
+                rest = units[1:]
+                count = 1 + leading(is_written(rest) & (rest["physical_offset"] < physical_offset))
+                file.wrote = count * CQ_STORE_UNIT_SIZE
+                self.max_physic_offset = _end_of(units[count - 1] if len(units) else first)
+                return
+            self._remove(self.files.pop())
+
+    def destroy(self) -> None:
+        """Remove all files: the log is gone (``DefaultMessageStore#destroyLogics``)."""
+        for file in self.files:
+            self._remove(file)
+        self.files, self.max_physic_offset = [], _NEVER
+
+    def put(self, entries: Bytes, queue_offsets: Int64s) -> None:
+        """Put entries (uint8[n, 20]) of records with these queue offsets, in log order."""
+        units: Units = entries.view(ENTRY)[:, 0]
+        ends = units["physical_offset"].astype(np.int64) + units["msg_size"]
+        # What ends at or before the last record that has an entry is passed over; that end only grows here.
+        later = np.flatnonzero(ends > self.max_physic_offset)
+        units, queue_offsets, ends = units[later], queue_offsets[later], ends[later]
+        runs_on = np.ones(len(units), bool)
+        runs_on[1:] = (queue_offsets[1:] - queue_offsets[:-1] == 1) & (ends[1:] > ends[:-1])
+        breaks = [*np.flatnonzero(~runs_on).tolist(), len(units)]
+        row = 0
+        while row < len(units):
+            is_put = self._put_one(units[row], int(queue_offsets[row]), int(ends[row]))
+            row += 1
+            if breaks[0] < row:
+                breaks.pop(0)
+            if is_put and row < breaks[0] and int(queue_offsets[row]) == self.max_offset:
+                self._put_run(units[row : breaks[0]])
+                row = breaks[0]
+
+    def _put_one(self, unit: np.void, queue_offset: int, end: int) -> bool:
+        """``#putMessagePositionInfo``; False where nothing is put."""
+        if end <= self.max_physic_offset:
+            return False
+        at = queue_offset * CQ_STORE_UNIT_SIZE
+        file = self._last_file(at)
+        if file.is_first and queue_offset != 0 and file.wrote == 0:
+            file.put(np.full(max(0, at % self.size) // CQ_STORE_UNIT_SIZE, PRE_BLANK))
+        if queue_offset != 0 and at < file.begin + file.wrote:
+            return False
+        self.max_physic_offset = end
+        file.put(np.array([unit], ENTRY))
+        return True
+
+    def _put_run(self, units: Units) -> None:
+        """Put entries that run on, the first of them at the queue's end."""
+        while len(units):
+            file = self._last_file(self.max_offset * CQ_STORE_UNIT_SIZE)
+            some = units[: (self.size - file.wrote) // CQ_STORE_UNIT_SIZE]
+            file.put(some)
+            self.max_physic_offset = _end_of(some[-1])
+            units = units[len(some) :]
+
+    def _last_file(self, at: int) -> QueueFile:
+        """The file that takes the next entry (``MappedFileQueue#getLastMappedFile``)."""
+        if not self.files:
+            self.files.append(QueueFile(at - at % self.size, 0, is_first=True))
+        elif self.files[-1].wrote == self.size:
+            self.files.append(QueueFile(self.files[-1].begin + self.size, 0))
+        return self.files[-1]
+
+    def entries_from(self, physical_offset: int) -> int:
+        """How many entries the queue has of records from `physical_offset` on."""
+        return sum(
+            int(np.count_nonzero((units["physical_offset"] >= physical_offset) & ~is_pre_blank(units)))
+            for units in self._written()
+        )
+
+    def _remove(self, file: QueueFile) -> None:
+        if file.path is not None:
+            self.removed.append(file.path)
+
+    def _written(self) -> Iterator[Units]:
+        for file in self.files:
+            yield file.read()[: file.wrote // CQ_STORE_UNIT_SIZE]
+
+
+def _end_of(unit: np.void) -> int:
+    return int(unit["physical_offset"]) + int(unit["msg_size"])

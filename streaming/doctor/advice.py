@@ -1,0 +1,133 @@
+"""What saves a store from what a broker would do with it: commands to be run as they stand, in this order."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.sinks.files.store_path import ABORT
+from reput.source.segments.damage import QUARANTINE
+from reput.streaming.doctor.prediction import Part, Prediction, Recovery
+
+_QUARANTINE = f"onDamage={QUARANTINE}"
+_OVER_HOLES = "failOnDataLoss=false"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One step: what it is for, and the command; None where a person has to find the way."""
+
+    why: str
+    command: str | None = None
+
+
+def advise(found: Prediction, store: Path, broker_conf: Path | None, trusting: Prediction | None) -> tuple[Advice, ...]:
+    """What to do about a prediction; `trusting` is that for the store without its ``abort`` file, if it has one."""
+    steps = _Steps(store, broker_conf)
+    if found.is_harmless:
+        return ()
+    if found.obstacle is not None:
+        return tuple(steps.past_obstacle(found))
+    if found.lost.count:
+        return tuple(steps.for_lost_records(found, trusting))
+    return tuple(steps.for_queues_and_index(found))
+
+
+@dataclass(frozen=True)
+class _Steps:
+    store: Path
+    broker_conf: Path | None
+
+    def past_obstacle(self, found: Prediction) -> Iterator[Advice]:
+        obstacle = found.obstacle
+        assert obstacle is not None
+        if obstacle.part is Part.QUEUES:
+            yield Advice("makes queues and index again from the log", self._rebuild(self.store))
+        elif obstacle.part is Part.RECORD:
+            yield Advice("restore the segment from a copy or from a slave")
+        elif obstacle.part is Part.REPLAY:
+            yield Advice("restore the segment that is missing or damaged from a copy or from a slave")
+            yield Advice(
+                "or make queues and index again, so that nothing is left to replay",
+                self._rebuild(self.store, _QUARANTINE, _OVER_HOLES),
+            )
+        elif obstacle.file is not None and obstacle.size is not None:
+            yield self._copy()
+            yield Advice(
+                "gives the file its size, with zeros behind what it has; the log ends there then",
+                f"truncate -s {obstacle.size} {shlex.quote(obstacle.file)}",
+            )
+        elif obstacle.file is not None:
+            yield self._move_away(Path(obstacle.file), "takes away what is no file of the broker's")
+        yield self._ask_again()
+
+    def for_lost_records(self, found: Prediction, trusting: Prediction | None) -> Iterator[Advice]:
+        yield self._copy()
+        if trusting is not None and trusting.starts and trusting.lost.count < found.lost.count:
+            # What a killed broker left of queues and index is not trusted, but made again.
+            yield Advice(
+                "makes queues and index again, of every good message",
+                self._rebuild(self.store, _QUARANTINE, *((_OVER_HOLES,) if found.holes else ())),
+            )
+            yield Advice(
+                f"takes abort away: without it the broker's recovery begins at {_name(trusting.recovers_from)}, and "
+                f"loses {trusting.lost.count} messages",
+                shlex.join(["rm", "-f", str(self.store / ABORT)]),
+            )
+            yield self._ask_again()
+            return
+        copy, topic = _copy_of(self.store), next(iter(found.lost.topics))
+        yield Advice(
+            "gives the copy, which keeps all of the log, queues and an index of every good message",
+            self._rebuild(copy, _QUARANTINE, *((_OVER_HOLES,) if found.holes else ())),
+        )
+        yield Advice(
+            "finds them there, with --key, --id or --queue-offset",
+            f"reput query --store {shlex.quote(str(copy))}{self._conf()} --topic {shlex.quote(topic)} --key KEY",
+        )
+
+    def for_queues_and_index(self, found: Prediction) -> Iterator[Advice]:
+        # An abort file goes only with a rebuild of all.
+        is_index_alone = found.recovery is Recovery.NORMAL and not found.short_queues
+        command = self._rebuild(self.store, *_options(found)) + (" --only index" if is_index_alone else "")
+        yield Advice("makes them again from the log, in place, before the broker starts", command)
+        yield self._ask_again()
+
+    def _rebuild(self, store: Path, *options: str) -> str:
+        return self._reput("rebuild", store) + "".join(f" --option {option}" for option in options)
+
+    def _reput(self, command: str, store: Path) -> str:
+        path = shlex.quote(str(store))
+        return f"reput {command} --store {path}{self._conf()} --output {path}"
+
+    def _conf(self) -> str:
+        return "" if self.broker_conf is None else f" --broker-conf {shlex.quote(str(self.broker_conf))}"
+
+    def _copy(self) -> Advice:
+        words = shlex.join(["cp", "-a", "--sparse=always", str(self.store), str(_copy_of(self.store))])
+        return Advice("keeps all of it, before a broker cuts it", words)
+
+    def _move_away(self, path: Path, why: str) -> Advice:
+        target = _copy_of(self.store).with_name(f"{self.store.name}.{path.name}")
+        return Advice(why, shlex.join(["mv", str(path), str(target)]))
+
+    def _ask_again(self) -> Advice:
+        return Advice("then ask again", f"reput doctor --store {shlex.quote(str(self.store))}{self._conf()}")
+
+
+def _options(found: Prediction) -> Iterator[str]:
+    """The options with which the log is read over what is damaged or missing in it."""
+    if found.damaged_ranges:
+        yield _QUARANTINE
+    if found.holes:
+        yield _OVER_HOLES
+
+
+def _copy_of(store: Path) -> Path:
+    return store.with_name(f"{store.name}.copy")
+
+
+def _name(path: str | None) -> str:
+    return Path(path).name if path else "no segment"

@@ -1,0 +1,40 @@
+"""`reput doctor`: predicts for each release, and says what to do; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.streaming.config.broker import Version
+from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.doctor.advice import Advice, advise
+from reput.streaming.doctor.predict import predict
+from reput.streaming.doctor.prediction import Prediction, Recovery
+from reput.streaming.doctor.start_settings import start_settings
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a release would do, and what to do about it."""
+
+    prediction: Prediction
+    advice: tuple[Advice, ...]
+
+
+def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence[Version]) -> list[Diagnosis]:
+    """Look at the store of `config` as brokers of these `RELEASES` would at their start.
+
+    Raises
+    ------
+    ReputError
+        A file cannot be read, or the broker would start in a way that is not known.
+    """
+    found = []
+    for version in versions:
+        settings = start_settings(config, broker_conf, version)
+        prediction, trusting = predict(config.store, config.commit_log, settings), None
+        if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:
+            trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
+        found.append(Diagnosis(prediction, advise(prediction, config.store, broker_conf, trusting)))
+    return found

@@ -1,0 +1,159 @@
+"""What is predicted of a broker's start; all offsets are physical offsets unless they are called queue offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Recovery(Enum):
+    """How a broker takes its store: as after a clean stop, or not trusting it because of its ``abort`` file."""
+
+    NORMAL = "normal"
+    ABNORMAL = "abnormal"
+
+
+class Part(Enum):
+    """What of a store keeps a broker from starting."""
+
+    LOG = "log"
+    RECORD = "record"
+    QUEUES = "queues"
+    INDEX = "index"
+    REPLAY = "replay"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a broker does not start: what it meets, in which part and file (None for no single one).
+
+    `size` is the size in bytes that the file should have, where it is shorter.
+    """
+
+    part: Part
+    why: str
+    file: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class LostRecords:
+    """Good records that the broker cuts off: how many, their bytes, the first and the last, and how many by topic."""
+
+    count: int = 0
+    bytes: int = 0
+    first: int | None = None
+    last: int | None = None
+    topics: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LogCut:
+    """Where the broker ends the log: at `offset`, byte `position` of the segment `file`, and what stands there to it.
+
+    `why` is empty at a file's blank. `removed` are the segments that the broker deletes.
+    """
+
+    offset: int
+    file: str
+    position: int
+    why: str
+    lost: LostRecords
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """A queue once the broker has dispatched all it will: its next queue offset, and how far it is from the log.
+
+    `records` is how many records of the log belong into it, `entries` how many of the log's records it has.
+    """
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    entries: int
+    records: int
+
+    @property
+    def missing(self) -> int:
+        """How many records of the log the queue stays without."""
+        return max(0, self.records - self.entries)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one release does with a store.
+
+    Attributes
+    ----------
+    release
+        The broker's release.
+    recovery
+        Which of its recoveries.
+    obstacle
+        Why it does not start; None if it does. The rest is what it does before that.
+    recovers_from
+        The segment that recovery begins at; None without one.
+    holes
+        Ranges of the log that no segment holds, each with its end (exclusive).
+    log_end, cut
+        Where the log ends then, and how that comes; None where it does not get so far.
+    dispatched, dispatches_from
+        How many records it dispatches, in recovery and in the replay, and the first of them; None without one.
+    replays_from
+        Where the replay begins.
+    queues
+        All queues, in order.
+    removed_queue_files, removed_index_files
+        Paths of files that it deletes.
+    damaged_ranges
+        How many ranges of the log before its end hold no good record, and are not cut off.
+    index_end
+        The offset of the last record that the index has when it is loaded.
+    index_missing
+        How many records with keys stay out of the index: no file has them, and they are not dispatched again.
+    """
+
+    release: str
+    recovery: Recovery
+    obstacle: Obstacle | None = None
+    recovers_from: str | None = None
+    holes: tuple[tuple[int, int], ...] = ()
+    log_end: int | None = None
+    cut: LogCut | None = None
+    dispatched: int = 0
+    dispatches_from: int | None = None
+    replays_from: int | None = None
+    queues: tuple[QueueState, ...] = ()
+    removed_queue_files: tuple[str, ...] = ()
+    removed_index_files: tuple[str, ...] = ()
+    damaged_ranges: int = 0
+    index_end: int = 0
+    index_missing: int = 0
+
+    @property
+    def starts(self) -> bool:
+        """Whether the broker starts."""
+        return self.obstacle is None
+
+    @property
+    def lost(self) -> LostRecords:
+        """The good records that are cut off."""
+        return self.cut.lost if self.cut is not None else LostRecords()
+
+    @property
+    def short_queues(self) -> tuple[QueueState, ...]:
+        """The queues that stay without some of their records."""
+        return tuple(queue for queue in self.queues if queue.missing)
+
+    @property
+    def index_is_ahead(self) -> bool:
+        """Whether the index ends behind the log: the broker will put no keys of new messages before that offset."""
+        return self.log_end is not None and self.index_end >= self.log_end > 0
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it starts and nothing is lost, in log, queues or index."""
+        is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
+        return self.starts and is_lossless

@@ -1,0 +1,128 @@
+"""The output of `reput doctor`: for each release a verdict, the facts, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+
+from reput.source.printable import printable, printable_json
+from reput.streaming.doctor.doctor import Diagnosis
+from reput.streaming.doctor.prediction import LogCut, Prediction, Recovery
+
+_SHOWN = 5
+
+
+def as_json(store: Path, found: Sequence[Diagnosis]) -> str:
+    """The fields of all predictions, as one JSON object."""
+    releases = {
+        each.prediction.release: {
+            "verdict": verdict(each.prediction),
+            "harmless": each.prediction.is_harmless,
+            "starts": each.prediction.starts,
+            **asdict(each.prediction),
+            "advice": [asdict(step) for step in each.advice],
+        }
+        for each in found
+    }
+    return printable_json({"store": str(store), "releases": releases}, default=_value)
+
+
+def as_text(store: Path, found: Sequence[Diagnosis]) -> str:
+    """The report for people, in which the paths of facts are below the store."""
+    lines = []
+    for each in found:
+        facts = [line.replace(f"{store}/", "") for line in _fact_lines(each.prediction)]
+        lines += [*facts, *_advice_lines(each)]
+    return "\n".join(map(printable, lines))
+
+
+def verdict(found: Prediction) -> str:
+    """What the release does with the store, in one line."""
+    if found.obstacle is not None:
+        return f"{found.release} does not start: {found.obstacle.why}"
+    losses = []
+    if found.lost.count and found.cut is not None:
+        losses.append(
+            f"loses {found.lost.count} good messages behind damage at offset {found.cut.offset} of {found.cut.file} "
+            f"({found.cut.why or 'the log ends there'})"
+        )
+    if found.short_queues:
+        missing = sum(queue.missing for queue in found.short_queues)
+        losses.append(f"leaves {missing} messages out of {len(found.short_queues)} queues")
+    if found.index_missing:
+        losses.append(f"leaves {found.index_missing} messages out of the index")
+    if found.index_is_ahead:
+        losses.append(f"puts no key of a new message before offset {found.index_end}")
+    return f"{found.release} starts, and {', '.join(losses) or 'nothing is lost'}"
+
+
+def _value(value: object) -> object:
+    assert isinstance(value, Enum)
+    return value.value
+
+
+def _fact_lines(prediction: Prediction) -> Iterator[str]:
+    yield verdict(prediction)
+    why = "there is an abort file" if prediction.recovery is Recovery.ABNORMAL else "there is no abort file"
+    begins = f", from {prediction.recovers_from}" if prediction.recovers_from else ""
+    yield f"  recovery  {prediction.recovery.value} ({why}){begins}"
+    for start, end in prediction.holes:
+        yield f"  log       no segment holds offsets {start} to {end}, excluded"
+    if prediction.cut is not None:
+        yield from _cut_lines(prediction.cut)
+    if prediction.damaged_ranges:
+        ranges = "1 damaged range" if prediction.damaged_ranges == 1 else f"{prediction.damaged_ranges} damaged ranges"
+        yield f"  log       {ranges} before its end: the broker does not look there, or passes over it"
+    if prediction.starts:
+        yield f"  dispatch  {_dispatch(prediction)}"
+    yield from _files("queues", prediction.removed_queue_files)
+    for queue in prediction.short_queues[:_SHOWN]:
+        yield (
+            f"  queue     {queue.topic}-{queue.queue_id}: {queue.missing} of {queue.records} messages have no entry, "
+            f"the next queue offset is {queue.max_offset}"
+        )
+    if (more := len(prediction.short_queues) - _SHOWN) > 0:
+        yield f"  queue     and {more} more (--json tells all)"
+    yield from _files("index", prediction.removed_index_files)
+    if prediction.index_missing:
+        yield f"  index     {prediction.index_missing} messages with keys stay out of it"
+    if prediction.index_is_ahead:
+        yield f"  index     ends at offset {prediction.index_end}, behind the log: new messages before have no keys"
+
+
+def _advice_lines(found: Diagnosis) -> Iterator[str]:
+    if found.advice:
+        yield "  what to do"
+    for number, step in enumerate(found.advice, 1):
+        yield f"    {number}. {step.why}{':' if step.command else ''}"
+        if step.command:
+            yield f"       {step.command}"
+
+
+def _cut_lines(cut: LogCut) -> Iterator[str]:
+    yield f"  log       ends at offset {cut.offset}, byte {cut.position} of {cut.file}" + (
+        f": {cut.why}" if cut.why else ""
+    )
+    lost = cut.lost
+    if lost.count:
+        yield f"  lost      {lost.count} good messages, {lost.bytes} bytes, offsets {lost.first} to {lost.last}"
+        for topic, count in list(lost.topics.items())[:_SHOWN]:
+            yield f"  lost      {count} of {topic}"
+        if (more := len(lost.topics) - _SHOWN) > 0:
+            yield f"  lost      and those of {more} more topics (--json tells all)"
+    yield from _files("log", cut.removed, "" if lost.count else " without a message")
+
+
+def _dispatch(found: Prediction) -> str:
+    if not found.dispatched:
+        return f"nothing; it goes on at offset {found.log_end}"
+    return f"{found.dispatched} messages, from offset {found.dispatches_from} on"
+
+
+def _files(part: str, paths: Sequence[str], what: str = "") -> Iterator[str]:
+    if paths:
+        files = "1 file is" if len(paths) == 1 else f"{len(paths)} files are"
+        more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+        yield f"  {part:9} {files} deleted{what}: {', '.join(paths[:_SHOWN])}{more}"

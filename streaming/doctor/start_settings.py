@@ -1,0 +1,160 @@
+"""The settings of a broker that decide what it does with its store at a start, and the releases that are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reput.sinks.dispatch.logic_needs import LogicNeeds
+from reput.sinks.queue.consume_queue import rounded_file_size
+from reput.source.errors import OptionError
+from reput.source.record.java_string import parse_int
+from reput.source.segments.broker_check import BrokerRules
+from reput.source.segments.store_layout import has_rocksdb_queues
+from reput.streaming.config.broker import Version, broker_version, logic_needs, version_text
+from reput.streaming.config.broker_conf import BrokerConf
+from reput.streaming.config.pipeline import PipelineConfig
+
+V4: Version = (4, 9, 3)
+V5: Version = (5, 5, 0)
+RELEASES: tuple[Version, ...] = (V4, V5)
+
+# ``MessageStoreConfig#commitLogRecoverMaxNum``.
+_RECOVERED_SEGMENTS_MAX = 10
+_MASTER_ID = 0
+# With these a broker of 5.x starts in other ways, which are not followed.
+_OTHER_STARTS = (
+    "duplicationEnable",
+    "enableControllerMode",
+    "enableAcceleratedRecovery",
+    "checkCommitLogOffsetOnRecover",
+)
+
+
+@dataclass(frozen=True)
+class StartSettings:
+    """What one release would start with.
+
+    Attributes
+    ----------
+    version
+        The release.
+    rules
+        How recovery checks records.
+    needs
+        What is made of a dispatched record.
+    segment_size, queue_file_size, ext_file_size
+        The sizes of files in bytes; None for no ConsumeQueueExt.
+    max_index_num
+        How many keys an index file holds, and one more.
+    index_safe
+        ``messageIndexSafe``, where there is an index: recovery also begins before what the index lacks.
+    recovered_segments_max
+        5.x looks for the segment to begin at no further back (``commitLogRecoverMaxNum``).
+    replays_from_queues
+        The replay begins where the queues end: 4.9.3 always, 5.x with ``recheckReputOffsetFromCq``.
+    is_master
+        ``brokerId`` is 0: the replay passes over what it cannot parse.
+    """
+
+    version: Version
+    rules: BrokerRules
+    needs: LogicNeeds
+    segment_size: int
+    queue_file_size: int
+    ext_file_size: int | None
+    max_index_num: int
+    index_safe: bool
+    recovered_segments_max: int
+    replays_from_queues: bool
+    is_master: bool
+
+    @property
+    def release(self) -> str:
+        """The release as text."""
+        return version_text(self.version)
+
+    @property
+    def is_v5(self) -> bool:
+        """Whether it is 5.5.0."""
+        return self.rules.is_v5
+
+
+def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Version) -> StartSettings:
+    """The settings with which a broker of one of `RELEASES` would start on the store of `config`.
+
+    Raises
+    ------
+    OptionError
+        The broker would start in a way that is not known here.
+    """
+    broker = (
+        BrokerConf()
+        if broker_conf is None
+        else BrokerConf.read(broker_conf, broker_version(version_text(version), config.store))
+    )
+    is_v5 = version >= (5, 0, 0)
+    needs = logic_needs(_of_version(config, version), config.store)
+    _check_known(config, broker, needs, is_v5=is_v5)
+    rules = BrokerRules(
+        is_v5=is_v5,
+        check_crc=_switch(broker, "checkCRCOnRecover", default=True),
+        verifies_property_crc=is_v5 and _switch(broker, "forceVerifyPropCRC"),
+        delays_ms=config.source.delays_ms,
+    )
+    wanted = _number(broker, "commitLogRecoverMaxNum", _RECOVERED_SEGMENTS_MAX)
+    return StartSettings(
+        version=version,
+        rules=rules,
+        needs=replace(needs, consume_queue=True, ext=False, filters=None, batch_topics=frozenset()),
+        segment_size=_segment_size(config),
+        queue_file_size=rounded_file_size(config.queue.mapped_file_size_consume_queue),
+        ext_file_size=config.queue.ext_file_size,
+        max_index_num=config.index.max_index_num,
+        index_safe=config.index.message_index_enable and _switch(broker, "messageIndexSafe"),
+        recovered_segments_max=wanted if wanted > 0 else _RECOVERED_SEGMENTS_MAX,
+        replays_from_queues=not is_v5 or _switch(broker, "recheckReputOffsetFromCq"),
+        is_master=_number(broker, "brokerId", _MASTER_ID) == _MASTER_ID,
+    )
+
+
+def _of_version(config: PipelineConfig, version: Version) -> PipelineConfig:
+    return replace(config, broker=replace(config.broker, version=version_text(version)))
+
+
+def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, *, is_v5: bool) -> None:
+    """Raise OptionError for what a broker does in another way than is known here."""
+    what = None
+    if config.source.enable_dledger_commit_log:
+        what = "a DLedger store (enableDLegerCommitLog)"
+    elif has_rocksdb_queues(config.store) or (is_v5 and broker.text("storeType").lower() not in ("", "default")):
+        what = "queues in RocksDB"
+    elif is_v5 and needs.batch_topics:
+        what = "topics with a BatchConsumeQueue"
+    elif is_v5 and (name := next((name for name in _OTHER_STARTS if _switch(broker, name)), None)):
+        what = f"{name}=true"
+    if what is not None:
+        raise OptionError(
+            f"reput doctor does not know what {'5.5.0' if is_v5 else '4.9.3'} does at its start with {what}",
+            advice="reput verify compares queues and index with the log",
+            file=config.store,
+        )
+
+
+def _segment_size(config: PipelineConfig) -> int:
+    """The setting where it is stated, else the size that most segments have: only one of another size is damaged."""
+    if config.source.mapped_file_size is not None:
+        return config.source.mapped_file_size
+    sizes = [
+        path.stat().st_size for each in config.commit_log if each.is_dir() for path in each.iterdir() if path.is_file()
+    ]
+    return max(set(sizes), key=sizes.count, default=1024 * 1024 * 1024)
+
+
+def _switch(broker: BrokerConf, name: str, *, default: bool = False) -> bool:
+    return broker.switch(name) if name in broker else default
+
+
+def _number(broker: BrokerConf, name: str, default: int) -> int:
+    value = parse_int(broker.properties[name].value) if name in broker else default
+    return default if value is None else value

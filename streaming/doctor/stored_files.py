@@ -1,0 +1,149 @@
+"""The files that a broker finds, as it lists and loads them; what it does not load ends its start.
+
+``MappedFileQueue#load``, ``DefaultMessageStore#loadConsumeQueue``, ``IndexService#load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reput.sinks.files.directory import names_in
+from reput.sinks.files.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
+from reput.sinks.formats.index_file import IndexHeader
+from reput.sinks.index.index_reader import open_index_file
+from reput.sinks.recover.broker_queue import BrokerQueue, QueueFile
+from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.source.record.java_string import parse_int, parse_long
+from reput.source.segments.mapped_file_queue import MappedFile
+from reput.streaming.doctor.prediction import Obstacle, Part
+from reput.streaming.doctor.start_settings import StartSettings
+
+_LOGICS_PHYSICAL_OFFSET = slice(16, 24)
+
+
+class NoStartError(Exception):
+    """The broker does not start."""
+
+    def __init__(self, part: Part, why: str, file: Path | str | None = None, size: int | None = None) -> None:
+        super().__init__(why)
+        self.obstacle = Obstacle(part, why, None if file is None else str(file), size)
+
+
+@dataclass
+class Segment:
+    """A segment as the broker has it: `wrote` bytes of it count, at first all."""
+
+    file: MappedFile
+    wrote: int
+
+    @property
+    def end(self) -> int:
+        """The physical offset behind the bytes that count."""
+        return self.file.file_from_offset + self.wrote
+
+
+@dataclass
+class IndexFiles:
+    """The index as it is loaded.
+
+    `ranges` are the physical offsets of each file's first and last record, in order; `removed` are the paths of files
+    that are deleted.
+    """
+
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    removed: list[Path] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The offset of the last record; the broker puts keys of none before it."""
+        return self.ranges[-1][1] if self.ranges else 0
+
+
+def load_segments(directories: Iterable[Path], settings: StartSettings) -> list[Segment]:
+    """The segments, oldest first."""
+    paths = [path for directory in directories for path in _listed(directory)]
+    return [
+        Segment(MappedFile(begin, settings.segment_size, str(path)), settings.segment_size)
+        for begin, path in _load_row(Part.LOG, paths, settings.segment_size, settings)
+    ]
+
+
+def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], BrokerQueue]:
+    """Every queue by topic and queue id."""
+    found = {}
+    for topic in _listed(store / CONSUME_QUEUE):
+        for directory in _listed(topic):
+            queue_id = parse_int(directory.name)
+            if queue_id is None:
+                continue
+            # The broker makes the path of a queue from the number.
+            own = topic / str(queue_id)
+            size = settings.queue_file_size
+            row = _load_row(Part.QUEUES, _listed(own), size, settings)
+            files = [QueueFile(begin, size, path) for begin, path in row]
+            found[topic.name, queue_id] = BrokerQueue(topic.name, queue_id, size, files)
+            if settings.ext_file_size is not None:
+                ext = _listed(store / CONSUME_QUEUE_EXT / topic.name / str(queue_id))
+                list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings))
+    return found
+
+
+def load_index(store: Path, checkpoint: StoreCheckpoint, settings: StartSettings, *, is_abnormal: bool) -> IndexFiles:
+    """The index; without a clean stop, files that are newer than the checkpoint are deleted."""
+    index = IndexFiles()
+    for path in sorted(_listed(store / INDEX)):
+        if parse_long(path.name) is None:
+            continue
+        if path.is_dir():
+            if settings.is_v5:
+                raise NoStartError(Part.INDEX, f"{path} is a directory where index files are", path)
+            break
+        header = _header(path)
+        if is_abnormal and header.end_timestamp > checkpoint.index_msg_timestamp:
+            index.removed.append(path)
+            continue
+        index.ranges.append((header.begin_phy_offset, header.end_phy_offset))
+    return index
+
+
+def load_checkpoint(store: Path) -> StoreCheckpoint:
+    """The store's checkpoint; zeros without a file."""
+    try:
+        return StoreCheckpoint.decode((store / STORE_CHECKPOINT).read_bytes())
+    except FileNotFoundError:
+        return StoreCheckpoint()
+
+
+def logics_physical_offset(checkpoint: StoreCheckpoint) -> int:
+    """The field of 5.5.0: how far the queues are on disk, as a physical offset."""
+    return int.from_bytes(checkpoint.others[_LOGICS_PHYSICAL_OFFSET].ljust(8, b"\0"), "big", signed=True)
+
+
+def _load_row(part: Part, paths: list[Path], size: int, settings: StartSettings) -> Iterator[tuple[int, Path]]:
+    """Where each file of a row begins, and its path, in the order of names (``MappedFileQueue#doLoad``)."""
+    paths = sorted(paths, key=lambda path: path.name)
+    for path in paths:
+        status = path.stat()
+        if settings.is_v5 and path.is_dir():
+            continue
+        if settings.is_v5 and status.st_size == 0 and path is paths[-1]:
+            continue  # it is deleted
+        if status.st_size != size:
+            why = f"{path} has {status.st_size} bytes where files of {size} are set"
+            is_cut = status.st_size < size and not path.is_dir() and parse_long(path.name) is not None
+            raise NoStartError(part, why, path, size if is_cut else None)
+        begin = parse_long(path.name)
+        if begin is None:
+            raise NoStartError(part, f"{path} has a name that is no number", path)
+        yield begin, path
+
+
+def _listed(directory: Path) -> list[Path]:
+    return [directory / name for name in names_in(directory)]
+
+
+def _header(path: Path) -> IndexHeader:
+    with open_index_file(path) as file:
+        return file.header()

@@ -1,0 +1,149 @@
+import java.lang.reflect.Field;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.ServiceThread;
+import org.apache.rocketmq.store.CommitLogDispatcher;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/**
+ * Starts a real message store on each of many directories, one after the other, and says what it made of it.
+ *
+ * <p>{@code stores} is a file whose lines are files of properties, one a store; each answer is one line of JSON. {@code
+ * startMs} is how long a store may take to start; one that dispatches without an end is stuck.
+ */
+public final class Recovery {
+    private static final int POLL_MS = 5;
+    private static final ExecutorService CLOSERS = Executors.newCachedThreadPool();
+
+    private Recovery() {}
+
+    public static void main(String[] args) throws Exception {
+        Arguments arguments = new Arguments(args, 0);
+        int startMs = arguments.number("startMs", 5000);
+        Path list = Path.of(arguments.text("stores"));
+        arguments.refuseUnread();
+        for (String line : Files.readAllLines(list)) {
+            System.out.println(Json.write(answer(Path.of(line), startMs)));
+            System.out.flush();
+        }
+        // Nobody waits for stores to be closed: what they have written is in their files.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static Object answer(Path properties, int startMs) throws Exception {
+        MessageStoreConfig config = config(properties);
+        DefaultMessageStore store = MessageStores.open(config);
+        Dispatched dispatched = new Dispatched();
+        store.getDispatcherList().addFirst(dispatched);
+        boolean loaded = false;
+        String error = "";
+        try {
+            loaded = store.load();
+        } catch (Throwable e) {
+            error = e.toString();
+        }
+        if (!loaded) {
+            return Json.object("loaded", false, "started", false, "error", error, "files", files(config));
+        }
+        long recovered = dispatched.count;
+        Thread starter = new Thread(() -> {
+            try {
+                store.start();
+            } catch (Throwable e) {
+                dispatched.failure = e.toString();
+            }
+        });
+        starter.setDaemon(true);
+        starter.start();
+        // Counted, not measured: a process that stands still for a while has not waited.
+        for (int waited = 0; starter.isAlive() && waited < startMs; waited += POLL_MS) {
+            starter.join(POLL_MS);
+        }
+        boolean started = !starter.isAlive() && dispatched.failure == null;
+        for (int waited = 0; started && store.dispatchBehindBytes() > 0 && waited < startMs; waited += POLL_MS) {
+            Thread.sleep(POLL_MS);
+        }
+        Object facts = Json.object(
+            "loaded", true,
+            "started", started,
+            "error", String.valueOf(dispatched.failure),
+            "max_offset", store.getMaxPhyOffset(),
+            "min_offset", store.getMinPhyOffset(),
+            "dispatched_by_recovery", recovered,
+            "dispatched", dispatched.count,
+            "first_dispatched", dispatched.first,
+            "last_dispatched", dispatched.last,
+            "queues", queues(store),
+            "files", files(config));
+        if (started) {
+            CLOSERS.submit(store::shutdown);
+        } else {
+            stopReput(store);
+        }
+        return facts;
+    }
+
+    private static MessageStoreConfig config(Path file) throws Exception {
+        Properties properties = new Properties();
+        try (var reader = Files.newBufferedReader(file)) {
+            properties.load(reader);
+        }
+        MessageStoreConfig config = new MessageStoreConfig();
+        MixAll.properties2Object(properties, config);
+        return config;
+    }
+
+    /** The next queue offset of each queue that has files or entries, by topic and id. */
+    private static TreeMap<String, Object> queues(DefaultMessageStore store) {
+        TreeMap<String, Object> found = new TreeMap<>();
+        store.getConsumeQueueTable().forEach((topic, queues) ->
+            queues.forEach((id, queue) -> found.put(topic + "-" + id, queue.getMaxOffsetInQueue())));
+        return found;
+    }
+
+    private static List<String> files(MessageStoreConfig config) throws Exception {
+        List<String> found = new ArrayList<>();
+        Path root = Path.of(config.getStorePathRootDir());
+        for (String name : List.of("commitlog", "consumequeue", "index")) {
+            if (Files.isDirectory(root.resolve(name))) {
+                try (Stream<Path> paths = Files.walk(root.resolve(name))) {
+                    found.addAll(paths.filter(Files::isRegularFile).map(root::relativize).map(Path::toString)
+                        .sorted().collect(Collectors.toList()));
+                }
+            }
+        }
+        return found;
+    }
+
+    private static void stopReput(DefaultMessageStore store) throws Exception {
+        Field service = DefaultMessageStore.class.getDeclaredField("reputMessageService");
+        service.setAccessible(true);
+        ((ServiceThread) service.get(store)).makeStop();
+    }
+
+    /** Stands before the store's own dispatchers and counts. */
+    private static final class Dispatched implements CommitLogDispatcher {
+        private volatile long count;
+        private volatile long first = -1;
+        private volatile long last = -1;
+        private volatile String failure;
+
+        @Override
+        public void dispatch(org.apache.rocketmq.store.DispatchRequest request) {
+            if (count++ == 0) {
+                first = request.getCommitLogOffset();
+            }
+            last = request.getCommitLogOffset();
+        }
+    }
+}

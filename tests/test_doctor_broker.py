@@ -1,0 +1,275 @@
+"""What `reput doctor` predicts of a broker's start is what real message stores of 4.9.3 and 5.5.0 then do.
+
+Each damaged store is copied, `doctor` looks at it, and the real store of the release is loaded and started on the copy,
+many in one JVM. All of the brokers' stores as they are, and 150 random damages of each release (about five minutes)::
+
+    python -m pytest tests/test_doctor_broker.py -m "slow or not slow"
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import javaproperties
+import numpy as np
+import pytest
+from broker.artifacts import HarnessError
+from broker.boot_check import boot_conf
+from broker.recovery import Happened, start_stores
+from broker.rocketmq import RocketMQ
+from support.broker_stores import unpack
+from support.proof_counts import Proof
+from support.store_damage import UNIT_BYTES, damage, write
+
+from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
+from reput.sinks.formats.consume_queue import is_pre_blank
+from reput.sinks.formats.index_file import ENTRY
+from reput.sinks.index.index_reader import entry_at
+from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.range_reader import DecodeOptions, read_windows
+from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.doctor.predict import predict
+from reput.streaming.doctor.prediction import Prediction, Recovery
+from reput.streaming.doctor.start_settings import start_settings
+
+pytestmark = pytest.mark.broker
+
+GetRelease = Callable[[str], RocketMQ]
+Homes = Callable[[str], Path]
+Check = Callable[[str, Sequence["Case"]], None]
+VERSIONS = {"4.9.3": (4, 9, 3), "5.5.0": (5, 5, 0)}
+V4 = ("v4-killed", "v4-plain", "v4-expired", "v4-tx-delay-retry", "v4-lmq", "v4-sql92")
+STORES = (*V4, "v5-plain", "v5-longtopic", "v5-propcrc")
+UNDAMAGED = (*STORES, "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-sql92-rebuilt")
+SMALL = ("v4-killed", "v5-longtopic", "v4-expired")
+PARTS = ("commitlog", "consumequeue", "index")
+
+
+@dataclass
+class Case:
+    """A store that is to be started: its home, what was done to it, what is predicted, its files before."""
+
+    home: Path
+    name: str
+    done: list[str]
+    config: PipelineConfig
+    prediction: Prediction
+    files: set[str]
+
+    @property
+    def store(self) -> Path:
+        return self.home / "store"
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
+    """Unpack a store of tests/data, once a run; returns its home."""
+    directory = tmp_path_factory.mktemp("stores")
+    return functools.cache(lambda name: unpack(name, directory))
+
+
+@pytest.fixture
+def check(release: GetRelease, tmp_path: Path, proof: Proof) -> Callable[[str, Sequence[Case]], None]:
+    """Start stores with the store of a release, and compare; each is a case that is counted."""
+
+    def run(version: str, cases: Sequence[Case]) -> None:
+        proof("G13 broker starts foretold", len(cases))
+        compare(cases, release(version), tmp_path)
+
+    return run
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_random_damages(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
+    """The short form: eight damages of small stores."""
+    check(version, [damaged(homes, tmp_path, version, SMALL, seed) for seed in range(8)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("first", range(1000, 1150, 25))
+def test_many_random_damages(version: str, first: int, homes: Homes, check: Check, tmp_path: Path) -> None:
+    check(version, [damaged(homes, tmp_path, version, STORES, seed) for seed in range(first, first + 25)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("has_abort", [False, True])
+def test_stores_as_they_are(version: str, has_abort: bool, homes: Homes, check: Check, tmp_path: Path) -> None:
+    """Every plain store of a real broker, with and without `abort`, each under both releases."""
+    cases = []
+    for name in UNDAMAGED:
+        home = copy(homes(name), tmp_path / name)
+        (home / "store" / "abort").unlink(missing_ok=True)
+        if has_abort:
+            (home / "store" / "abort").touch()
+        cases.append(case(home, name, version, []))
+    check(version, cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["v4-killed", "v5-plain"])
+def test_a_whole_broker(name: str, version: str, release: GetRelease, homes: Homes, tmp_path: Path) -> None:
+    """A broker with all its services ends the log where its store alone does, and does not start where it does not."""
+    home = copy(homes(name), tmp_path / "home")
+    store, rocketmq = home / "store", release(version)
+    conf = boot_conf(javaproperties.loads((home / "broker.conf").read_text()), store)
+    segment = max(path for path in (store / "commitlog").iterdir() if any(path.read_bytes()))
+    write(segment, 400_000, bytes(500))
+    predicted = case(home, name, version, []).prediction
+    assert predicted.lost.count
+    with rocketmq.name_server(tmp_path / "namesrv") as name_server:
+        with rocketmq.broker(tmp_path / "broker", name_server, conf):
+            lines = (tmp_path / "broker" / "rocketmq.log").read_text(encoding="utf-8", errors="replace")
+        ends = [int(found) for found in re.findall(r"max phy offset = (\d+)", lines)]
+        assert set(ends) == {predicted.log_end}
+        (store / "commitlog" / "notes.txt").write_text("mine")
+        assert not case(home, name, version, []).prediction.starts
+        with pytest.raises(HarnessError), rocketmq.broker(tmp_path / "again", name_server, conf):
+            pass
+
+
+def damaged(homes: Homes, work: Path, version: str, names: Sequence[str], seed: int) -> Case:
+    """A damaged copy of one of the stores, and what is predicted of it."""
+    choose = random.Random(seed)
+    name = choose.choice(names)
+    home = copy(homes(name), work / str(seed))
+    return case(home, f"{seed} {name}", version, damage(home / "store", choose))
+
+
+def copy(home: Path, target: Path) -> Path:
+    # New modification times: the broker's retention must delete nothing.
+    shutil.copytree(home, target, copy_function=shutil.copyfile)
+    return target
+
+
+def case(home: Path, name: str, version: str, done: list[str]) -> Case:
+    files = {
+        str(path.relative_to(home / "store"))
+        for part in PARTS
+        for path in (home / "store" / part).rglob("*")
+        if path.is_file()
+    }
+    config = load_config(home / "store", broker_conf=home / "broker.conf")
+    settings = start_settings(config, home / "broker.conf", VERSIONS[version])
+    return Case(home, name, done, config, predict(config.store, config.commit_log, settings), files)
+
+
+def compare(cases: Sequence[Case], rocketmq: RocketMQ, work: Path) -> None:
+    """Start all stores and compare; the table is printed, and any difference fails."""
+    stores = [(each.store, javaproperties.loads((each.home / "broker.conf").read_text())) for each in cases]
+    happened = start_stores(rocketmq, stores, work / "java")
+    wrong = 0
+    for each, found in zip(cases, happened, strict=True):
+        problems = differences(each, found)
+        wrong += bool(problems)
+        print(
+            f"{rocketmq.version} {each.name}: {'; '.join(each.done)}: {verdict(each.prediction)}",
+            *problems,
+            sep="\n    ",
+        )
+    print(f"{rocketmq.version}: predicted {len(cases)}, happened {len(cases) - wrong}, wrong {wrong}")
+    assert not wrong
+
+
+def verdict(found: Prediction) -> str:
+    """What is predicted, in a few words."""
+    if found.obstacle is not None:
+        return f"does not start: {found.obstacle.why}"
+    return (
+        f"{found.recovery.value}, log to {found.log_end}, {found.lost.count} lost, {found.dispatched} dispatched, "
+        f"{len(found.short_queues)} short queues, {found.index_missing} missing in the index"
+    )
+
+
+def differences(predicted: Case, happened: Happened) -> list[str]:
+    """A line for each thing that came otherwise."""
+    found, facts = predicted.prediction, happened.facts
+    pairs: list[tuple[str, object, object]] = [
+        ("starts", found.starts, facts["started"]),
+        ("abnormal", found.recovery is Recovery.ABNORMAL, happened.is_abnormal),
+    ]
+    if happened.recovered_from is not None:
+        pairs.append(("recovers from", found.recovers_from, happened.recovered_from))
+    if happened.reput_from is not None:
+        pairs.append(("replays from", found.replays_from, happened.reput_from))
+    if found.starts and facts["started"]:
+        queues = {f"{queue.topic}-{queue.queue_id}": queue.max_offset for queue in found.queues if queue.max_offset}
+        pairs += [
+            ("log end", found.log_end, facts["max_offset"]),
+            ("dispatched", found.dispatched, facts["dispatched"]),
+            (
+                "dispatches from",
+                -1 if found.dispatches_from is None else found.dispatches_from,
+                facts["first_dispatched"],
+            ),
+            ("entries", *only_different(*entries_of_queues(predicted, facts["queues"], facts["min_offset"]))),
+            ("missing in the index", found.index_missing, missing_in_index(predicted)),
+            ("queues", *only_different(queues, {name: end for name, end in facts["queues"].items() if end})),
+        ]
+        left = predicted.files & set(facts["files"])
+        removed_segments = found.cut.removed if found.cut else ()
+        for part, removed in zip(
+            PARTS, (removed_segments, found.removed_queue_files, found.removed_index_files), strict=True
+        ):
+            gone = {str(Path(path).relative_to(predicted.store)) for path in removed}
+            before = {file for file in predicted.files if file.startswith(part)}
+            # What was removed and made again is there.
+            remade = gone & left if part == "consumequeue" else set()
+            pairs.append((f"{part} removed", sorted(gone - remade), sorted(before - left)))
+    wrong = [f"{what}: predicted {one}, happened {other}" for what, one, other in pairs if one != other]
+    return [*wrong, f"the store's error: {facts['error']}"] if wrong else []
+
+
+def entries_of_queues(started: Case, ends: Mapping[str, int], min_offset: int) -> tuple[dict[str, int], dict[str, int]]:
+    """How many of the log's records each queue has an entry of: as predicted, and in the files that are left."""
+    predicted = {f"{queue.topic}-{queue.queue_id}": queue.entries for queue in started.prediction.queues}
+    found = {}
+    for queue in started.prediction.queues:
+        name = f"{queue.topic}-{queue.queue_id}"
+        directory = started.store / "consumequeue" / queue.topic / str(queue.queue_id)
+        found[name] = 0
+        for path in directory.iterdir() if directory.is_dir() else ():
+            units = np.frombuffer(path.read_bytes(), CQ_ENTRY)[
+                : max(0, ends.get(name, 0) - int(path.name) // UNIT_BYTES)
+            ]
+            found[name] += int(np.count_nonzero((units["physical_offset"] >= min_offset) & ~is_pre_blank(units)))
+    return predicted, found
+
+
+def missing_in_index(started: Case) -> int:
+    """How many records with keys, of the log as the broker left it, no index file has an entry of."""
+    has: set[int] = set()
+    for path in (started.store / "index").glob("*"):
+        if path.is_file():
+            data = path.read_bytes()[entry_at(1, started.config.index.max_hash_slot_num) :]
+            entries = np.frombuffer(data, ENTRY, len(data) // ENTRY.itemsize)
+            has |= set(entries["physical_offset"][entries != np.zeros(1, ENTRY)].tolist())
+    wanted = set()
+    log_end = started.prediction.log_end
+    assert log_end is not None
+    queue = MappedFileQueue.load(started.config.commit_log)
+    options = DecodeOptions(check_crc=True, on_damage="quarantine")
+    for file in queue.files:
+        for window in read_windows(file, file.file_from_offset, min(log_end, file.end), options):
+            for message in window.columns.messages():
+                if (message.uniq_key or (message.keys or "").strip(" ")) and not is_rollback(message.sys_flag):
+                    wanted.add(message.physical_offset)
+    return len(wanted - has)
+
+
+def is_rollback(sys_flag: int) -> bool:
+    return sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK_TYPE
+
+
+def only_different(one: dict[str, int], other: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    names = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+    return {n: one[n] for n in sorted(names & one.keys())}, {n: other[n] for n in sorted(names & other.keys())}

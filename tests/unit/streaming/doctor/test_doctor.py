@@ -1,0 +1,196 @@
+"""`reput doctor` on the command line; `test_doctor_broker.py` compares what it predicts with real stores."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.broker_stores import unpack
+from support.paths import ROOT
+from support.sink_runner import files_below
+from support.store_damage import write
+from typer.testing import CliRunner, Result
+
+from reput.streaming.cli import main as cli
+
+SEGMENT = "00000000000003145728"
+# Bytes of a record in the middle of that segment, its lengths among them.
+DAMAGED_AT, DAMAGED_BYTES = 300_010, 400
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A store of a killed 4.9.3 broker, with its abort file."""
+    return unpack("v4-killed", tmp_path)
+
+
+def doctor(home: Path, *more: str) -> Result:
+    paths = ["--store", str(home / "store"), "--broker-conf", str(home / "broker.conf")]
+    return CliRunner().invoke(cli.app, ["doctor", *paths, *more])
+
+
+def told(home: Path, release: str) -> dict[str, Any]:
+    done = doctor(home, "--release", release, "--json")
+    found = json.loads(done.output)["releases"]
+    assert list(found) == [release]
+    assert done.exit_code == (0 if found[release]["harmless"] else 1)
+    return dict(found[release])
+
+
+def damage_the_log(home: Path) -> None:
+    write(home / "store" / "commitlog" / SEGMENT, DAMAGED_AT, bytes(DAMAGED_BYTES))
+
+
+def follow(advice: list[dict[str, str]]) -> None:
+    """Run the commands of an advice, in order, but those that only ask or look."""
+    for step in advice:
+        words = shlex.split(step["command"] or "")
+        if words[:1] == ["reput"] and words[1] in ("doctor", "query"):
+            continue
+        if words[:1] == ["reput"]:
+            done = CliRunner().invoke(cli.app, words[1:])
+            assert done.exit_code == 0, done.output
+        elif words:
+            subprocess.run(words, check=True)
+
+
+def test_a_store_that_loses_nothing(home: Path) -> None:
+    """Both releases, one verdict each, exit code 0, and not a byte is written."""
+    before = files_below(home)
+    done = doctor(home)
+    assert done.exit_code == 0
+    assert (
+        "4.9.3 starts, and nothing is lost\n  recovery  abnormal (there is an abort file), from commitlog/"
+        in done.output
+    )
+    assert "5.5.0 starts, and nothing is lost\n" in done.output
+    assert "what to do" not in done.output
+    assert files_below(home) == before
+
+
+def test_messages_behind_a_damaged_record(home: Path) -> None:
+    """4.9.3 cuts the log at the damage that its abnormal recovery meets; without abort it does not look there."""
+    damage_the_log(home)
+    done = doctor(home, "--release", "4.9.3")
+    assert done.exit_code == 1
+    assert (
+        f"4.9.3 starts, and loses 15020 good messages behind damage at offset 3445659 of commitlog/{SEGMENT}"
+        in done.output
+    )
+    found = told(home, "4.9.3")
+    assert found["cut"]["lost"]["topics"] == {"Flood": 10026, "Flood2": 4994}
+    assert found["log_end"] == found["cut"]["offset"] == 3445659
+    assert len(found["cut"]["removed"]) == 5
+    follow(found["advice"])
+    assert (home / "store.copy" / "commitlog").is_dir()
+    after = told(home, "4.9.3")
+    assert not after["cut"]["lost"]["count"]
+    assert after["damaged_ranges"] == 1
+
+
+def test_the_page_shows_what_it_says(home: Path) -> None:
+    page = (ROOT / "docs" / "commands" / "doctor.md").read_text(encoding="utf-8")
+    shown = "4.9.3" + page.partition("```\n4.9.3")[2].partition("```")[0]
+    damage_the_log(home)
+    assert doctor(home).output.replace(str(home), "/data") == shown
+
+
+def test_messages_that_no_recovery_keeps(home: Path) -> None:
+    """Where normal recovery meets the damage, too, the copy keeps the messages, and can be read."""
+    (home / "store" / "abort").unlink()
+    write(home / "store" / "commitlog" / "00000000000006291456", DAMAGED_AT, bytes(DAMAGED_BYTES))
+    found = told(home, "4.9.3")
+    assert found["cut"]["lost"]["count"] > 0
+    follow(found["advice"])
+    entries = list((home / "store.copy" / "consumequeue").rglob("0*"))
+    assert entries
+    assert (home / "store.copy" / "reput" / "quarantine.jsonl").read_text()
+
+
+def remove_queues(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "Flood")
+
+
+def remove_first_index_file(store: Path) -> None:
+    min((store / "index").iterdir()).unlink()
+
+
+def remove_index_after_a_clean_stop(store: Path) -> None:
+    (store / "abort").unlink()
+    shutil.rmtree(store / "index")
+
+
+def cut_a_queue_file(store: Path) -> None:
+    path = next(path for path in sorted((store / "consumequeue").rglob("0*")) if path.is_file())
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def add_a_stray_file(store: Path) -> None:
+    (store / "commitlog" / "notes.txt").write_text("mine")
+
+
+HARMS: list[tuple[Callable[[Path], None], str, str]] = [
+    # Where it is tried in the short form, and what is said then.
+    (remove_queues, "5.5.0", "messages out of 4 queues"),
+    (remove_first_index_file, "", "messages out of the index"),
+    (remove_index_after_a_clean_stop, "4.9.3", "messages out of the index"),
+    (cut_a_queue_file, "", "does not start: "),
+    (add_a_stray_file, "4.9.3", "does not start: "),
+]
+
+
+@pytest.mark.parametrize(
+    ("harm", "verdict", "release"),
+    [
+        pytest.param(harm, verdict, release, marks=[] if release == short else pytest.mark.slow)
+        for harm, short, verdict in HARMS
+        for release in ("4.9.3", "5.5.0")
+    ],
+)
+def test_the_advice_helps(harm: Callable[[Path], None], verdict: str, release: str, home: Path) -> None:
+    """What is advised, done as it stands, leaves a store that loses nothing."""
+    harm(home / "store")
+    found = told(home, release)
+    assert verdict in found["verdict"]
+    follow(found["advice"])
+    assert told(home, release)["harmless"]
+
+
+def test_a_last_segment_that_was_cut_gets_its_size_again(home: Path) -> None:
+    """Zeros behind what is left are where the log ends; what was cut off is gone."""
+    path = home / "store" / "commitlog" / "00000000000007340032"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(700_000)
+    found = told(home, "5.5.0")
+    assert found["obstacle"]["part"] == "log"
+    follow(found["advice"])
+    assert path.stat().st_size == size
+    assert told(home, "5.5.0")["starts"]
+
+
+def test_names_are_harmless_on_a_terminal(home: Path) -> None:
+    """A queue's directory may have any name."""
+    evil = home / "store" / "consumequeue" / "\x1b[31mRed" / "0"
+    evil.mkdir(parents=True)
+    (evil / "00000000000000000000").write_bytes(b"x")
+    done = doctor(home)
+    assert done.exit_code == 1
+    assert "\x1b" not in done.output
+    assert "\x1b" not in doctor(home, "--json").output
+
+
+def test_what_is_not_known_is_refused(home: Path) -> None:
+    """No guess where a release starts in another way; 4.9.3 does not know that setting."""
+    with (home / "broker.conf").open("a") as conf:
+        conf.write("enableControllerMode=true\n")
+    assert doctor(home, "--release", "4.9.3").exit_code == 0
+    done = doctor(home, "--release", "5.5.0")
+    assert done.exit_code == 2
+    assert "reput doctor does not know what 5.5.0 does at its start with enableControllerMode=true" in done.stderr
