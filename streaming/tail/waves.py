@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from queue import SimpleQueue
 
 from reput.streaming.effects.range_task import RangeEffects
@@ -34,7 +35,7 @@ class Waves:
         """
         arrived: SimpleQueue[RangeEffects | None] = SimpleQueue()
         with ThreadPoolExecutor(1, "reput-waves") as pool:
-            writing = pool.submit(self._write_waves, arrived)
+            writing = pool.submit(copy_context().run, self._write_waves, arrived)
             try:
                 results = read(arrived.put)
             finally:
