@@ -78,7 +78,10 @@ class Layer:
         """
         python = over_project(home)
         before = _installed(Path(sys.executable))
-        done = _pip(python, "install", "--quiet", "--upgrade", *packages)
+        try:
+            done = _pip(python, "install", "--quiet", "--upgrade", *packages)
+        except subprocess.TimeoutExpired as error:
+            raise CannotInstallError(f"pip still ran after {INSTALL_SECONDS} s") from error
         if done.returncode != 0:
             raise CannotInstallError(next(iter(done.stderr.strip().splitlines()), "pip said nothing"))
         after = _installed(python)
@@ -88,7 +91,7 @@ class Layer:
 
 
 class CannotInstallError(Exception):
-    """pip's first line of why not."""
+    """Why not, in pip's first line."""
 
 
 def over_project(home: Path) -> Path:
@@ -154,6 +157,7 @@ class Canary:
             trial.expect("source", [str(self.sample.messages)] * 2, counts.split())
         trial.commands(self.sample)
         trial.tests([*(str(TESTS / path) for path in CHOSEN), "-m", "not slow and not broker", "--maxfail=5"])
+        print(f"has tried {trial.name}: {trial.outcome}", flush=True)
 
     def newest(self, packages: Sequence[str]) -> None:
         """Try a layer with the newest releases of these packages."""
@@ -199,6 +203,7 @@ class Canary:
         environment = clean_environment() | {"PYTHONPATH": str(TESTS)}
         trial.step("boot", [*boot, str(trial.work / "tail-output"), "queriesMax=200"], BOOT_SECONDS, environment)
         trial.tests([str(TESTS / "test_workloads.py"), "-m", "not slow"], {"ROCKETMQ_VERSION": version, "CI": "true"})
+        print(f"has tried {trial.name}: {trial.outcome}", flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:

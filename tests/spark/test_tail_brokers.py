@@ -210,13 +210,13 @@ def test_all_go_on_when_sparks_process_was_killed(
     tail = TailProcess(tmp_path, *words, table=table, whose=("--config", str(path)))
     try:
         for number, is_due in enumerate((one_has_begun, all_are_kept)):
-            tail.wait(is_due)
+            tail.wait(is_due, LIMIT_SECONDS)
             assert not (is_due is one_has_begun and all_are_kept())
             for home in homes.values():
                 home.add_messages(number * NEW)
             os.kill(tail.jvm(), signal.SIGKILL)
-            tail.wait(partial(have_gone_on, number + 1))
-        tail.wait(all_are_kept)
+            tail.wait(partial(have_gone_on, number + 1), LIMIT_SECONDS)
+        tail.wait(all_are_kept, LIMIT_SECONDS)
         tail.process.send_signal(signal.SIGTERM)
         assert tail.process.wait(LIMIT_SECONDS) == 0, tail.last_words()
     finally:
