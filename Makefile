@@ -20,7 +20,7 @@ BREAK ?= --release 4.9.3 --events 100 --seed 1
 SOAK ?=
 # Arguments of `make pythons`: interpreters or versions; all that are supported and found without any.
 PYTHONS ?=
-# Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION; all and the newest without any.
+# Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION, --no-tests; all and the newest without any.
 CANARY ?=
 
 .DEFAULT_GOAL := help

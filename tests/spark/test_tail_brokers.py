@@ -50,7 +50,7 @@ NAMES = ("v4-plain", "v4-tx-delay-retry", "v5-plain")
 DAMAGED = "v5-plain"
 NEW = 12
 BATCHES = ("maxBytesPerTrigger=2m", "tableMaxBytesPerTrigger=2m")
-SMALLER_BATCHES = ("maxBytesPerTrigger=1m", "tableMaxBytesPerTrigger=1m")
+SMALLER_BATCHES = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=1m")
 OPTIONS = ("tailGuardMs=20", "tableTriggerMs=200", *BATCHES)
 
 
@@ -195,13 +195,14 @@ def test_all_go_on_when_sparks_process_was_killed(
     spark: SparkSession, homes: dict[str, Home], broker_store: Callable[[str], BrokerStore], tmp_path: Path
 ) -> None:
     """While they catch up, and beside logs that grow: every query of each broker goes on in the next session."""
+    del homes[DAMAGED]
     table, path = tmp_path / "table", configuration_of(homes, tmp_path / "brokers.toml")
 
     def have_gone_on(times: int) -> bool:
         return tail.said.read_text().count(" goes on after ") >= times * 2 * len(homes)
 
-    def one_has_begun() -> bool:
-        return any(end_offset(home.output, "consumequeue") > 0 for home in homes.values())
+    def all_have_begun() -> bool:
+        return all(end_offset(home.output) > 0 for home in homes.values())
 
     def all_are_kept() -> bool:
         return all(end_offset(home.output) >= home.log().settled_end(0) for home in homes.values())
@@ -209,9 +210,9 @@ def test_all_go_on_when_sparks_process_was_killed(
     words = (word for option in SMALLER_BATCHES for word in ("--option", option))
     tail = TailProcess(tmp_path, *words, table=table, whose=("--config", str(path)))
     try:
-        for number, is_due in enumerate((one_has_begun, all_are_kept)):
+        for number, is_due in enumerate((all_have_begun, all_are_kept)):
             tail.wait(is_due, LIMIT_SECONDS)
-            assert not (is_due is one_has_begun and all_are_kept())
+            assert not (is_due is all_have_begun and all_are_kept())
             for home in homes.values():
                 home.add_messages(number * NEW)
             os.kill(tail.jvm(), signal.SIGKILL)
@@ -225,8 +226,9 @@ def test_all_go_on_when_sparks_process_was_killed(
     assert "Traceback" not in said
     for name, home in homes.items():
         for query in ("logic", "table"):
-            waits = rf"WARNING {name}: {query} waits \d+ s .*attempt 1.*: Spark's Java process was killed by SIGKILL"
-            assert (len(re.findall(waits, said)), said.count(f"INFO {name}: {query} goes on after")) == (2, 2), said
+            waits = rf"WARNING {name}: {query} waits \d+ s .*: Spark's Java process was killed by SIGKILL"
+            assert len(re.findall(waits, said)) >= 2, said
+            assert said.count(f"INFO {name}: {query} goes on after") >= 2, said
         run_tail(spark, home.store, tmp_path / "alone" / name, *FILE_SIZES, conf=home.broker_conf)
         assert differing_bytes(tmp_path / "alone" / name, home.output) == {}
         kept = offsets(spark, table, name)
