@@ -122,7 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/healthz":
             self._send_word("the main loop turns" if self.is_healthy[0]() else None, "the main loop stands still")
         elif path == "/readyz":
-            status = self.status[0](None) or {}
+            status = self.status[0](None)
+            assert status is not None
             words = f"{status['state']}: {status['reason']}"
             self._send_word(words if status["state"] in _READY else None, words)
         else:
