@@ -20,11 +20,11 @@ BREAK ?= --release 4.9.3 --events 100 --seed 1
 SOAK ?=
 # Arguments of `make pythons`: interpreters or versions; all that are supported and found without any.
 PYTHONS ?=
-# Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION; all and the newest without any.
+# Arguments of `make canary`: packages, RocketMQ, --rocketmq VERSION, --no-tests; all and the newest without any.
 CANARY ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast break pythons canary deploy-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost
+.PHONY: help demo test test-fast break pythons canary deploy-check install-check docs lint format clean bench bench-all bench-scale bench-latency bench-brokers soak soak-lag soak-metrics-cost
 
 ##@ Use
 demo: $(PREPARED)  ## tail a real broker's store, compare every file with the broker's, ask the table
@@ -55,6 +55,10 @@ deploy-check: $(READY)  ## conf/deploy and the status page by systemd, Prometheu
 	(for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || exit 1; done) || apt-get install --yes --no-install-recommends $(DEPLOY_PACKAGES)
 	$(BIN)/python -m pip install --quiet --editable '.[deploy]'
 	$(IN_MEMORY) $(if $(CRDS),REPUT_CRDS=$(CRDS)) $(BIN)/python -m pytest tests/deploy -m "deploy and not slow"
+
+# It takes root, some minutes, a gigabyte from registries and 4 GB of disk.
+install-check: $(READY)  ## docs/operating/install.md word for word in a bare Debian 12 under its own systemd (root; apt-get install debootstrap systemd-container)
+	$(BIN)/python -m pytest tests/deploy/test_install.py -s -o faulthandler_timeout=0
 
 docs: $(READY)  ## the documentation as a site in .work/site; a link that leads nowhere ends it
 	$(BIN)/python -c 'import zensical' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'

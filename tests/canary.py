@@ -78,7 +78,10 @@ class Layer:
         """
         python = over_project(home)
         before = _installed(Path(sys.executable))
-        done = _pip(python, "install", "--quiet", "--upgrade", *packages)
+        try:
+            done = _pip(python, "install", "--quiet", "--upgrade", *packages)
+        except subprocess.TimeoutExpired as error:
+            raise CannotInstallError(f"pip still ran after {INSTALL_SECONDS} s") from error
         if done.returncode != 0:
             raise CannotInstallError(next(iter(done.stderr.strip().splitlines()), "pip said nothing"))
         after = _installed(python)
@@ -88,7 +91,7 @@ class Layer:
 
 
 class CannotInstallError(Exception):
-    """pip's first line of why not."""
+    """Why not, in pip's first line."""
 
 
 def over_project(home: Path) -> Path:
@@ -125,11 +128,19 @@ def _is_one(name: str) -> bool:
     return name.replace("_", "-") in PACKAGES
 
 
+def _why(said: str) -> str:
+    """What Maven said, in a line without colours: the first artifact that it lacks, or else its first lines."""
+    plain = re.sub(r"\x1b\[[\d;]*m", "", said)
+    missing = re.search(r"\S+ was not found in \S+", plain)
+    return missing[0] if missing else " ".join(plain.split("\n")[:2])
+
+
 class Canary:
     """The trials so far, and what could not be tried."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, *, with_tests: bool = True) -> None:
         self.work = work
+        self.with_tests = with_tests
         self.sample = Sample.unpack(work / "store")
         self.trials: list[Trial] = []
         self.untried: dict[str, str] = {}
@@ -153,7 +164,9 @@ class Canary:
         if counts is not None:
             trial.expect("source", [str(self.sample.messages)] * 2, counts.split())
         trial.commands(self.sample)
-        trial.tests([*(str(TESTS / path) for path in CHOSEN), "-m", "not slow and not broker", "--maxfail=5"])
+        if self.with_tests:
+            trial.tests([*(str(TESTS / path) for path in CHOSEN), "-m", "not slow and not broker", "--maxfail=5"])
+        print(f"has tried {trial.name}: {trial.outcome}", flush=True)
 
     def newest(self, packages: Sequence[str]) -> None:
         """Try a layer with the newest releases of these packages."""
@@ -187,7 +200,7 @@ class Canary:
                 return
             Release(version)
         except HarnessError as error:
-            self.untried[name] = "could not be installed: " + " ".join(str(error).split("\n")[:2])
+            self.untried[name] = f"could not be installed: {_why(str(error))}"
             return
         trial = self.begin(name, Path(sys.executable))
         trial.reput(
@@ -198,7 +211,10 @@ class Canary:
         boot = [sys.executable, "-m", "broker", "boot", version, str(self.sample.store.parent)]
         environment = clean_environment() | {"PYTHONPATH": str(TESTS)}
         trial.step("boot", [*boot, str(trial.work / "tail-output"), "queriesMax=200"], BOOT_SECONDS, environment)
-        trial.tests([str(TESTS / "test_workloads.py"), "-m", "not slow"], {"ROCKETMQ_VERSION": version, "CI": "true"})
+        if self.with_tests:
+            tests = [str(TESTS / "test_workloads.py"), "-m", "not slow"]
+            trial.tests(tests, {"ROCKETMQ_VERSION": version, "CI": "true"})
+        print(f"has tried {trial.name}: {trial.outcome}", flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -209,8 +225,9 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "canary", help="environments and results")
     parser.add_argument("--rocketmq", metavar="VERSION", help="this release of RocketMQ instead of the newest")
+    parser.add_argument("--no-tests", action="store_true", help="the commands alone: some minutes a package")
     given = parser.parse_args(words)
-    canary = Canary(given.work.resolve())
+    canary = Canary(given.work.resolve(), with_tests=not given.no_tests)
     if not given.packages:
         canary.packages(AS_INSTALLED, Path(sys.executable))
     for package in given.packages or PACKAGES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -21,6 +22,8 @@ from reput.source.printable import printable
 
 # What changes nothing for whoever reads files, or is heeded here.
 _READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+# What deltalake takes for a character of a URL, also in a local path; no other percent sign is in its way.
+_ESCAPED = re.compile("%[0-9A-Fa-f]{2}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -165,5 +168,6 @@ def log_errors(path: TableLocation) -> Iterator[None]:
         yield
     except (DeltaError, pa.ArrowException, OSError, ValueError, LookupError) as error:
         said = printable(str(error).strip().partition("\n")[0])
-        advice = "deltalake reads no table below a path with a percent sign" if "%" in str(path) else None
+        escaped = _ESCAPED.search(str(path))
+        advice = f"deltalake takes {escaped[0]} in a path for another character: move the table" if escaped else None
         raise OutputError(f"{path}: the table cannot be read: {said}", advice=advice, file=path) from error

@@ -19,8 +19,8 @@ import typer
 
 from reput.source.printable import printable, printable_json
 from reput.streaming.process.allowance import Allowance
-from reput.streaming.process.broker_of_thread import broker_of_thread
 from reput.streaming.process.standard_streams import STANDARD_ERROR
+from reput.streaming.process.work_of_thread import broker_of_thread, query_of_thread
 
 _NAME: Final = "reput"
 _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
@@ -67,8 +67,8 @@ class LogLines(logging.Formatter):
     """Makes one line of each message, whatever names are in it.
 
     In the journal a line begins with its priority, ``<N>`` (sd-daemon(3)), and a line of text has no time, since the
-    journal has one. `broker` is in the lines of JSON once it is known. In a process of several brokers each line has
-    the name of the one for which its thread works.
+    journal has one. `broker` is in the lines of JSON once it is known, and `query` in those that are about one. In a
+    process of several brokers each line has the name of the one for which its thread works.
     """
 
     def __init__(self, log_format: LogFormat = LogFormat.TEXT) -> None:
@@ -111,7 +111,7 @@ class LogLines(logging.Formatter):
         written = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         found = {
             "broker": broker_of_thread() or self.broker,
-            "query": getattr(record, "query", None),
+            "query": _query_of(record),
             "untold": getattr(record, "untold", None),
         }
         return printable_json(
@@ -125,6 +125,11 @@ class LogLines(logging.Formatter):
         )
 
 
+def _query_of(record: logging.LogRecord) -> str | None:
+    """The query that a record says it is about, or else the one for which this thread works."""
+    return getattr(record, "query", None) or query_of_thread()
+
+
 @dataclass
 class _Kind:
     """Warnings from one place in the code."""
@@ -136,7 +141,7 @@ class _Kind:
 class FewOfAKind(logging.Filter):
     """Lets few warnings of a kind through, and tells with the next one how many it held back (``untold``).
 
-    A kind is a place in the code, the query that a record says it is about, and its broker. What repeats with each
+    A kind is a place in the code, the query that a record is about, and its broker. What repeats with each
     micro-batch or each attempt for days would fill the disk.
     """
 
@@ -152,7 +157,7 @@ class FewOfAKind(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         with self._lock:
-            place = record.pathname, record.lineno, getattr(record, "query", None), broker_of_thread()
+            place = record.pathname, record.lineno, _query_of(record), broker_of_thread()
             if place not in self._kinds:
                 self._kinds[place] = _Kind(Allowance(_BURST, _RENEWED_AFTER_S, self._clock))
             kind = self._kinds[place]

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from types import TracebackType
 from typing import Any, ClassVar, Final
+from urllib.parse import parse_qs
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -18,6 +19,7 @@ from reput.source.errors import EnvironmentSetupError
 from reput.streaming.status.judgement import State
 
 _JSON = "application/json; charset=utf-8"
+_TEXT = "text/plain; charset=utf-8"
 _ASSETS: Final = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -43,11 +45,13 @@ class StatusServer:
         host: str,
         port: int,
         *,
-        status: Callable[[], dict[str, Any]],
+        status: Callable[[str | None], dict[str, Any] | None],
         registry: CollectorRegistry,
         is_healthy: Callable[[], bool],
     ) -> None:
         """Listen on `host` and `port` (0: any free one).
+
+        `status` gives the document of all brokers, or of the one of a name; None where none has that name.
 
         Raises
         ------
@@ -92,7 +96,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     # One-element lists, since a function in a class would become a method.
-    status: ClassVar[list[Callable[[], dict[str, Any]]]]
+    status: ClassVar[list[Callable[[str | None], dict[str, Any] | None]]]
     is_healthy: ClassVar[list[Callable[[], bool]]]
     registry: ClassVar[CollectorRegistry]
 
@@ -102,22 +106,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if path in _ASSETS:
             name, kind = _ASSETS[path]
             self._send(HTTPStatus.OK, kind, files(__package__).joinpath(name).read_bytes())
         elif path == "/metrics":
             self._send(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self.registry))
         elif path == "/status":
-            self._send(HTTPStatus.OK, _JSON, json.dumps(self.status[0]()).encode())
+            broker = parse_qs(query, keep_blank_values=True).get("broker", [None])[-1]
+            status = self.status[0](broker)
+            if status is None:
+                self._send(HTTPStatus.NOT_FOUND, _TEXT, b"no broker of that name\n")
+            else:
+                self._send(HTTPStatus.OK, _JSON, json.dumps(status).encode())
         elif path == "/healthz":
             self._send_word("the main loop turns" if self.is_healthy[0]() else None, "the main loop stands still")
         elif path == "/readyz":
-            status = self.status[0]()
+            status = self.status[0](None)
+            assert status is not None
             words = f"{status['state']}: {status['reason']}"
             self._send_word(words if status["state"] in _READY else None, words)
         else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"not found\n")
+            self._send(HTTPStatus.NOT_FOUND, _TEXT, b"not found\n")
 
     def do_HEAD(self) -> None:
         """Answer without the body."""
@@ -125,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_word(self, good: str | None, bad: str) -> None:
         code = HTTPStatus.SERVICE_UNAVAILABLE if good is None else HTTPStatus.OK
-        self._send(code, "text/plain; charset=utf-8", f"{bad if good is None else good}\n".encode())
+        self._send(code, _TEXT, f"{bad if good is None else good}\n".encode())
 
     def _send(self, code: HTTPStatus, kind: str, body: bytes) -> None:
         with suppress(ConnectionError, TimeoutError):

@@ -134,12 +134,15 @@ function overview(all) {
     rows(["broker", "state", "queues: oldest missing", "table: oldest missing", "msg/s", "why"], lines));
 }
 
-function brokerCard(broker, now, wasOpen, isOneOfSeveral) {
+// Of one of several brokers the first answer has no history: it is asked for while the card is open.
+const isWhole = (broker) => broker.queries.every((query) => query.lags !== undefined);
+
+function details(broker, now, wasOpen) {
   const options = Object.entries(broker.options || {});
   const paths = [["store", broker.store], ["output", broker.output], ["table", broker.table]].filter((each) => each[1]);
   const pairs = (entries) => rows(["", ""], entries.map(([name, value]) => element("tr", {},
     element("td", {}, name), element("td", { class: "text" }, String(value)))));
-  const content = [
+  return [
     element("p", { class: "reason" }, broker.reason),
     element("div", { class: "queries" }, ...broker.queries.map((query) => queryCard(query, now))),
     broker.findings.length
@@ -147,37 +150,62 @@ function brokerCard(broker, now, wasOpen, isOneOfSeveral) {
     more("batches", "Last batches", wasOpen("batches", false), batches(broker)),
     more("paths", "Paths and options", wasOpen("paths", false), pairs([...paths, ...options])),
   ];
+}
+
+function brokerCard(broker, now, wasOpen, isOneOfSeveral) {
+  const content = isWhole(broker) ? details(broker, now, wasOpen) : [];
   if (!isOneOfSeveral) return element("section", { class: "broker" }, stateHead(broker), ...content);
   const card = element("details", { "data-name": "card" }, element("summary", {}, stateHead(broker)), ...content);
   card.open = wasOpen("card", false);
+  card.addEventListener("toggle", () => { if (card.open && !isWhole(broker)) refresh(); });
   return element("section", { class: "broker" }, card);
 }
 
 let seenAt = 0;
 
-function draw(status) {
-  const brokers = document.getElementById("brokers");
+// What is open, by the broker's number in the answer and the part's name; at first the card that the address names.
+function openParts(status) {
   const open = new Map();
-  const areSeveral = status.brokers.length > 1;
-  brokers.querySelectorAll("section:not(.all)").forEach((section, number) => section.querySelectorAll("details")
+  const isNamed = (name) => location.hash === `#${encodeURIComponent(name)}`;
+  const sections = document.querySelectorAll("#brokers section:not(.all)");
+  if (!sections.length) status.brokers.forEach((broker, number) => open.set(`${number} card`, isNamed(broker.broker)));
+  sections.forEach((section, number) => section.querySelectorAll("details")
     .forEach((details) => open.set(`${number} ${details.dataset.name}`, details.open)));
+  return open;
+}
+
+function draw(status, open) {
+  const areSeveral = status.brokers.length > 1;
   const cards = status.brokers.map((broker, number) => brokerCard(broker, status.at, (name, otherwise) => {
     const known = open.get(`${number} ${name}`);
     return known === undefined ? otherwise : known;
   }, areSeveral));
-  brokers.replaceChildren(...(areSeveral ? [overview(status.brokers)] : []), ...cards);
+  document.getElementById("brokers").replaceChildren(...(areSeveral ? [overview(status.brokers)] : []), ...cards);
   document.title = `${status.state} · reput`;
   document.getElementById("facts").textContent =
     Object.entries(status.versions || {}).map(([name, version]) => `${name} ${version}`).join(" · ");
 }
 
+async function asked(path) {
+  const answer = await fetch(path, { signal: AbortSignal.timeout(5000) });
+  if (!answer.ok) throw new Error(String(answer.status));
+  return answer.json();
+}
+
+let timer = 0;
+
 async function refresh() {
   const seen = document.getElementById("seen");
   try {
-    const answer = await fetch("/status", { signal: AbortSignal.timeout(5000) });
-    if (!answer.ok) throw new Error(String(answer.status));
-    const status = await answer.json();
-    draw(status);
+    const status = await asked("/status");
+    const isOpen = openParts(status);
+    if (status.brokers.length > 1) {
+      await Promise.all(status.brokers.map(async (broker, number) => {
+        if (!isOpen.get(`${number} card`)) return;
+        [status.brokers[number]] = (await asked(`/status?broker=${encodeURIComponent(broker.broker)}`)).brokers;
+      }));
+    }
+    draw(status, new Map([...isOpen, ...openParts(status)]));
     seenAt = Date.now();
     seen.className = "";
     seen.textContent = `as of ${clock(status.at)}`;
@@ -185,7 +213,8 @@ async function refresh() {
     seen.className = "lost";
     seen.textContent = seenAt ? `no answer since ${new Date(seenAt).toLocaleTimeString("en-GB")}` : "no answer";
   }
-  setTimeout(refresh, EVERY_MS);
+  clearTimeout(timer);
+  timer = setTimeout(refresh, EVERY_MS);
 }
 
 refresh();

@@ -84,9 +84,10 @@ class StatusPublisher:
         """Write files from now on: the outputs are locked, so no other run writes them."""
         self._files = [StatusFile(output, state) for state, output in self._outputs]
 
-    def document(self) -> dict[str, Any]:
-        """The status of all runs."""
-        return status_document(self._states, self._facts)
+    def document(self, broker: str | None = None) -> dict[str, Any] | None:
+        """The status of all runs, or of the one of a `broker`; None where none has that name."""
+        runs = [state for state in self._states if broker in (None, state.broker)]
+        return status_document(runs, self._facts) if runs else None
 
     @property
     def is_healthy(self) -> bool:

@@ -1,6 +1,7 @@
 """The status of a process and its brokers as one JSON document: the page, `/status` and `reput status` show the same.
 
-Times are seconds since the epoch, sizes are bytes; what is not known is null.
+Times are seconds since the epoch, sizes are bytes; what is not known is null. Of several brokers it is an overview that
+stays small: the history of each, its last batches and older findings are in the document of that broker alone.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ FORMAT_VERSION: Final = 1
 _WORST_FIRST = (State.STOPPED, State.WAITING, State.LAGGING, State.STARTING, State.DEGRADED, State.RUNNING)
 
 
+# Of each of several brokers; one alone has all that are kept.
+_FINDINGS_IN_OVERVIEW = 5
+
+
 def status_document(runs: Sequence[RunState], facts: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The status of the process and of each of `runs`, of which there is at least one."""
+    """The status of the process and of each of `runs`, of which there is at least one; of one it has the history."""
     judged = [(run, judge(run)) for run in runs]
     worst = _worst(judged)
     return {
@@ -31,7 +36,7 @@ def status_document(runs: Sequence[RunState], facts: dict[str, Any] | None = Non
         "reason": worst.reason,
         "pid": os.getpid(),
         **(facts or {}),
-        "brokers": [_broker(run, judgement) for run, judgement in judged],
+        "brokers": [_broker(run, judgement, is_alone=len(runs) == 1) for run, judgement in judged],
     }
 
 
@@ -53,8 +58,9 @@ def _worst(judged: Sequence[tuple[RunState, Judgement]]) -> Judgement:
     return Judgement(worst.state, words)
 
 
-def _broker(run: RunState, judged: Judgement) -> dict[str, Any]:
+def _broker(run: RunState, judged: Judgement, *, is_alone: bool) -> dict[str, Any]:
     with run.read():
+        findings = [*reversed(run.findings)][: None if is_alone else _FINDINGS_IN_OVERVIEW]
         return {
             "broker": run.broker,
             "state": judged.state.value,
@@ -66,10 +72,11 @@ def _broker(run: RunState, judged: Judgement) -> dict[str, Any]:
                 "endOffset": None if run.log_end is None else run.log_end.offset,
                 "lookedAt": run.looked_at,
             },
-            "queries": [_query(name, query, run.clock()) for name, query in sorted(run.queries.items())],
-            "findings": [
-                {"at": found.at, "query": found.query, "text": found.text} for found in reversed(run.findings)
+            "queries": [
+                _query(name, query, run.clock()) | (_history(query) if is_alone else {})
+                for name, query in sorted(run.queries.items())
             ],
+            "findings": [{"at": found.at, "query": found.query, "text": found.text} for found in findings],
             "counts": [
                 {"name": name, "label": label, "count": count} for (name, label), count in sorted(run.counts.items())
             ],
@@ -98,7 +105,19 @@ def _query(name: str, query: QueryState, now: float) -> dict[str, Any]:
         "anomalies": query.anomalies.as_dict(),
         "quarantined": dict(sorted(query.quarantined.items())),
         "expiredUnreadBytes": query.expired_bytes,
-        "lags": [[sample.at, sample.lag.size_bytes, sample.lag.seconds] for sample in query.lags],
+    }
+
+
+def _history(query: QueryState) -> dict[str, Any]:
+    return {
+        "lags": [
+            [
+                round(sample.at, 3),
+                sample.lag.size_bytes,
+                None if sample.lag.seconds is None else round(sample.lag.seconds, 3),
+            ]
+            for sample in query.lags
+        ],
         "recent": [_batch(at, report) for at, report in reversed(query.recent)],
     }
 

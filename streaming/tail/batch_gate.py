@@ -7,15 +7,20 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
+from reput.streaming.process.work_of_thread import at_work_for
 from reput.streaming.tail.micro_batch import Dispatch
 
 
 class BatchGate:
     """Lets a stop wait for the current batch, which `query.stop()` alone would interrupt."""
 
-    def __init__(self, dispatch: Dispatch, check: Callable[[], None]) -> None:
-        """`check` raises if nothing may be written just now; it is asked before each batch."""
+    def __init__(self, dispatch: Dispatch, check: Callable[[], None], broker: str | None = None) -> None:
+        """`check` raises if nothing may be written just now; it is asked before each batch.
+
+        `broker` is who the threads work for that call it; Spark's know nobody.
+        """
         self._dispatch = dispatch
+        self._broker = broker
         self._check = check
         self._stopping = threading.Event()
         self._idle = threading.Lock()
@@ -25,7 +30,7 @@ class BatchGate:
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         """Process the batch, or after a request to stop end the query with StoppedBetweenBatchesError."""
-        with self._idle:
+        with at_work_for(self._broker, self._dispatch.names[0]), self._idle:
             if self._stopping.is_set():
                 # The previous batch is committed. This one is planned, and will be done after the next start.
                 raise StoppedBetweenBatchesError
@@ -53,9 +58,10 @@ class BatchGate:
         if self._idle.acquire(blocking=False):
             try:
                 if self.failure is None and not self._stopping.is_set() and not self._dispatch.is_writing:
-                    self._check()
-                    self._dispatch.settle()
-                    action()
+                    with at_work_for(self._broker, self._dispatch.names[0]):
+                        self._check()
+                        self._dispatch.settle()
+                        action()
             except Exception as error:  # noqa: BLE001  whoever looks after the query finds it
                 self.failure = error
             finally:

@@ -27,7 +27,7 @@ from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.quarantine_step import QuarantineStep, open_quarantine_table
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch, path_for_spark
 from reput.streaming.output.startup import aligned, recover_sinks
-from reput.streaming.process.broker_of_thread import broker_of_thread, work_for
+from reput.streaming.process.work_of_thread import at_work_for, broker_of_thread
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_gate import BatchGate, StoppedBetweenBatchesError
@@ -167,7 +167,7 @@ class QueryOpener:
         self._check_output()
         spark = sessions.current()
         check_shared(spark, self._paths, self.logic.log, names, self._is_stopped, must_exist=True)
-        with ExitStack() as stack:
+        with at_work_for(broker_of_thread(), names[0]), ExitStack() as stack:
             table = None
             if TABLE in names:
                 table = self._table(spark, must_exist=True)
@@ -197,18 +197,18 @@ class QueryOpener:
         if broker is not None:  # a query of Spark keeps the pool of the thread that starts it
             spark.sparkContext.setLocalProperty(_POOL, _called(dispatch.names[0], broker))
         forget_planned_batch(checkpoint, parts.log)
-        catch_up(spark, self._config, dispatch, checkpoint, parts.log, self._is_stopped)
+        with at_work_for(broker, dispatch.names[0]):
+            catch_up(spark, self._config, dispatch, checkpoint, parts.log, self._is_stopped)
         if self._is_stopped():  # the sinks may still be behind the checkpoint
             raise StoppedBetweenBatchesError
         self._check_output()
         progress = SparkProgress(dispatch.names[0], self._reporter.state)
 
         def before_batch() -> None:
-            work_for(broker)  # in a thread of Spark's
             self._check_output()
             progress.note()
 
-        gate = BatchGate(dispatch, before_batch)
+        gate = BatchGate(dispatch, before_batch, broker)
         query = self._start(spark, dispatch, gate, parts.log)
         progress.watch(query)
         for name in dispatch.names:
@@ -261,7 +261,7 @@ class QueryOpener:
     def _table(self, spark: SparkSession, *, must_exist: bool) -> tuple[TableDispatch, Parts]:
         assert self._paths.table is not None
         log, files = self.logic.log.beginning_at(self._begin), DurableFiles(self._paths.output)
-        with ExitStack() as stack:
+        with at_work_for(broker_of_thread(), TABLE), ExitStack() as stack:
             stack.callback(files.close)
             table = MessageTable(
                 spark,

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,8 @@ from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.startup import recover_sinks
 
-SETTINGS = ("mappedFileSizeConsumeQueue=6000", "maxHashSlotNum=500", "maxIndexNum=2000", "tailGuardMs=50")
+FILE_SIZES = ("mappedFileSizeConsumeQueue=6000", "maxHashSlotNum=500", "maxIndexNum=2000")
+SETTINGS = (*FILE_SIZES, "tailGuardMs=50")
 SINKS = ("consumequeue", "index", "messages")
 START_SECONDS = 120.0
 
@@ -37,6 +38,26 @@ START_SECONDS = 120.0
 def environment() -> dict[str, str]:
     """What a process needs to find the project and the tests' modules."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def program_of(pid: int) -> str:
+    """The name of a process's program; empty if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
+
+
+def end_offset(output: Path, *sinks: str) -> int:
+    """How far the slowest of an output's sinks, or of these, is; -1 before all have begun."""
+    ends = []
+    for name in sinks or SINKS:
+        try:
+            record = json.loads((output / "reput" / "progress" / f"{name}.json").read_text())
+        except FileNotFoundError:
+            return -1
+        ends.append(int(record["end_offset"]))
+    return min(ends)
 
 
 class LogWriter:
@@ -77,7 +98,8 @@ class LogWriter:
 class TailProcess:
     """One run of `reput tail` in a process group of its own; what it says goes to `said`.
 
-    `table` is another table than the one below `root`; `program` runs instead of ``reput``.
+    `table` is another table than the one below `root`; `program` runs instead of ``reput``. `whose` are the words for
+    other brokers than the one whose store and output are below `root`.
     """
 
     def __init__(
@@ -87,12 +109,14 @@ class TailProcess:
         wrapper: Sequence[str] = (),
         table: TableLocation | None = None,
         program: Sequence[str] = (str(Path(sys.executable).with_name("reput")),),
+        whose: Sequence[str] = (),
     ) -> None:
         self.root = root
         self.said = root / "tail.log"
         settings = [word for setting in SETTINGS for word in ("--option", setting)]
         command = [
-            *(*wrapper, *program, "tail", "--store", str(root / "store"), "--output", str(root / "out")),
+            *(*wrapper, *program, "tail"),
+            *(whose or ("--store", str(root / "store"), "--output", str(root / "out"))),
             *("--table", str(table or root / "table")),
             *("--option", "sparkDriverMemory=600m", "--option", "tableTriggerMs=500", *settings, *options),
         ]
@@ -103,26 +127,28 @@ class TailProcess:
 
     def end_offset(self, *sinks: str) -> int:
         """How far the slowest of the sinks, or of these, is; -1 before all have begun."""
-        ends = []
-        for name in sinks or SINKS:
-            try:
-                record = json.loads((self.root / "out" / "reput" / "progress" / f"{name}.json").read_text())
-            except FileNotFoundError:
-                return -1
-            ends.append(int(record["end_offset"]))
-        return min(ends)
+        return end_offset(self.root / "out", *sinks)
 
     def wait_beyond(self, offset: int, seconds: float = START_SECONDS) -> None:
         """Until every sink is beyond `offset`."""
+        self.wait(lambda: self.end_offset() > offset, seconds)
+
+    def wait(self, done: Callable[[], bool], seconds: float = START_SECONDS) -> None:
+        """Until something is `done` while it runs."""
         deadline = time.monotonic() + seconds
-        while self.end_offset() <= offset:
+        while not done():
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.last_words()}"
-            assert time.monotonic() < deadline, f"stuck at {self.end_offset()}:\n{self.last_words()}"
+            assert time.monotonic() < deadline, f"stuck:\n{self.last_words()}"
             time.sleep(0.05)
 
     def last_words(self) -> str:
         """The end of what it said."""
         return self.said.read_text()[-3000:]
+
+    def jvm(self) -> int:
+        """The process id of its JVM."""
+        (found,) = (pid for pid in self.children("") if program_of(pid) == "java")
+        return found
 
     def children(self, word: str) -> list[int]:
         """Process ids of its descendants that have `word` in their command line."""

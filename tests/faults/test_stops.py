@@ -135,12 +135,7 @@ def test_a_stop_under_load(ask: Callable[[TailProcess, Path], None], root: Path,
 
 
 def jvm_dies(tail: TailProcess, _: Path) -> None:
-    (jvm,) = (pid for pid in tail.children("org.apache.spark.deploy.SparkSubmit") if is_java(pid))
-    os.kill(jvm, signal.SIGKILL)
-
-
-def is_java(pid: int) -> bool:
-    return Path(f"/proc/{pid}/exe").readlink().name == "java"
+    os.kill(tail.jvm(), signal.SIGKILL)
 
 
 def output_goes(_: TailProcess, root: Path) -> None:

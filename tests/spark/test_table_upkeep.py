@@ -70,8 +70,8 @@ def test_small_files_become_one(kept: KeptTable) -> None:
 
 @pytest.mark.slow
 def test_any_path(spark: SparkSession, tmp_path: Path) -> None:
-    """Spaces and letters of all alphabets in the table's path; deltalake reads none with a percent sign."""
-    kept = KeptTable(spark, tmp_path / "a b#ä订")
+    """Spaces, letters of all alphabets and percent signs in the table's path, but for what looks like a URL's."""
+    kept = KeptTable(spark, tmp_path / "a b#ä订 50%x")
     table = kept.open()
     kept.fill(table, range(1, 11))
     assert upkeep_of(table).step(LONG).merges == 1

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ from pathlib import Path
 import pytest
 from benchmarks.brokers import main as brokers_benchmark
 from conftest import BrokerStore
+from faults.tail_process import FILE_SIZES, TailProcess, end_offset
 from pyspark.sql import SparkSession
 from rich.console import Console
 from spark.test_tail import run_tail
@@ -31,7 +35,7 @@ from reput.source.options import SourceOptions
 from reput.streaming.config.broker_sections import Configuration
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
-from reput.streaming.process.broker_of_thread import broker_of_thread
+from reput.streaming.process.work_of_thread import broker_of_thread
 from reput.streaming.spark.session import Sessions
 from reput.streaming.status.judgement import State, judge
 from reput.streaming.status.report import status_of
@@ -41,11 +45,12 @@ from reput.streaming.tail.tail import Tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-LIMIT_SECONDS = 240
+LIMIT_SECONDS = 900
 NAMES = ("v4-plain", "v4-tx-delay-retry", "v5-plain")
 DAMAGED = "v5-plain"
 NEW = 12
 BATCHES = ("maxBytesPerTrigger=2m", "tableMaxBytesPerTrigger=2m")
+SMALLER_BATCHES = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=1m")
 OPTIONS = ("tailGuardMs=20", "tableTriggerMs=200", *BATCHES)
 
 
@@ -65,11 +70,11 @@ class Home:
         assert file is not None
         put_bytes(file.path, offset - file.file_from_offset, data)
 
-    def add_messages(self) -> None:
-        """Append some as the broker would, behind what it wrote."""
+    def add_messages(self, before: int = 0) -> None:
+        """Append some as the broker would, behind what it wrote and as many as there were `before`."""
         messages = [
             Message("TopicNew", queue_offset=number, store_timestamp=4 * 10**12, properties={"KEYS": f"new{number}"})
-            for number in range(NEW)
+            for number in range(before, before + NEW)
         ]
         end = self.log().settled_end(0)
         self.put(end, log_bytes(messages, end)[0])
@@ -84,13 +89,24 @@ class Home:
 
 @pytest.fixture
 def homes(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> dict[str, Home]:
-    """The stores of three brokers, one with a damaged record."""
+    """The stores of three brokers."""
     found = {}
     for name in NAMES:
         store = broker_store(name)
         shutil.copytree(store.root, tmp_path / name / "store")
         found[name] = Home(tmp_path / name / "store", store.broker_conf, tmp_path / name / "out")
     return found
+
+
+def configuration_of(homes: dict[str, Home], path: Path) -> Path:
+    """A configuration file with a section for each of them."""
+    sections = [
+        f'[[broker]]\nbroker = "{name}"\nstore = "{home.store}"\nbrokerConf = "{home.broker_conf}"\n'
+        f'output = "{home.output}"\n'
+        for name, home in homes.items()
+    ]
+    path.write_text("\n".join(sections))
+    return path
 
 
 @contextmanager
@@ -105,14 +121,7 @@ def running(
     def note(name: str, _: ArrivalSummary) -> None:
         worked.add((name, broker_of_thread(), spark.sparkContext.getLocalProperty("spark.scheduler.pool")))
 
-    sections = [
-        f'[[broker]]\nbroker = "{name}"\nstore = "{home.store}"\nbrokerConf = "{home.broker_conf}"\n'
-        f'output = "{home.output}"\n'
-        for name, home in homes.items()
-    ]
-    path = table.with_name("brokers.toml")
-    path.write_text("\n".join(sections))
-    file, runs = Configuration.read(path), {}
+    file, runs = Configuration.read(configuration_of(homes, table.with_name("brokers.toml"))), {}
     for section in file.sections:
         config = load_config(section.store, config_file=file, overrides=OPTIONS, output=section.output)
         told = partial(note, config.broker.name)
@@ -180,6 +189,50 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
         assert len(kept) == len(set(kept)) == runs[name].state.queries["table"].messages
         if name == DAMAGED:  # its two queries ended together, with the first that came to the damage
             assert all(offset < damaged_at for offset in kept)
+
+
+def test_all_go_on_when_sparks_process_was_killed(
+    spark: SparkSession, homes: dict[str, Home], broker_store: Callable[[str], BrokerStore], tmp_path: Path
+) -> None:
+    """While they catch up, and beside logs that grow: every query of each broker goes on in the next session."""
+    del homes[DAMAGED]
+    table, path = tmp_path / "table", configuration_of(homes, tmp_path / "brokers.toml")
+
+    def have_gone_on(times: int) -> bool:
+        return tail.said.read_text().count(" goes on after ") >= times * 2 * len(homes)
+
+    def all_have_begun() -> bool:
+        return all(end_offset(home.output) > 0 for home in homes.values())
+
+    def all_are_kept() -> bool:
+        return all(end_offset(home.output) >= home.log().settled_end(0) for home in homes.values())
+
+    words = (word for option in SMALLER_BATCHES for word in ("--option", option))
+    tail = TailProcess(tmp_path, *words, table=table, whose=("--config", str(path)))
+    try:
+        for number, is_due in enumerate((all_have_begun, all_are_kept)):
+            tail.wait(is_due, LIMIT_SECONDS)
+            assert not (is_due is all_have_begun and all_are_kept())
+            for home in homes.values():
+                home.add_messages(number * NEW)
+            os.kill(tail.jvm(), signal.SIGKILL)
+            tail.wait(partial(have_gone_on, number + 1), LIMIT_SECONDS)
+        tail.wait(all_are_kept, LIMIT_SECONDS)
+        tail.process.send_signal(signal.SIGTERM)
+        assert tail.process.wait(LIMIT_SECONDS) == 0, tail.last_words()
+    finally:
+        tail.end()
+    said = tail.said.read_text()
+    assert "Traceback" not in said
+    for name, home in homes.items():
+        for query in ("logic", "table"):
+            waits = rf"WARNING {name}: {query} waits \d+ s .*: Spark's Java process was killed by SIGKILL"
+            assert len(re.findall(waits, said)) >= 2, said
+            assert said.count(f"INFO {name}: {query} goes on after") >= 2, said
+        run_tail(spark, home.store, tmp_path / "alone" / name, *FILE_SIZES, conf=home.broker_conf)
+        assert differing_bytes(tmp_path / "alone" / name, home.output) == {}
+        kept = offsets(spark, table, name)
+        assert len(kept) == len(set(kept)) == broker_store(name).facts["totalMessages"] + 2 * NEW
 
 
 @pytest.mark.slow

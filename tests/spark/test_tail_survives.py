@@ -75,11 +75,7 @@ class Stage:
         return [tuple(found.groups()) for found in pattern.finditer(self.tail.said.read_text()[self._seen :])]
 
     def wait(self, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while not done():
-            assert self.tail.process.poll() is None, self.tail.last_words()
-            assert time.monotonic() < deadline, self.tail.last_words()
-            time.sleep(0.05)
+        self.tail.wait(done, LIMIT_SECONDS)
 
     @contextmanager
     def fault(self, who: set[str], words: str) -> Iterator[None]:
@@ -133,19 +129,6 @@ def filled(path: Path) -> Iterator[None]:
         yield
     finally:
         path.unlink()
-
-
-def program_of(pid: int) -> str:
-    """The name of a process's program; empty if the process has ended."""
-    try:
-        return Path(f"/proc/{pid}/exe").readlink().name
-    except OSError:
-        return ""
-
-
-def java(stage: Stage) -> int:
-    (jvm,) = (pid for pid in stage.tail.children("") if program_of(pid) == "java")
-    return jvm
 
 
 def held(pid: int) -> tuple[int, int]:
@@ -208,7 +191,7 @@ def processes_die(stage: Stage) -> None:
     counts = [held(stage.tail.process.pid)]
     for _ in range(DEATHS):
         with stage.fault({"logic", "table"}, "Spark's Java process was killed by SIGKILL"):
-            os.kill(java(stage), signal.SIGKILL)
+            os.kill(stage.tail.jvm(), signal.SIGKILL)
         time.sleep(3)
         counts.append(held(stage.tail.process.pid))
     threads, descriptors = zip(*counts, strict=True)

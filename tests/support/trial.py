@@ -118,6 +118,12 @@ class Trial:
             else:
                 self.failures[name].append(line)
 
+    @property
+    def outcome(self) -> str:
+        """In a few words: the steps that failed, if any did."""
+        failed = [step for step, lines in self.failures.items() if lines]
+        return f"{', '.join(failed)} failed" if failed else "good"
+
     def tests(self, words: Sequence[str], environment: dict[str, str] | None = None) -> None:
         """Run pytest with these words."""
         command = [str(self.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]

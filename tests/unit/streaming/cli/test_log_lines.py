@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from support.live_log import Clock
@@ -20,6 +21,9 @@ from typer.testing import CliRunner
 from reput.streaming.cli import main as cli
 from reput.streaming.cli.app import _lines, report_error, set_up_logging
 from reput.streaming.cli.log_lines import FewOfAKind, LogFormat, LogLines
+from reput.streaming.effects.range_task import RangeEffects
+from reput.streaming.tail.batch_gate import BatchGate
+from reput.streaming.tail.waves import OnRange, Waves
 
 HOSTILE = "T\x1b]0;x\x07\x9b31m\u202eb\u2028\x7f\nforged \ud800 line"
 COMMANDS = ("tail", "rebuild", "verify", "recover", "expire")
@@ -69,6 +73,58 @@ def test_a_line_of_json(logger: logging.Logger, capsys: pytest.CaptureFixture[st
         "broker": "broker-a",
         "query": "logic",
     }
+
+
+class Warns:
+    """A dispatch that logs a warning in its own thread, in one that writes a wave, and beside a batch."""
+
+    names = ("table", "logic")
+    end_offset = 0
+
+    def __call__(self, *_: object) -> None:
+        _warn("in a batch")
+        is_written = threading.Event()
+
+        def read(on_range: OnRange) -> list[RangeEffects]:
+            on_range(RangeEffects(0, 1, is_whole=True))
+            assert is_written.wait(10)
+            return []
+
+        def write(_: RangeEffects) -> None:
+            _warn("in a wave")
+            is_written.set()
+
+        Waves(0, write, lambda: 0).during(read)
+
+    def while_idle(self) -> None:
+        _warn("while idle")
+
+
+def _warn(words: str) -> None:
+    logging.getLogger("reput").warning(words)
+
+
+@pytest.mark.parametrize("broker", [None, "broker-b"])
+def test_a_warning_says_whose_batch_it_is_from(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str], broker: str | None
+) -> None:
+    """Of a process of one broker or of several; what comes later in the same thread is about no query."""
+    lines = set_up_logging(LogFormat.JSON)
+    lines.broker = "broker-a"
+    gate = BatchGate(cast("Any", Warns()), lambda: None, broker)
+    spark = threading.Thread(target=gate, args=(None, 0))
+    spark.start()
+    spark.join()
+    gate.while_idle()
+    logger.warning("afterwards")
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    batch = {"broker": broker or "broker-a", "query": "table"}
+    assert [{key: each[key] for key in ("message", "broker", "query") if key in each} for each in told] == [
+        {"message": "in a batch", **batch},
+        {"message": "in a wave", **batch},
+        {"message": "while idle", **batch},
+        {"message": "afterwards", "broker": "broker-a"},
+    ]
 
 
 def test_what_others_warn_of_is_json_too(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.seen_log import SeenLog
 
 from reput.source.errors import EnvironmentSetupError
+from reput.streaming.output.log_end import LogEnd
+from reput.streaming.status.batch_report import PHASES, BatchReport
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
 
+# What /status takes of each of several brokers, and of one with its history.
+OVERVIEW_BYTES_MAX, WHOLE_BYTES_MAX = 3_000, 100_000
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -108,6 +113,46 @@ def test_of_several_brokers_the_worst_counts(state: RunState) -> None:
         assert told["state"] == "waiting"
         assert told["reason"].startswith("http-b: logic has waited")
         assert [each["state"] for each in told["brokers"]] == ["running", "waiting"]
+
+
+def an_hour_of(broker: str) -> RunState:
+    """A run of both queries that has all it keeps: an hour of lags, batches, and more findings than are shown."""
+    now = [1_800_000_000.123456]
+    made = RunState(broker, {"store": f"/data/{broker}", "output": f"/out/{broker}"}, clock=lambda: now[0])
+    for query in ("logic", "table"):
+        made.on_running(query, 0)
+    for number in range(720):
+        now[0] += 5.000321
+        for query in ("logic", "table"):
+            start = 10**9 * number
+            made.on_batch(
+                BatchReport(query, start, start + 10**9, 4711, 0.123456789, phases=dict.fromkeys(PHASES, 0.1))
+            )
+            made.on_finding(query, f"[{start}, {start + 10**9}), quarantined: 1 BAD_CRC of TopicTest")
+        end = LogEnd(10**9 * number + 2 * 10**9)
+        made.look(SeenLog(end, {start + 10**9: round(1000 * now[0] - 1234.5)}))
+    return made
+
+
+def test_the_status_of_many_brokers_is_small() -> None:
+    """It is asked for every two seconds by each page; what is left out of it is told of a broker by its name."""
+    states = [an_hour_of(f"broker-{number}") for number in range(20)]
+    with served(*states) as (port, _):
+        overview = ask(port, "/status")[2]
+        assert len(overview) < len(states) * OVERVIEW_BYTES_MAX
+        alone = ask(port, "/status?broker=broker-7")[2]
+        assert len(alone) < WHOLE_BYTES_MAX
+        told, (broker,) = json.loads(overview)["brokers"], json.loads(alone)["brokers"]
+        assert [each["broker"] for each in told] == [state.broker for state in states]
+        assert [len(query["lags"]) for query in broker["queries"]] == [720, 720]
+        assert [len(query["recent"]) for query in broker["queries"]] == [20, 20]
+        assert broker["findings"][:5] == told[7]["findings"]
+        assert len(broker["findings"]) == 50
+        for query, brief in zip(broker.pop("queries"), told[7].pop("queries"), strict=True):
+            assert {**brief, "lags": query["lags"], "recent": query["recent"]} == query
+        assert ask(port, "/status?broker=broker-20")[::2] == (404, b"no broker of that name\n")
+    with served(states[7]) as (port, _):
+        assert json.loads(ask(port, "/status")[2])["brokers"] == json.loads(alone)["brokers"]
 
 
 def test_a_port_that_is_taken_is_one_line() -> None:
