@@ -17,14 +17,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.dates import AutoDateLocator, date2num, num2date
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from reput.streaming.report.inline_svg import HUES, Additions, inline_svg
 from reput.streaming.report.words import name_text, time_at
 
 #: Pixels of a chart over the whole page, over half of it, and on a phone.
 WHOLE, HALF, PHONE = 1040, 496, 340
-_BARS, _LEFT, _RIGHT, _TOP, _PAD, _LINE = 150, 60, 22, 10, 10, 15
+_BARS, _LEFT, _RIGHT, _TOP, _PAD, _LINE, _TICK_PAD = 150, 60, 22, 10, 10, 15, 6
 # The size of texts, and the width of one of their letters.
 _TEXT: Final = 12
 _LETTER: Final = 7
@@ -64,9 +64,9 @@ def over_time(
         with _axes(width, lines=2 if any("\n" in text for text in labels) else 1) as axes:
             axes.set_xlim(edges[0], edges[-1])
             axes.set_xticks(date2num(times), labels)
-            _keep_inside(axes)
             wide = [end - begin for begin, end in zip(edges, edges[1:], strict=False)]
             _draw_bars(axes, edges[:-1], wide, bars, hue, unit)
+            _keep_inside(axes)
             return inline_svg(axes.figure, label, _class(width), Additions(_tips(bars)))  # type: ignore[arg-type]
 
     return [draw(WHOLE), draw(PHONE)]
@@ -81,8 +81,8 @@ def by_step(label: str, bars: Sequence[Bar], edges: Sequence[str], unit: Callabl
             every = -(-len(edges) // _LABELS[width])
             places = list(range(0, len(edges), every))
             axes.set_xticks(places, [edges[place] for place in places])
-            _keep_inside(axes)
             _draw_bars(axes, list(range(len(bars))), [1.0] * len(bars), bars, "series", unit, is_whole=True)
+            _keep_inside(axes)
             return inline_svg(axes.figure, label, _class(width), Additions(_tips(bars)))  # type: ignore[arg-type]
 
     return [draw(HALF), draw(PHONE)]
@@ -153,9 +153,10 @@ def _draw_bars(
     """Draw the bars and a scale that begins at 0; `is_whole` scales have no fractions."""
     most = max((bar.value for bar in bars), default=0) or 1
     ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], integer=is_whole).tick_values(0, most)
-    axes.set_yticks(ticks)
+    labels = [unit(value) for value in ticks]
+    axes.set_yticks(ticks, labels)
     axes.set_ylim(0, ticks[-1])
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
+    _make_room(axes, max(map(len, labels)))
     least = _LEAST / _BARS * ticks[-1]
     gap = 0.0 if len(bars) > 60 else 0.06
     for place, (at, width, bar) in enumerate(zip(places, widths, bars, strict=True)):
@@ -165,6 +166,14 @@ def _draw_bars(
                 at + width * gap, height, width * (1 - 2 * gap), align="edge", color=HUES[hue], clip_on=False, zorder=2
             )
             drawn.set_gid(f"bar{place}")
+
+
+def _make_room(axes: Axes, letters: int) -> None:
+    """Leave room on the left for labels of so many letters."""
+    place = axes.get_position()
+    width = axes.get_window_extent().width / place.width
+    left = max(_LEFT, letters * _LETTER + _TICK_PAD)
+    axes.set_position((left / width, place.y0, (width - left - _RIGHT) / width, place.height))
 
 
 def _keep_inside(axes: Axes) -> None:
@@ -199,7 +208,7 @@ def _axes(width: int, lines: int = 1) -> Iterator[Axes]:
         for side in ("top", "left", "right"):
             axes.spines[side].set_visible(False)
         axes.spines["bottom"].set(color=HUES["soft"], linewidth=1)
-        axes.tick_params(length=0, labelcolor=HUES["soft"], pad=6)
+        axes.tick_params(length=0, labelcolor=HUES["soft"], pad=_TICK_PAD)
         axes.tick_params(axis="x", pad=_PAD)
         axes.grid(visible=True, axis="y", color=HUES["line"], linewidth=1, clip_on=False)
         axes.set_axisbelow(True)

@@ -6,13 +6,16 @@ import base64
 import hashlib
 import re
 import unicodedata
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 from support.report_page import ReportPage
 from support.report_tables import HOSTILE, hostile_table, row_of, write_rows
 
+from reput.streaming.report import charts
 from reput.streaming.report import page as page_module
+from reput.streaming.report.charts import Bar
 from reput.streaming.report.figures import figures_of
 from reput.streaming.report.page import page_of
 from reput.streaming.report.selection import Selection
@@ -171,3 +174,14 @@ def test_colours_can_be_told_apart() -> None:
 def test_words_for_people(shown: str, expected: str) -> None:
     """Short, and never more exact or more round than the number is."""
     assert shown == expected
+
+
+@pytest.mark.parametrize("most", [1, 999, 500_000, 12_500_000, 1_250_000_000, 10**15])
+def test_labels_of_large_numbers_are_inside_their_chart(most: int) -> None:
+    """Each ends at the scale and begins behind the picture's edge, at 6 pixels a letter at least."""
+    for chart in charts.by_step("sizes", [Bar(most, "")], ["1 B", "2 B"], lambda value: compact(round(value))):
+        labels = [each for each in chart.iter("text") if each.get("text-anchor") == "end"]
+        assert len(labels) > 1
+        for label in labels:
+            assert label.text is not None
+            assert float(label.attrib["x"]) >= 6 * len(label.text)
