@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 import unicodedata
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
