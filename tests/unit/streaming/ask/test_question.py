@@ -19,6 +19,7 @@ from reput.streaming.ask.relations import QUARANTINE, STORE_RELATIONS, empty_rel
 from reput.streaming.ask.values import literal, statement_of, values_of, with_relations
 from reput.streaming.sql.duckdb_check import check_query
 
+CONNECTION = duckdb.connect()
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 REQUIRED = {"key": "k", "group": "g"}
 SIMPLE = """-- What there is.
@@ -95,6 +96,15 @@ def test_each_question_only_reads(name: str) -> None:
         check_query(connection, with_relations(statement, empty_relations(question), for_spark=False))
 
 
+@pytest.mark.parametrize("name", ["by-key", "life"])
+def test_a_question_for_a_key_reads_the_files_that_have_it(name: str) -> None:
+    """By the table's key filters, as `reput sql` does: each row that it needs has the key."""
+    statement = statement_of(
+        questions()[name], values_of(questions()[name], {"key": "it's"}, lambda: NOW), for_spark=False
+    )
+    assert check_query(CONNECTION, statement).keys == {"it's"}
+
+
 def test_all_files_are_questions() -> None:
     """There is no other file, and each has its place in the page."""
     files = {path.name for path in (ROOT / "streaming" / "ask" / "questions").iterdir()}
@@ -104,9 +114,6 @@ def test_all_files_are_questions() -> None:
     assert re.findall(r"^\| `([a-z-]+)` \|", listed, re.MULTILINE) == [*questions()]
     columns = {f"`{column}`" for relation in STORE_RELATIONS.values() for column in relation.columns}
     assert [column for column in columns if column not in page] == []
-
-
-CONNECTION = duckdb.connect()
 
 
 def value_in_duckdb(text: str) -> object:
