@@ -17,8 +17,6 @@ from reput.source.kernels import record_kernels as rk
 from reput.source.record import message_format as fmt
 from reput.source.record.java_string import decode_utf8
 from reput.source.record.message_properties import (
-    PROPERTY_KEYS,
-    PROPERTY_UNIQ_KEY,
     inner_batch,
     parse_properties,
     tags_code,
@@ -76,7 +74,6 @@ class BrokerRecord:
     store_timestamp: int
     queue_offset: int
     sys_flag: int
-    has_keys: bool
 
 
 @dataclass(frozen=True)
@@ -287,9 +284,6 @@ def _read_record(buffer: _Buffer, rules: BrokerRules) -> BrokerCheck:
         store_timestamp=store_timestamp,
         queue_offset=queue_offset,
         sys_flag=sys_flag,
-        has_keys=bool(
-            properties.get(PROPERTY_UNIQ_KEY) is not None or (properties.get(PROPERTY_KEYS) or "").strip(" ")
-        ),
     )
     return BrokerCheck(True, total_size, buffer.position, record)
 
