@@ -45,7 +45,7 @@ from reput.streaming.tail.tail import Tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-LIMIT_SECONDS = 900
+LIMIT_SECONDS = 240
 NAMES = ("v4-plain", "v4-tx-delay-retry", "v5-plain")
 DAMAGED = "v5-plain"
 NEW = 12
