@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
+from reput.source.segments.commit_log_path import no_commit_log
 from reput.streaming.config.broker import Version
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.doctor.advice import Advice, advise
 from reput.streaming.doctor.predict import predict
 from reput.streaming.doctor.prediction import Prediction, Recovery
 from reput.streaming.doctor.start_settings import start_settings
+
+_OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,11 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
     Raises
     ------
     ReputError
-        A file cannot be read, or the broker would start in a way that is not known.
+        A file cannot be read, there is nothing of a store, or the broker would start in a way that is not known.
     """
+    # A store that has lost its log is one; a directory without anything of one was not meant.
+    if not any(path.is_dir() for path in (*config.commit_log, *(config.store / name for name in _OF_A_STORE))):
+        raise no_commit_log(config.store)
     found = []
     for version in versions:
         settings = start_settings(config, broker_conf, version)

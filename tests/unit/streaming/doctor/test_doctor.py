@@ -194,3 +194,14 @@ def test_what_is_not_known_is_refused(home: Path) -> None:
     done = doctor(home, "--release", "5.5.0")
     assert done.exit_code == 2
     assert "reput doctor does not know what 5.5.0 does at its start with enableControllerMode=true" in done.stderr
+
+
+def test_a_directory_without_anything_of_a_store_was_not_meant(home: Path, tmp_path: Path) -> None:
+    """A store that has only lost its log was; what is left of it would go."""
+    shutil.rmtree(home / "store" / "commitlog")
+    assert "consumequeue" in doctor(home).stdout
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").touch()
+    done = CliRunner().invoke(cli.app, ["doctor", "--store", str(tmp_path / "docs")])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "give the store root that holds commitlog/" in done.stderr
