@@ -125,6 +125,7 @@ def tail_store(config: PipelineConfig, output: Path, rng: Random) -> Reports:
             stop = log.limit(start, end, rng.choice([200, 900, 5000, 1 << 20]), None)
             dispatch(LocalRanges(log.split(start, stop)), -1)  # type: ignore[arg-type]
             start = stop
+        dispatch.settle()
     return reports
 
 
