@@ -72,10 +72,14 @@ class Keeper(threading.Thread):
                     if not link.exists():
                         link.parent.mkdir(parents=True, exist_ok=True)
                         os.link(path, link)
-            begin = self._log_begin()
-            for link in list(_files(self._kept / kind)):
-                is_gone = not (self._store / link.relative_to(self._kept)).exists()
-                if is_gone and newest_offset(link) >= begin:
+            gone = [
+                link
+                for link in list(_files(self._kept / kind))
+                if not (self._store / link.relative_to(self._kept)).exists()
+            ]
+            begin = self._log_begin()  # asked behind that: segments go before the files that expire with them
+            for link in gone:
+                if newest_offset(link) >= begin:
                     link.unlink()
                     self.dropped += 1
 

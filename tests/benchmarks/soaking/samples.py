@@ -133,10 +133,11 @@ def look_at_files(root: Path, leave_out: tuple[Path, ...] = ()) -> Files:
 def live_heap_mb(root: int) -> float | None:
     """What is alive in the JVM's heap: the JVM is told to collect all garbage; None without a JVM, `jcmd` or G1."""
     for pid in tree(root):
-        with suppress(OSError, subprocess.SubprocessError, AttributeError):
+        with suppress(OSError, subprocess.SubprocessError):
             if kind_of(_command(pid)) == "driver JVM":
                 _jcmd(pid, "GC.run")
-                return int(_HEAP.search(_jcmd(pid, "GC.heap_info"))[1]) / 1024  # type: ignore[index]
+                found = _HEAP.search(_jcmd(pid, "GC.heap_info"))
+                return None if found is None else int(found[1]) / 1024
     return None
 
 
