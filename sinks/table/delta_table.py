@@ -32,7 +32,7 @@ from reput.sinks.table.refusal import (
     output_errors,
     refusal,
 )
-from reput.sinks.table.seen_snapshot import SeenSnapshot, newest_seen, remember
+from reput.sinks.table.seen_snapshot import SeenSnapshot, forget_seen, newest_seen, remember
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import SinkError, TransientError
 
@@ -372,4 +372,6 @@ class DeltaTable:
         return snapshot
 
     def _keep(self, snapshot: Any) -> None:
+        if snapshot is None:
+            forget_seen(self.storage)
         self._seen = None if snapshot is None else remember(self._jvm, self.storage, snapshot)

@@ -40,7 +40,8 @@ class FileList:
         OptionError
             The table has no such version.
         """
-        self._root = root
+        #: Where the table is.
+        self.root = root
         self._storage = table_storage(root)
         # By the files' names, once they were asked for.
         self._vectors: dict[str, npt.NDArray[np.bool_]] | None = None
@@ -59,13 +60,13 @@ class FileList:
         try:
             self._table.load_as_version(at)
         except DeltaError as error:
-            raise OptionError(f"{self._root} has no version {at} to read: its newest is {newest}") from error
+            raise OptionError(f"{self.root} has no version {at} to read: its newest is {newest}") from error
         if isinstance(at, datetime):
-            with log_errors(self._root):
+            with log_errors(self.root):
                 begun = self._table.history(1)[0].get("timestamp")
             if begun is not None and _EPOCH + timedelta(milliseconds=begun) > at:
                 raise OptionError(
-                    f"{self._root} had no version at {at.isoformat()}, or has lost it: its first is {self.version}"
+                    f"{self.root} had no version at {at.isoformat()}, or has lost it: its first is {self.version}"
                 )
 
     def check_readable(self) -> None:
@@ -75,15 +76,15 @@ class FileList:
         partitioned = ["partitions"] if self.metadata.partition_columns else []
         if what := [*foreign, *mapped, *partitioned]:
             raise OutputError(
-                f"{self._root}: a table with {', '.join(what)} is not read without Spark",
+                f"{self.root}: a table with {', '.join(what)} is not read without Spark",
                 advice="ask 'reput sql --engine spark'",
-                file=self._root,
+                file=self.root,
             )
 
     def update(self) -> None:
         """Read what was committed since; raises OutputError."""
         self._vectors = None
-        with log_errors(self._root):
+        with log_errors(self.root):
             self._table.update_incremental()
 
     @property
@@ -156,7 +157,7 @@ class FileList:
 
         A path is as in the log, see ``TableStorage.name_of``. Columns of statistics that no file has are missing.
         """
-        with log_errors(self._root):
+        with log_errors(self.root):
             actions: Any = self._table.get_add_actions(flatten=True)
             return pa.RecordBatchReader.from_stream(actions).read_all()  # `pa.table` loads pandas
 

@@ -43,3 +43,8 @@ def newest_seen(jvm: Any, storage: TableStorage) -> SeenSnapshot | None:
     """The snapshot of the table in `storage` that was seen last, if `jvm` has it and it is the newest."""
     seen = _seen_last.get(storage.location)
     return seen if seen is not None and seen.jvm is jvm and seen.is_newest(storage) else None
+
+
+def forget_seen(storage: TableStorage) -> None:
+    """Forget the snapshot of the table in `storage`: behind a checkpoint, files may go that it has yet to read."""
+    _seen_last.pop(storage.location, None)

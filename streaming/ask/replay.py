@@ -103,5 +103,7 @@ def write_messages(path: Path, table: TableLocation, names: Sequence[str], rows:
     told = f"{written} messages with their bodies are in {path}"
     if missing:
         causes = ", ".join(f"{cause}: {count}" for cause, count in sorted(missing.items()))
-        raise DataLossError(f"{missing.total()} of {len(places)} messages are not in the log ({causes}); {told}")
+        raise DataLossError(
+            f"{missing.total()} of {len(places)} messages are not in the log ({causes}); {told}", file=config.store
+        )
     return told

@@ -12,7 +12,6 @@ _MODULES: Final = {
     "status": "status",
     "rebuild": "rebuild",
     "sql": "sql",
-    "ask": "ask",
     "report": "report",
     "query": "query",
     "dump": "dump",
@@ -21,6 +20,7 @@ _MODULES: Final = {
     "verify": "verify",
     "doctor": "doctor",
     "prepare": "prepare",
+    "ask": "ask",
     "quarantine": "quarantine",
     "table": "table",
 }

@@ -74,6 +74,7 @@ class Selection:
             raise OutputError(
                 f"this is no message table of reput: it has no column {missing[0]}",
                 advice="give the directory that 'reput tail --table' made",
+                file=table.files.root,
             )
         rows = ", ".join(_column(name, kind, names) for name, kind in (_COLUMNS | _LATER_COLUMNS).items())
         like = None if self.topic is None else RetentionRule(self.topic, None).like()

@@ -206,5 +206,5 @@ def _delays_of_ends(seen: list[tuple[int, float]], stored_offsets: Int64s, store
     ends = np.array([end for end, _ in seen], np.int64)
     places = np.searchsorted(ends, stored_offsets, side="right")
     if places.size and places.max() == ends.size:
-        raise ValueError(f"{np.count_nonzero(places == ends.size)} messages are behind the last end that was seen")
+        raise ValueError(f"{np.count_nonzero(places == ends.size)} messages are behind the last commit or record")
     return np.array([at for _, at in seen])[places] - stored_ms

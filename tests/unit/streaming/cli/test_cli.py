@@ -50,9 +50,8 @@ def test_version_and_help() -> None:
 
 def test_a_command_is_loaded_alone() -> None:
     """And all of them for the list of commands, or for a name that none has; the table of modules is complete."""
-    every = re.findall(
-        r"^  (\w+) ", CliRunner().invoke(cli.app, ["--help"]).output.partition("Commands:")[2], re.MULTILINE
-    )
+    shown = subprocess.run([sys.executable, "-m", cli.__name__, "--help"], capture_output=True, text=True, check=True)
+    every = re.findall(r"^  (\w+) ", shown.stdout.partition("Commands:")[2], re.MULTILINE)
     assert every == list(commands._MODULES)
     code = "import sys; from reput.streaming.cli.commands import application as a; app = a(*sys.argv[1:]); "
     code += "print(len(app.registered_commands) + len(app.registered_groups))"

@@ -80,6 +80,10 @@ class Warns:
 
     names = ("table", "logic")
     end_offset = 0
+    is_writing = False
+
+    def settle(self) -> None:
+        """All is written."""
 
     def __call__(self, *_: object) -> None:
         _warn("in a batch")
@@ -94,7 +98,7 @@ class Warns:
             _warn("in a wave")
             is_written.set()
 
-        Waves(0, write, lambda: 0).during(read)
+        Waves(write, lambda: 0).during(0, read)
 
     def while_idle(self) -> None:
         _warn("while idle")
