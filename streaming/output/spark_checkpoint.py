@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
+import os
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,8 @@ _log = logging.getLogger("reput")
 def path_for_spark(checkpoint: Path) -> Path:
     """Make a query's checkpoint if it is missing, and give the path by which Spark may write to it.
 
-    The path is a symbolic link in the directory of this run, another one each time. Spark makes whatever directory it
-    misses, so by its own path it would write into an empty mount point; a directory behind a link it cannot make.
+    The path is a symbolic link in the directory of this run. Spark makes whatever directory it misses, so by its own
+    path it would write into an empty mount point; a directory behind a link it cannot make.
 
     Raises
     ------
@@ -41,8 +43,10 @@ def path_for_spark(checkpoint: Path) -> Path:
         files.sync()
     finally:
         files.close()
-    link = Path(tempfile.mkdtemp(prefix="checkpoint-", dir=run_directory())) / checkpoint.name
-    link.symlink_to(checkpoint.absolute(), target_is_directory=True)
+    target = checkpoint.absolute()
+    link = run_directory() / f"checkpoint-{sha256(os.fsencode(target)).hexdigest()[:32]}"
+    with suppress(FileExistsError):  # of an opening before
+        link.symlink_to(target, target_is_directory=True)
     return link
 
 

@@ -487,24 +487,6 @@ def test_commits_of_other_writers_are_seen(spark: SparkSession, opened: Open) ->
     assert other.last_transaction_version(APP) == 2
 
 
-def test_those_of_one_process_load_nothing_that_another_has_just_made(
-    spark: SparkSession, opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Several brokers commit in turn; only what somebody else has committed is loaded, once."""
-    brokers, loads = [opened() for _ in range(3)], []
-    load = DeltaTable._load
-    monkeypatch.setattr(DeltaTable, "_load", lambda table: (loads.append(table), load(table))[1])
-    for version in range(6):
-        assert brokers[version % 3].append([], app_id=f"broker {version % 3}", version=version) == version + 1
-    assert loads == []
-    with pytest.raises(TransactionAlreadyCommittedError):
-        brokers[0].append([], app_id="broker 2", version=5)
-    loads.clear()
-    spark.sql(f"ALTER TABLE {quoted(brokers[0].path)} SET TBLPROPERTIES ('note' = 'of somebody else')")
-    assert [each.append([], app_id="another", version=number) for number, each in enumerate(brokers)] == [8, 9, 10]
-    assert loads == [brokers[0]]
-
-
 def test_a_table_removed_under_it_is_not_continued(spark: SparkSession, opened: Open) -> None:
     table = opened()
     for version in range(3):

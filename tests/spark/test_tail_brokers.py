@@ -176,7 +176,9 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
             assert judge(runs[name].state).state in (State.RUNNING, State.DEGRADED)
         assert status_of(damaged.output)["state"] == State.STOPPED.value
         said = (damaged.output / "reput" / "status.json").read_bytes()
-    assert worked == {(name, name, f"logic of {name}") for name in NAMES}
+    # What a large micro-batch leaves behind is written in a thread that starts no job, so it has no pool.
+    assert {each for each in worked if each[2] is not None} == {(name, name, f"logic of {name}") for name in sound}
+    assert {(name, broker) for name, broker, _ in worked} == {(name, name) for name in NAMES}
     assert {name: run.failure for name, run in runs.items() if run.failure is not None} == {DAMAGED: failure}
     assert (damaged.output / "reput" / "status.json").read_bytes() == said  # nobody wrote it after its run
     for name, home in homes.items():
