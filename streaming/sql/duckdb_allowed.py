@@ -153,7 +153,8 @@ FUNCTIONS_REFUSED: Final[dict[str, frozenset[str]]] = {
             import_database in_search_path metadata_info nextval platform register_external_resource
             register_external_resource_type setseed setval show show_databases show_tables
             show_tables_expanded stats storage_info table_info txid_current user_agent which_secret write_log
-            parse_duckdb_log_message icu_calendar_names vector_type""",
+            parse_duckdb_log_message icu_calendar_names vector_type add_grammar_extension remove_grammar_extension
+            map_type_id_to_pg_oid""",
         "waits": "pg_sleep sleep_ms",
         "is no function but a part of DuckDB's plans, or of its type system": """
             bitstring_byte_comparable combine combine_aggr create_sort_key decimal_average finalize get_type

@@ -109,8 +109,10 @@ class SupervisedQuery:
         if self._query is None:
             return
         try:
-            self._query.gate.close()
             error = self._query.failure()
+            if error is None:  # behind that Spark may tell of a batch that did not begin any more
+                self._query.gate.close()
+                error = self._query.gate.failure
         except Exception as failed:  # noqa: BLE001  as in `look`
             error = failed
         if error is not None:
