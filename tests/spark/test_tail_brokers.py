@@ -194,6 +194,7 @@ def test_one_ends_with_its_damaged_log_and_the_others_take_new_messages(
             assert all(offset < damaged_at for offset in kept)
 
 
+@pytest.mark.slow
 def test_all_go_on_when_sparks_process_was_killed(
     spark: SparkSession, homes: dict[str, Home], broker_store: Callable[[str], BrokerStore], tmp_path: Path
 ) -> None:

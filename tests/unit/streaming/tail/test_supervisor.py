@@ -195,6 +195,22 @@ def test_a_last_wave_that_cannot_be_written_at_a_stop(scene: Scene) -> None:
     assert scene.closed == scene.opened
 
 
+def test_a_batch_that_does_not_begin_after_a_stop_is_no_failure(scene: Scene) -> None:
+    """Spark tells of it as of an error, once no further batch may begin."""
+    query = SparksQuery()
+    scene.query.begin(scene.open(query))
+    settle = scene.sinks.settle
+
+    def settle_when_stopping() -> None:
+        settle()
+        query._left, query._error = 0, RuntimeError("StoppedBetweenBatchesError")
+
+    scene.sinks.settle = settle_when_stopping  # type: ignore[method-assign]
+    scene.query.settle()
+    scene.query.close()
+    assert scene.closed == scene.opened
+
+
 def test_it_waits_is_opened_again_and_goes_on(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """Each failure is told once, with the pause; the end of it once; and the reporter knows all the while."""
     caplog.set_level(logging.INFO, "reput")
