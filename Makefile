@@ -109,7 +109,7 @@ soak-metrics-cost: $(PREPARED)  ## what metrics and page take of the throughput
 
 ##@ Tidy
 clean:  ## remove what demo, tests and benchmarks left, and the environment
-	rm -rf $(VENV) .work build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .work build dist reput/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

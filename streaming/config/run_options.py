@@ -59,9 +59,9 @@ class LogicOptions:
         whole_number(0, WAIT_MS_MAX),
         _WAIT_MS,
         50,
-        "a micro-batch costs the same 20 ms of Spark's, however little it holds: twenty a second take a third less of "
-        "a core than as many as there is time for, and entries come 15 ms later; 0: the next micro-batch begins when "
-        "the last one ends",
+        "a micro-batch costs the same 20 ms of Spark's, however little it holds: twenty a second take a quarter of "
+        "a core less than as many as there is time for, and entries come 15 ms later; 0: the next micro-batch begins "
+        "when the last one ends",
     )
     clean_resource_interval: int = option(
         "cleanResourceInterval",

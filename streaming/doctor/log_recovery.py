@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
 from reput.source.segments.broker_check import GoodRecords, OddRecord, WalkEnd, broker_walk, check_at
-from reput.source.segments.mapped_file_queue import read_head
-from reput.source.segments.segment_head import HEAD_SIZE, first_store_timestamp
+from reput.source.segments.mapped_file_queue import MappedFile, read_head
+from reput.source.segments.segment_head import HEAD_SIZE
 from reput.streaming.doctor.dispatcher import Dispatcher
 from reput.streaming.doctor.prediction import Part
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.doctor.stored_files import NoStartError, Segment, logics_physical_offset
+from reput.streaming.output.hand_over import recovered_first
 
-_RECOVERED_SEGMENTS = 3
-_CHECKPOINT_MARGIN_MS = 3000
 _OUT_OF_MEMORY = "no JVM makes so large an array: the broker ends with an OutOfMemoryError"
 
 
@@ -129,10 +128,10 @@ def _first_segment(
 ) -> int:
     """The number of the segment that recovery begins at."""
     if not settings.is_v5:
-        if not is_abnormal:
-            return max(0, len(segments) - _RECOVERED_SEGMENTS)
-        matches = [number for number, segment in enumerate(segments) if _matches_v4(segment, checkpoint, settings)]
-        return matches[-1] if matches else 0
+        files = [segment.file for segment in segments]
+        return recovered_first(
+            *(files, checkpoint), unclean=is_abnormal, index_safe=settings.index_safe, is_known=_begins_with_v1
+        )
     for looked_at, number in enumerate(range(len(segments) - 1, -1, -1), 1):
         if (number == 0 and not is_abnormal) or looked_at >= settings.recovered_segments_max:
             return number
@@ -141,15 +140,10 @@ def _first_segment(
     return 0
 
 
-def _matches_v4(segment: Segment, checkpoint: StoreCheckpoint, settings: StartSettings) -> bool:
-    head = read_head(segment.file, HEAD_SIZE)
-    if int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True) != MESSAGE_MAGIC_CODE:
-        return False
-    known = max(0, min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS)
-    if settings.index_safe:
-        known = min(known, checkpoint.index_msg_timestamp)
-    stored = first_store_timestamp(head, 0)
-    return stored is not None and stored != 0 and stored <= known
+def _begins_with_v1(file: MappedFile) -> bool:
+    """Whether a segment begins with a record that 4.9.3 knows."""
+    head = read_head(file, HEAD_SIZE)
+    return int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True) == MESSAGE_MAGIC_CODE
 
 
 def _matches_v5(

@@ -25,7 +25,7 @@ from reput.source.errors import OutputError, ReputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import first_store_timestamp
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.mapped_file_queue import MappedFileQueue
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.segments.range_reader import scan_windows
 from reput.streaming.output.log_explains import FOLDERS, RECOVER, Gap, check_explained
 from reput.streaming.output.startup import aligned, check_fingerprint, check_not_expired
@@ -196,16 +196,33 @@ def hand_over(
 
 
 def broker_recovers_from(segments: MappedFileQueue, checkpoint: StoreCheckpoint, *, unclean: bool) -> int:
-    """Where a broker's recovery begins (``CommitLog#recoverNormally``, ``#isMappedFileMatchedRecover``)."""
-    files = segments.files
+    """The offset at which the recovery of a 4.9.3 broker begins; see `recovered_first`."""
+    return segments.files[recovered_first(segments.files, checkpoint, unclean=unclean)].file_from_offset
+
+
+def recovered_first(
+    files: Sequence[MappedFile],
+    checkpoint: StoreCheckpoint,
+    *,
+    unclean: bool,
+    index_safe: bool = False,
+    is_known: Callable[[MappedFile], bool] = lambda _: True,
+) -> int:
+    """The number of the segment at which the recovery of a 4.9.3 broker begins; `files` are one at least.
+
+    `unclean` is its abnormal recovery, which asks the store's checkpoint (``CommitLog#recoverNormally``,
+    ``#isMappedFileMatchedRecover``); `index_safe` is ``messageIndexSafe``. It passes over segments that are not known.
+    """
     if not unclean:
-        return files[-_NORMAL_RECOVERY_FILES:][0].file_from_offset
-    known = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS
-    for file in reversed(files):
-        first = first_store_timestamp(file)
-        if first and first <= max(0, known):
-            return file.file_from_offset
-    return files[0].file_from_offset
+        return max(0, len(files) - _NORMAL_RECOVERY_FILES)
+    known = max(0, min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS)
+    if index_safe:
+        known = min(known, checkpoint.index_msg_timestamp)
+    for number in range(len(files) - 1, -1, -1):
+        first = first_store_timestamp(files[number])
+        if first and first <= known and is_known(files[number]):
+            return number
+    return 0
 
 
 def doubt_of_log(files: DurableFiles, log: LogReader) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from reput.sinks.table.row_retention import RetentionRule
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.sql.duckdb_query import TableStatements
+from reput.streaming.sql.duckdb_query import TableStatements, text_literal
 
 #: The view of the rows that were chosen, and that of every row of the chosen topics.
 CHOSEN, OF_TOPICS = "chosen", "of_topics"
@@ -78,7 +78,7 @@ class Selection:
             )
         rows = ", ".join(_column(name, kind, names) for name, kind in (_COLUMNS | _LATER_COLUMNS).items())
         like = None if self.topic is None else RetentionRule(self.topic, None).like()
-        topics = "true" if like is None else f"topic LIKE {_text(like)} ESCAPE '!'"
+        topics = "true" if like is None else f"topic LIKE {text_literal(like)} ESCAPE '!'"
         period = [
             f"messages.store_time {sign} make_timestamptz({1_000 * time})"
             for sign, time in ((">=", self.since_ms), ("<", self.until_ms))
@@ -95,7 +95,3 @@ def _column(name: str, kind: str, names: Collection[str]) -> str:
     if name not in _TIMES:
         return name
     return f"CASE WHEN epoch_ms({name}) BETWEEN {_FIRST_MS} AND {_END_MS - 1} THEN {name} END AS {name}"
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -301,10 +301,11 @@ def _type(kind: Any) -> str:
 
 
 def _list(texts: Sequence[str]) -> str:
-    return f"[{', '.join(_text(text) for text in texts)}]"
+    return f"[{', '.join(text_literal(text) for text in texts)}]"
 
 
-def _text(text: str) -> str:
+def text_literal(text: str) -> str:
+    """A text as DuckDB's SQL has it."""
     return "'" + text.replace("'", "''") + "'"
 
 

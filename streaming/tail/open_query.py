@@ -53,8 +53,6 @@ class OpenQuery:
     def failure(self) -> BaseException | None:
         """What ended it: what a batch or the source raised, as it was, or else Spark's error; None if nothing did."""
         error = self.query.exception()
-        if not self.is_active:
-            self.gate.settle()
         if self.gate.failure is not None:
             return self.gate.failure
         return None if error is None else remote_error(text_of(error)) or error

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 PAGE = (ROOT / "docs" / "operating" / "install.md").read_text(encoding="utf-8")
 STORE = "v5-plain"
 MESSAGES: int = json.loads((DATA / f"{STORE}.json").read_text())["totalMessages"]
-CHECKOUT = "/root/reput"
+CHECKOUT = "/srv/reput"
 COMMAND_SECONDS = 1200.0
 SCRAPED_WITHIN_S, KEPT_WITHIN_S = 60.0, 120.0
 SERVICE = "reput@broker-a"
@@ -44,13 +44,13 @@ class Installation:
 
     def run(self, command: str, *, drop_in: str = "") -> str:
         """What it prints; `drop_in` is what is typed into the editor that it opens, which wants a terminal."""
-        (self.debian.root / "root" / "drop-in").write_text(drop_in)
+        (self.debian.root / "srv" / "drop-in").write_text(drop_in)
         began = time.monotonic()
         done = self.debian.run(
             f"script --quiet --return --command '{command}' /dev/null" if drop_in else command,
             directory=CHECKOUT,
             seconds=COMMAND_SECONDS,
-            environment={"SYSTEMD_EDITOR": "cp /root/drop-in"},
+            environment={"SYSTEMD_EDITOR": "cp /srv/drop-in"},
         )
         print(f"{time.monotonic() - began:6.1f} s  {command}", flush=True)
         assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n{self.journal()}"

@@ -93,8 +93,7 @@ def test_nothing_but_the_output_is_written(tmp_path: Path, proof: Proof) -> None
 
 def caches() -> list[Path]:
     """Where numba keeps what it compiled: beside the modules, or where the environment says."""
-    project = ROOT
-    packages = [path.parent for path in (project / "reput").glob("*/**/__init__.py")]
+    packages = [path.parent for path in (ROOT / "reput" / "reput").glob("*/**/__init__.py")]
     return [package / "__pycache__" for package in packages]
 
 

@@ -745,9 +745,9 @@ MUTANTS = (
     ),
     _mutant(
         "nobody hears of a last wave that cannot be written",
-        "streaming/tail/open_query.py",
-        "            self.gate.settle()\n",
-        "            pass\n",
+        "streaming/tail/supervisor.py",
+        "                self._query.gate.settle()\n",
+        "                pass\n",
         "unit/streaming/tail/test_supervisor.py::test_a_last_wave_that_cannot_be_written_when_spark_has_ended",
     ),
     _mutant(

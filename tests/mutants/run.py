@@ -40,7 +40,7 @@ def run_tests(
     """Give pytest's exit code for these tests of the copy; tests that stand still, or die of a signal, have failed."""
     words = [word if word.startswith("-") else f"tests/{word}" for word in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks, *words]
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(copy / "reput"), "PYTHONDONTWRITEBYTECODE": "1"}
     if numba_cache is not None:
         environment["NUMBA_CACHE_DIR"] = str(numba_cache)
     with subprocess.Popen(

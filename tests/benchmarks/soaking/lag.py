@@ -212,7 +212,7 @@ def measure(release: str, rate: int, seconds: float, work: Path, say: Callable[[
     broker = LiveBroker(RocketMQ(release), work, rate, {"mappedFileSizeCommitLog": SEGMENT_BYTES})
     paths = Paths(work, broker.store, work / "broker.conf", work / "out", work / "messages", has_own_tmp=False)
     words = {"store": paths.store, "broker-conf": paths.broker_conf, "output": paths.output, "table": paths.table}
-    environment = {**paths.environment(), "PYTHONPATH": str(ROOT)}
+    environment = {**paths.environment(), "PYTHONPATH": str(ROOT / "reput")}
     options = {"tableTriggerMs": 1000, "metricsPort": port, "cleanResourceInterval": 0}
     tail = Supervisor(tail_words(REPUT, words, options), work / "tail.log", paths.cwd, environment, 1.0)
     looks: list[Look] = []

@@ -140,7 +140,7 @@ class Soak:
         self._kept = {"broker": self.work / "kept", "output": kept}
 
     def _environment(self) -> dict[str, str]:
-        return {**self.paths.environment(), "PYTHONPATH": str(ROOT)}
+        return {**self.paths.environment(), "PYTHONPATH": str(ROOT / "reput")}
 
     def _places(self) -> dict[str, Callable[[], Files]]:
         own = self.paths.output / REPUT_FOLDER

@@ -63,10 +63,10 @@ def test_only_two_modules_write_files() -> None:
 
 
 def test_the_import_name_holds_links_only() -> None:
-    """`reput/` is the three directories under one import name."""
+    """`reput/reput/` is the three directories under one import name."""
     for part in ("source", "sinks", "streaming"):
-        assert (ROOT / "reput" / part).is_symlink()
-        assert (ROOT / "reput" / part).resolve() == ROOT / part
+        assert (ROOT / "reput" / "reput" / part).is_symlink()
+        assert (ROOT / "reput" / "reput" / part).resolve() == ROOT / part
 
 
 def floors(folder: str) -> list[str]:

@@ -14,6 +14,11 @@ from support.paths import ROOT
 from pyspark_rocketmq_commitlog import DefaultSource
 from reput.source.data_source import NAME, CommitLogDataSource
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 # In an interpreter of its own, as Spark starts it: in a directory that is not the project's.
 _LOOK_UP = """
 import json, sys
@@ -46,8 +51,11 @@ def test_it_makes_the_source_itself() -> None:
 
 def test_only_two_names_are_installed() -> None:
     """`source`, `sinks` and `streaming` are common words: reput is installed, and the module that Spark looks for."""
-    named = sorted(path.name for path in ROOT.glob("*.py"))
-    assert named == ["pyspark_rocketmq_commitlog.py"]
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'include = ["reput", "reput.*"]' in project
-    assert 'py-modules = ["pyspark_rocketmq_commitlog"]' in project
+    installed = (path for path in (ROOT / "reput").iterdir() if path.suffix != ".egg-info")
+    assert sorted(path.name for path in installed if path.name != "__pycache__") == [
+        "pyspark_rocketmq_commitlog.py",
+        "reput",
+    ]
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    assert setuptools["package-dir"] == {"": "reput"}
+    assert setuptools["py-modules"] == ["pyspark_rocketmq_commitlog"]
