@@ -1,11 +1,10 @@
-"""The waves of a rebuild: each is written while the next one is read."""
+"""How a rebuild goes through the log: tasks read one stretch after the other, and what is read is written in waves."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,20 +20,23 @@ from reput.source.log.range_cut import cut_ranges
 from reput.streaming.config.pipeline import PipelineConfig, check_range_count
 from reput.streaming.effects.effects import Effects
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
+from reput.streaming.effects.waves import OnRange, Waves, worth_a_wave
 from reput.streaming.effects.writers import EffectsWriter, TableWriter, write_side_by_side
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.startup import aligned
 from reput.streaming.rebuild.report import RebuildProgress
 from reput.streaming.rebuild.request import RebuildRequest
-from reput.streaming.rebuild.wave_read import WaveRead
+from reput.streaming.rebuild.stretch_read import StretchRead
 from reput.streaming.tasks.tasks import Tasks
 
 _READ_AT_ONCE = 2
+# A wave is at least this part of a stretch: the writers begin early and end soon after the readers.
+_WAVES_A_STRETCH = 8
 
 
 class RebuildPipeline:
-    """Reads wave after wave, and writes each while the next is read."""
+    """Reads stretch after stretch, and writes what was read while more is read."""
 
     def __init__(
         self,
@@ -64,40 +66,45 @@ class RebuildPipeline:
         self._before: tuple[int, RecordFingerprint | None] = (-1, None)
 
     def run(self, start: int, end: int) -> None:
-        """Do all waves of `[start, end)`; records begin or end at both offsets."""
-        with ThreadPoolExecutor(1) as pool:
-            writing: Future[None] | None = None
-            for wave in self._waves(start, end):
-                if writing is not None:
-                    writing.result()
-                writing = pool.submit(self._write, wave)
-            if writing is not None:
-                writing.result()
+        """Read `[start, end)` and write its effects; records begin or end at both offsets."""
+        # A stretch and a wave end where a sink ends that is ahead of others: queues and index take a wave whole or not.
+        # A table may end inside a range that has been damaged since, or is one damaged range under this onDamage.
+        stops = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
+        waves = Waves(self._write, self._worth_a_wave, stops)
+        waves.during(start, lambda on_range: self._read_all(start, end, stops, waves, on_range))
         for writer in self._writers:
             writer.finish()
 
-    def _waves(self, start: int, end: int) -> Iterator[RangeEffects]:
-        """The waves of `[start, end)` in log order.
+    def _read_all(
+        self, start: int, end: int, stops: Collection[int], waves: Waves, on_range: OnRange
+    ) -> list[RangeEffects]:
+        """Read `[start, end)`; nothing is left to be written then, as `end` is one of the waves' `stops`.
 
-        If the end of a wave is known early, the next is begun at once: cores that run out of ranges of the one read
+        If the end of a stretch is known early, the next is begun at once: cores that run out of ranges of the one read
         ranges of the other.
         """
-        # A wave ends where a sink ends that is ahead of the others: queues and index take a wave whole or not at all.
-        # A table may end inside a range that has been damaged since, or is one damaged range under this onDamage.
-        ends = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
-        reads: deque[WaveRead] = deque()
+        reads: deque[StretchRead] = deque()
         begin: int | None = start
         while begin != end or reads:
             while begin is not None and begin < end and len(reads) < _READ_AT_ONCE:
-                reads.append(self._read(begin, min(stop for stop in ends if begin < stop <= end)))
+                reads.append(self._read(begin, min(stop for stop in stops if begin < stop <= end), on_range))
                 begin = reads[-1].end
             began = time.monotonic()
-            wave = reads.popleft().result()
+            results = reads.popleft().results()
             self._progress.add_seconds("read", time.monotonic() - began)
-            begin = wave.end if begin is None and not reads else begin
-            yield wave
+            begin = results[-1].end if begin is None and not reads else begin
+            # So there are scratch files of three stretches at most.
+            if not waves.wait_for(results[0].start):
+                break
+        waves.wait_for(end)
+        return []
 
-    def _read(self, start: int, end: int) -> WaveRead:
+    def _worth_a_wave(self) -> int:
+        stretch_bytes = self._config.rebuild.max_bytes_per_wave
+        sinks = [sink for writer in self._writers for sink in writer.sinks]
+        return min(stretch_bytes, worth_a_wave(stretch_bytes // _WAVES_A_STRETCH, sinks))
+
+    def _read(self, start: int, end: int, on_range: OnRange) -> StretchRead:
         table, decode = self._table, self._log.decode_options
         writer = None
         if table is not None:
@@ -109,7 +116,7 @@ class RebuildPipeline:
         bytes_a_range = sizes.max_bytes_per_partition
         check_range_count(name, bytes_a_range, min(end - start, self._config.rebuild.max_bytes_per_wave))
         cuts = cut_ranges(queue, start, end, bytes_a_range, self._config.rebuild.max_bytes_per_wave)
-        return WaveRead(self._tasks, queue, cuts, task, bytes_a_range)
+        return StretchRead(self._tasks, queue, cuts, task, bytes_a_range, on_range)
 
     @property
     def _table(self) -> MessageTable | None:

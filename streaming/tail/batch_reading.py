@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 
 from reput.source.log.offset_range import OffsetRange, ranges_of
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
+from reput.streaming.effects.waves import OnRange
 from reput.streaming.spark.announcements import announcements
 from reput.streaming.spark.job import outcome, outcome_of, run_job
 from reput.streaming.tail.small_batch import SmallBatches
-from reput.streaming.tail.waves import OnRange
 
 _RESULT_DDL = "start bigint, effects binary"
 _RESULT_SCHEMA = pa.schema([("start", pa.int64()), ("effects", pa.binary())])

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame
 from reput.sinks.dispatch.arrival import ArrivalListener
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.quarantine import EXPIRED, count_causes, expired_range
-from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.segments.range_reader import DecodeOptions
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
+from reput.streaming.effects.waves import Waves, worth_a_wave
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import QuarantineStep
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
@@ -30,7 +30,6 @@ from reput.streaming.tail.batch_upkeep import SECONDS_AT_END, BatchUpkeep
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.small_batch import SmallBatches
-from reput.streaming.tail.waves import Waves
 
 Report = Callable[[BatchReport], None]
 OnRead = Callable[[str, int], None]
@@ -74,10 +73,6 @@ class Dispatch(Protocol):
         """Do what is left to be done after the last batch of a run that ends with the log."""
 
 
-# Each wave syncs the files of most queues: for so many that takes as long as reading a range of the usual size.
-_QUEUES_A_RANGE = 1024
-
-
 class LogicDispatch:
     """The quarantine, then ConsumeQueue, IndexFile and perhaps the table beside each other, then the checkpoint."""
 
@@ -117,7 +112,7 @@ class LogicDispatch:
         self._on_read = on_read
         self._small = small
         self._bytes_a_wave = bytes_a_wave
-        self._waves = Waves(self._write_checked, self._least_wave)
+        self._waves = Waves(self._write_checked, lambda: worth_a_wave(bytes_a_wave, self._step.sinks))
         # Up to here all was written, or was left to be written.
         self._handed_on = 0
         self._is_swept = True
@@ -202,10 +197,6 @@ class LogicDispatch:
         reports, self._reports = self._reports, {}
         for report in reports.values():
             self._report(report)
-
-    def _least_wave(self) -> int:
-        queues = sum(sink.queue_count for sink in self._step.sinks if isinstance(sink, QueueSink))
-        return self._bytes_a_wave * (1 + queues // _QUEUES_A_RANGE)
 
     def _records(self) -> list[RecordFingerprint | None]:
         """The last record of each sink."""

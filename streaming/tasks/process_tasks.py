@@ -22,7 +22,7 @@ import cloudpickle
 
 from reput.source.errors import TransientError
 from reput.source.worker_process import end_with_parent, keep_freed_memory, load_without_threads
-from reput.streaming.tasks.tasks import Result, Results, Tasks, result_of
+from reput.streaming.tasks.tasks import OnResult, Result, Results, Tasks, result_of
 
 _PRELOADED = "reput.streaming.spark.warm_up"
 _THREADS = Path("/proc/self/task")
@@ -72,7 +72,9 @@ class ProcessTasks(Tasks):
         """How many processes there are."""
         return self._parallelism
 
-    def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
+    def start(
+        self, work: Callable[[int], Result], count: int, on_result: OnResult[Result] | None = None
+    ) -> Results[Result]:
         """Begin with the tasks in the processes, and return what waits for their results; `work` is pickled.
 
         Raises
@@ -83,6 +85,9 @@ class ProcessTasks(Tasks):
         pickled: bytes = cloudpickle.dumps(work)
         with _deaths_as_errors():
             futures = [self._pool.submit(_call, pickled, number) for number in range(count)]
+        if on_result is not None:
+            for number, future in enumerate(futures):
+                future.add_done_callback(partial(_tell, on_result, number))
         return partial(_results, futures)
 
 
@@ -93,6 +98,11 @@ def _results(futures: list[Future[Result]]) -> list[Result]:
     finally:
         for future in futures:
             future.cancel()
+
+
+def _tell(on_result: OnResult[Result], number: int, future: Future[Result]) -> None:
+    if not future.cancelled() and future.exception() is None:  # who waits for the results gets errors
+        on_result(number, future.result())
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from reput.source.errors import ReputError
+from reput.streaming.spark.announcements import Announce, announcements
 from reput.streaming.spark.job import outcome, outcome_of, run_job
 
 _DDL = "number bigint, result binary"
@@ -25,6 +28,7 @@ _JOBS = 4
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 Results = Callable[[], list[Result]]
+OnResult = Callable[[int, Result], None]
 
 
 class Tasks(ABC):
@@ -36,11 +40,14 @@ class Tasks(ABC):
         """How many tasks run at once."""
 
     @abstractmethod
-    def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
+    def start(
+        self, work: Callable[[int], Result], count: int, on_result: OnResult[Result] | None = None
+    ) -> Results[Result]:
         """Begin with the tasks `work(0)` to `work(count - 1)`, after those begun before; one may run more than once.
 
         The function that is returned waits for them and returns their results, which are pickled on the way, or raises
-        what one of them raised.
+        what one of them raised. `on_result` gets a task's number and result while others run, from any thread, perhaps
+        more than once. Nothing is certain to reach it, or to have reached it when the function returns.
         """
 
     def run(self, work: Callable[[int], Result], count: int) -> list[Result]:
@@ -72,8 +79,13 @@ class SerialTasks(Tasks):
         """One task runs at a time."""
         return 1
 
-    def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
-        """Return what runs the tasks."""
+    def start(
+        self,
+        work: Callable[[int], Result],
+        count: int,
+        on_result: OnResult[Result] | None = None,  # noqa: ARG002
+    ) -> Results[Result]:
+        """Return what runs the tasks; `on_result` hears nothing."""
         return lambda: [work(number) for number in range(count)]
 
 
@@ -89,16 +101,33 @@ class SparkTasks(Tasks):
         """The cores of the executors so far, at least 2: on a cluster there may be none yet when Spark is ready."""
         return int(self._spark.sparkContext.defaultParallelism)
 
-    def start(self, work: Callable[[int], Result], count: int) -> Results[Result]:
+    def start(
+        self, work: Callable[[int], Result], count: int, on_result: OnResult[Result] | None = None
+    ) -> Results[Result]:
         """Begin with a job of the tasks, and return what waits for their results; `work` is pickled."""
-        return partial(result_of, self._pool.submit(self._run, work, count))
+        return partial(result_of, self._pool.submit(self._run, work, count, on_result))
 
-    def _run(self, work: Callable[[int], Result], count: int) -> list[Result]:
+    def _run(self, work: Callable[[int], Result], count: int, on_result: OnResult[Result] | None) -> list[Result]:
+        if on_result is None:
+            return self._run_job(work, count, None)
+
+        def heard(words: bytes) -> None:
+            number, pickled = pickle.loads(words)  # noqa: S301
+            result = pickle.loads(pickled)  # noqa: S301
+            if not isinstance(result, ReputError):  # the job's result has errors
+                on_result(number, result)
+
+        with announcements(self._spark, heard) as announce:
+            return self._run_job(work, count, announce)
+
+    def _run_job(self, work: Callable[[int], Result], count: int, announce: Announce | None) -> list[Result]:
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    row = {"number": number, "result": outcome_of(partial(work, number))}
-                    yield pa.RecordBatch.from_pylist([row], _SCHEMA)
+                    result = outcome_of(partial(work, number))
+                    if announce is not None:
+                        announce(pickle.dumps((number, result)))
+                    yield pa.RecordBatch.from_pylist([{"number": number, "result": result}], _SCHEMA)
 
         rows: list[dict[str, Any]] = run_job(self._spark.range(0, count, 1, count), task, _DDL).to_pylist()
         return [outcome(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]

@@ -10,7 +10,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest
-from reput.streaming.tasks.tasks import Results, Tasks
+from reput.streaming.tasks.tasks import OnResult, Results, Tasks
 
 
 class LocalTasks(Tasks):
@@ -25,14 +25,18 @@ class LocalTasks(Tasks):
     def parallelism(self) -> int:
         return 3
 
-    def start(self, work: Callable[[int], str], count: int) -> Results:
-        return lambda: self._run(work, count)
+    def start(self, work: Callable[[int], str], count: int, on_result: OnResult[str] | None = None) -> Results:
+        return lambda: self._run(work, count, on_result)
 
-    def _run(self, work: Callable[[int], str], count: int) -> list[str]:
+    def _run(self, work: Callable[[int], str], count: int, on_result: OnResult[str] | None) -> list[str]:
         order = list(range(count))
         self._rng.shuffle(order)
         self.count += count
-        results = {number: work(number) for number in order}
+        results = {}
+        for number in order:
+            results[number] = work(number)
+            if on_result is not None and self._rng.random() < 0.5:  # nothing is certain to reach it
+                on_result(number, results[number])
         return [results[number] for number in range(count)]
 
 

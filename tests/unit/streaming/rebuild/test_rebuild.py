@@ -37,7 +37,7 @@ from reput.streaming.rebuild.request import RebuildRequest
 from reput.streaming.recover.recover import recover_output
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
-from reput.streaming.tasks.tasks import Results
+from reput.streaming.tasks.tasks import OnResult, Results
 
 GetStore = Callable[[str], BrokerStore]
 TOPICS = ["A", "B", "SCHEDULE_TOPIC_XXXX"]
@@ -352,14 +352,14 @@ class StoppingTasks(LocalTasks):
         super().__init__()
         self._most = most
 
-    def start(self, work: Callable[[int], str], count: int) -> Results:
+    def start(self, work: Callable[[int], str], count: int, on_result: OnResult[str] | None = None) -> Results:
         def counted(number: int) -> str:
             self._most -= 1
             if self._most < 0:
                 raise StoppedError
             return work(number)
 
-        return super().start(counted, count)
+        return super().start(counted, count, on_result)
 
 
 def run_until(config: PipelineConfig, output: Path, most: int) -> bool:

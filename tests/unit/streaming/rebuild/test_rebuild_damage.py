@@ -43,13 +43,13 @@ from reput.source.segments.damage import DamagedRange
 from reput.source.segments.range_reader import read_windows
 from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.effects.range_task import RangeTask
+from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.effects.writers import IndexWriter, QueueWriter
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest
-from reput.streaming.rebuild.wave_read import WaveRead
+from reput.streaming.rebuild.stretch_read import StretchRead
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
@@ -446,12 +446,16 @@ def test_the_table_leaves_out_the_same(part: int, tmp_path: Path, proof: Proof) 
         found: list[Any] = []
         while begin < end:
             cuts = cut_ranges(reader.queue(), begin, end, 300, 1000)
-            wave = WaveRead(LocalTasks(), reader.queue(), cuts, task, 300).result()
-            names = [row["path"] for row in wave.table_files if row["path"]]
+            told: list[RangeEffects] = []
+            ranges = StretchRead(LocalTasks(seed), reader.queue(), cuts, task, 300, told.append).results()
+            # Whatever was heard of early, all is handed on, once and in log order.
+            assert told == [each for each in ranges if each.start < each.end]
+            read = RangeEffects.join(ranges)
+            names = [row["path"] for row in read.table_files if row["path"]]
             for name in names:
                 found += pq.read_table(root / name, columns=["physical_offset"])["physical_offset"].to_pylist()
-            found += wave.damaged
-            begin = wave.end
+            found += read.damaged
+            begin = read.end
         assert sorted(found, key=place_of) == sorted(expected, key=place_of)
         proof("G5 damaged logs, a rebuild's rows")
 

@@ -105,7 +105,7 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.log.range_cut import cut_ranges
 from reput.source.segments.range_reader import DecodeOptions
-from reput.streaming.rebuild.wave_read import RangeTask
+from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.spark.warm_up import compile_kernels
 
 def memory(name):

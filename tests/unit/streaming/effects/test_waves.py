@@ -9,7 +9,7 @@ import pytest
 
 from reput.source.errors import OutputFullError
 from reput.streaming.effects.range_task import RangeEffects
-from reput.streaming.tail.waves import OnRange, Waves
+from reput.streaming.effects.waves import OnRange, Waves
 
 LIMIT_SECONDS = 20
 
