@@ -119,8 +119,8 @@ class RebuildOptions:
         byte_count(1),
         _BYTES,
         2 * 1024 * 1024 * 1024,
-        "of reput rebuild: the log that is read at once, then placed and written; scratch files, of three waves at "
-        "most, are about a third of it, and a wave lost to a crash is read again",
+        "of reput rebuild: the log that is read at once, and written in waves of an eighth of it or more; scratch "
+        "files take about a third of it at most, and a wave lost to a crash is read again",
     )
     max_bytes_per_partition: int = option(
         "rebuildMaxBytesPerPartition",

@@ -1,7 +1,7 @@
 """`reput rebuild`: make queues, index and table from the log side by side, then put them in place.
 
-The log is read in waves. Tasks read a wave's ranges; while they read the next wave, the sinks write this one. Queues
-and index are made in a directory of their own and stay there until all of it is durable.
+Tasks read the log's ranges; while they read more, the sinks write what they have read, wave by wave. Queues and index
+are made in a directory of their own and stay there until all of it is durable.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -61,6 +62,25 @@ def test_files_equal_the_brokers_and_the_table_has_each_message_once(
         report = run_rebuild(spark, store.root, tmp_path / "out", *options, conf=store.broker_conf, table=table)
         assert differing_bytes(store.root, tmp_path / "out") == {}
         assert report.messages == rows(spark, table) == store.facts["totalMessages"]
+
+
+def test_results_of_sparks_tasks_are_told_while_others_are_made(spark: SparkSession, tmp_path: Path) -> None:
+    """The first one that is told lets the last one end, so the job waits for what the driver has heard."""
+    told: dict[int, str] = {}
+
+    def work(number: int) -> str:
+        deadline = time.monotonic() + 60
+        while number == 1 and not (tmp_path / "told").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return str(number)
+
+    def on_result(number: int, result: str) -> None:
+        told[number] = result
+        (tmp_path / "told").touch()
+
+    assert SparkTasks(spark).start(work, 2, on_result)() == ["0", "1"]
+    assert told == {0: "0", 1: "1"}
 
 
 def test_tail_goes_on_behind_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from itertools import pairwise
 
 import pytest
@@ -130,6 +131,38 @@ def test_a_job_that_fails_ends_the_writing_first() -> None:
     assert waves.during(200, lambda _: RANGES) == RANGES[1:]
 
 
+def test_a_wave_ends_at_a_stop_however_little_it_has() -> None:
+    """What lies behind belongs to the next wave; who reads can wait until all is written."""
+    written = Written()
+    waves = Waves(written.write, lambda: 200, {400, 600})
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        for each in RANGES:
+            on_range(each)
+        assert waves.wait_for(600)
+        return RANGES
+
+    assert waves.during(100, read) == []
+    assert [end for _, end in written.waves if end in (400, 600)] == [400, 600]
+    assert all(end - start >= 200 or end in (400, 600) for start, end in written.waves)
+
+
+def test_who_waits_for_a_wave_that_cannot_be_written_goes_on() -> None:
+    """And hears of it; the error itself is raised at the end."""
+
+    def write(_: RangeEffects) -> None:
+        raise OutputFullError("no room")
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        on_range(RANGES[0])
+        assert not waves.wait_for(200)
+        return RANGES
+
+    waves = Waves(write, lambda: 100)
+    with pytest.raises(OutputFullError, match="no room"):
+        waves.during(100, read)
+
+
 def test_what_is_left_behind_is_written_before_the_next_waves() -> None:
     """Reading goes on meanwhile; its waves wait."""
     written, may_write = Written(), threading.Event()
@@ -144,6 +177,7 @@ def test_what_is_left_behind_is_written_before_the_next_waves() -> None:
 
     def read(on_range: OnRange) -> list[RangeEffects]:
         on_range(RANGES[1])
+        time.sleep(0.1)  # a wave that does not wait is written by then
         assert written.waves == []
         may_write.set()
         written.wait_for(300)

@@ -9,14 +9,22 @@ from random import Random
 
 import numpy as np
 import pytest
+from support.outputs import config_of
+from support.rebuild_runner import LocalTasks
 from support.record_writer import CommitLogWriter, Message
+from support.sink_runner import SMALL
 
+from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.dispatch.runs import RUN, Run, find_runs, run_of
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import read_arrays, write_arrays
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.formats.consume_queue import ENTRY
-from reput.source.errors import OutputError, SinkError
+from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.source.errors import OutputError, OutputFullError, SinkError
+from reput.streaming.rebuild.rebuild import Rebuild
+from reput.streaming.rebuild.report import RebuildProgress
+from reput.streaming.rebuild.request import RebuildRequest
 
 MB = 1 << 20
 
@@ -151,3 +159,23 @@ def test_a_task_needs_little_memory(tmp_path: Path) -> None:
     assert [count for _, count, _ in found] == counts
     for (name, (_, _, most)), (peak, _, pieces) in zip(LOGS.items(), found, strict=True):
         assert peak < most, f"{name}: {peak / MB:.0f} MB, {pieces} pieces"
+
+
+def test_a_wave_that_cannot_be_written_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour of reading is not spent on what nobody can write."""
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 20) as writer:
+        for number in range(200):
+            writer.append(Message(queue_offset=number))
+
+    def fail(*_: object) -> AnomalyCounts:
+        raise OutputFullError("no room")
+
+    monkeypatch.setattr(ConsumeQueueSink, "write", fail)
+    config = config_of(tmp_path / "store", SMALL, "rebuildMaxBytesPerWave=2k", "rebuildMaxBytesPerPartition=1k")
+    tasks = LocalTasks()
+    with (
+        Rebuild(config, RebuildRequest(tmp_path / "out"), RebuildProgress()) as job,
+        pytest.raises(OutputFullError, match="no room"),
+    ):
+        job.run(tasks)
+    assert 0 < tasks.count <= 10

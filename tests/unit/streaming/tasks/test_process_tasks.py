@@ -42,6 +42,29 @@ def test_results_are_in_order_whatever_the_work_closes_over() -> None:
         assert os.getpid() not in taken_part
 
 
+def test_results_are_told_while_others_are_made(tmp_path: Path) -> None:
+    """The first one here lets the last one end; errors are only for who waits."""
+    told: dict[int, str] = {}
+
+    def work(number: int) -> str:
+        if number == 2:
+            raise CorruptRecordError("at offset 5")
+        while number == 1 and not (tmp_path / "told").exists():
+            time.sleep(0.01)
+        return str(number)
+
+    def on_result(number: int, result: str) -> None:
+        told[number] = result
+        (tmp_path / "told").touch()
+
+    with ProcessTasks(2) as tasks:
+        results = tasks.start(work, 2, on_result)
+        assert results() == ["0", "1"]
+        with pytest.raises(CorruptRecordError):
+            tasks.start(work, 3, on_result)()
+    assert told == {0: "0", 1: "1"}
+
+
 def test_an_error_arrives_as_it_was_and_nothing_goes_on(tmp_path: Path) -> None:
     """With its class and message; tasks that had not begun are not begun."""
 
