@@ -84,7 +84,9 @@ def split(
     *,
     over_holes: bool = False,
 ) -> Iterator[OffsetRange]:
-    """Cut `[start, end)` at segments, and again so that a range has about `bytes_max` bytes, never inside a record.
+    """Cut `[start, end)` at segments, and each part into ranges of about the same size, never inside a record.
+
+    A range has at most `bytes_max` bytes and an eighth, or one record, or one damaged range.
 
     `on_damage` as in ``DecodeOptions``, here and below.
 
@@ -101,8 +103,9 @@ def split(
         if file is None:
             raise no_file_with(start, end)
         stop = min(end, file.end)
-        while stop - start > bytes_max + bytes_max // 2:
-            cut = align_down(file, start, start + bytes_max, on_damage, known)
+        # Each cut is a little before where it should be, by less than the eighth: so that adds no range.
+        while (count := -(-(stop - start - bytes_max // 8) // bytes_max)) > 1:
+            cut = align_down(file, start, start + (stop - start) // count, on_damage, known)
             if cut == start:  # one record is larger than a range
                 cut = _after_first(file, start, on_damage)
             if cut >= stop:
