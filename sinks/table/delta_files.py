@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
+from reput.sinks.table.file_list import FileList
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.storage import TableStorage
+from reput.source.errors import OutputError
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,13 @@ class FileBounds:
             brokers if nulls == 0 else None,
         )
 
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> FileBounds:
+        """Take them from a row of ``FileList.files``."""
+        low, high = row.get("min.broker"), row.get("max.broker")
+        brokers = (low, high) if low and high and row.get("null_count.broker") == 0 else None
+        return cls(row.get("num_records"), row.get("min.physical_offset"), row.get("max.physical_offset"), brokers)
+
     def may_hold(self, broker: str) -> bool:
         """Whether the file may hold rows of the broker."""
         return self.rows != 0 and (self.brokers is None or self.brokers[0] <= broker <= self.brokers[1])
@@ -65,24 +73,51 @@ class BadFile:
     bounds: FileBounds
 
 
-def active_files(spark: SparkSession, root: TableLocation) -> DataFrame:
-    """The present version's files as the log has them: ``path``, ``size``, ``stats``.
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file of the table's log: its path as there, its size, and what is known of its rows."""
+
+    path: str
+    size_bytes: int
+    bounds: FileBounds
+
+
+def logged_files(spark: SparkSession, storage: TableStorage) -> list[LoggedFile]:
+    """The files of the table's present version, sorted by their paths.
 
     Raises
     ------
     OutputError
         The log cannot be read.
     """
+    try:
+        rows = FileList(storage.location).files().to_pylist()
+    except OutputError:  # Delta reads more kinds of tables, and of paths; a JVM that has just started takes seconds
+        return sorted(_files_by_spark(spark, storage.location), key=lambda file: file.path)
+    files = [LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows]
+    return sorted(files, key=lambda file: file.path)
+
+
+def _files_by_spark(spark: SparkSession, root: TableLocation) -> Iterator[LoggedFile]:
     session: Any = spark
     # Delta's threads use the active session of the calling thread; pyspark sets it only in the thread that made it.
     session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
     delta_log = session._jvm.org.apache.spark.sql.delta.DeltaLog  # noqa: SLF001  py4j's gateway has no public name
     with output_errors(f"{root}: cannot read the Delta log", root):
         snapshot = delta_log.forTableWithSnapshot(session._jsparkSession, str(root))._2()  # noqa: SLF001
-        return DataFrame(snapshot.allFiles().toDF(), spark).select("path", "size", "stats")
+        table = DataFrame(snapshot.allFiles().toDF(), spark).select("path", "size", "stats").toArrow()
+    for batch in table.to_batches():
+        columns = (batch.column(number).to_pylist() for number in range(3))
+        for path, size, statistics_json in zip(*columns, strict=True):
+            yield LoggedFile(path, size, FileBounds.of(statistics_json))
 
 
-def bad_files(spark: SparkSession, storage: TableStorage) -> Iterator[BadFile]:
+def may_hold_rows(spark: SparkSession, storage: TableStorage, broker: str) -> bool:
+    """Whether a file of the table's present version may hold rows of the broker; raises OutputError."""
+    return any(file.bounds.may_hold(broker) for file in logged_files(spark, storage))
+
+
+def bad_files(spark: SparkSession, storage: TableStorage) -> list[BadFile]:
     """Files of the present version that are missing or have another size; their contents are not looked at.
 
     Raises
@@ -90,19 +125,16 @@ def bad_files(spark: SparkSession, storage: TableStorage) -> Iterator[BadFile]:
     OutputError
         The log or a file's size cannot be read.
     """
-    root = storage.location
-    files = active_files(spark, root).orderBy(sf.col("path"))
-    with output_errors(f"{root}: cannot read the Delta log", root):
-        table = files.toArrow()
-    for batch in table.to_batches():
-        logged, sizes, statistics = (batch.column(number).to_pylist() for number in range(3))
-        names = [storage.name_of(each) for each in logged]
-        with output_errors(f"cannot look at the files of {root}", root):
-            found = storage.statuses(names)
-        for name, size, there, statistics_json in zip(names, sizes, found, statistics, strict=True):
-            if there is None or there.size_bytes != size:
-                problem = f"has {there.size_bytes} bytes, {size} were committed" if there else "is not there"
-                yield BadFile(name, problem, FileBounds.of(statistics_json))
+    files = logged_files(spark, storage)
+    names = [storage.name_of(file.path) for file in files]
+    with output_errors(f"cannot look at the files of {storage.location}", storage.location):
+        found = storage.statuses(names)
+    bad = []
+    for file, name, there in zip(files, names, found, strict=True):
+        if there is None or there.size_bytes != file.size_bytes:
+            problem = f"has {there.size_bytes} bytes, {file.size_bytes} were committed" if there else "is not there"
+            bad.append(BadFile(name, problem, file.bounds))
+    return bad
 
 
 @contextmanager

@@ -53,6 +53,14 @@ class _FilesGoneError(Exception):
     """Files that were to be replaced are no longer the table's."""
 
 
+def items_of(values: Any) -> list[Any]:
+    """The items of a Java list.
+
+    Where py4j iterates, Java ends with an exception, and pyspark asks the JVM twenty times which one it is.
+    """
+    return [values.get(number) for number in range(values.size())]
+
+
 class DeltaTable:
     """One Delta table, made by `open_or_create`.
 
@@ -163,7 +171,7 @@ class DeltaTable:
     @property
     def properties(self) -> dict[str, str]:
         """The present version's properties."""
-        return {str(key): str(value) for key, value in dict(self._latest().getTableProperties()).items()}
+        return self._properties_of(self._latest())
 
     def append(
         self,
@@ -322,7 +330,7 @@ class DeltaTable:
             raise kind_of(error)(f"{what} failed: {cause}", advice=advice, file=self.path) from error
 
     def _run_hooks(self, result: Any, committed: int) -> None:
-        for hook in result.getPostCommitHooks():
+        for hook in items_of(result.getPostCommitHooks()):
             kind = str(hook.getType())
             try:
                 if kind == "CHECKPOINT":
@@ -349,8 +357,8 @@ class DeltaTable:
         try:
             snapshot = self._table.getLatestSnapshot(self._engine)
             found = schema_of(snapshot)
-            partitions = [str(name) for name in snapshot.getPartitionColumnNames()]
-            properties = {str(key): str(value) for key, value in dict(snapshot.getTableProperties()).items()}
+            partitions = [str(name) for name in items_of(snapshot.getPartitionColumnNames())]
+            properties = self._properties_of(snapshot)
         except (*JAVA_ERRORS, OSError) as error:
             cause, undo = explain_refusal(self.path, first_line(error))
             message = f"{self.path}: cannot read the Delta log: {cause}"
@@ -368,6 +376,10 @@ class DeltaTable:
         self._added_columns = added
         self._keep(snapshot)
         return snapshot
+
+    def _properties_of(self, snapshot: Any) -> dict[str, str]:
+        found = snapshot.getTableProperties()
+        return {str(key): str(found.get(key)) for key in items_of(self._jvm.java.util.ArrayList(found.keySet()))}
 
     def _keep(self, snapshot: Any) -> None:
         self._snapshot = snapshot

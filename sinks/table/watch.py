@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from reput.sinks.table.delta_files import BadFile, bad_files
+from reput.sinks.table.delta_files import BadFile, bad_files, may_hold_rows
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commit_digest, commit_file, commits, rows_before
 from reput.sinks.table.location import TableLocation
@@ -117,8 +117,8 @@ class TableWatch:
 
     def _without_transaction(self, ledger: RowLedger | None, version: int) -> RowLedger:
         """The ledger of a table without a transaction of ours, which must not have rows of the broker."""
-        path = self._table.path
-        rows = self._counts(version, [2**63 - 1])[0]
+        path, storage = self._table.path, self._table.storage
+        rows = self._counts(version, [2**63 - 1])[0] if may_hold_rows(self._spark, storage, self._broker) else 0
         if rows:
             raise OutputError(
                 f"{path}: {rows} rows of broker {self._broker!r} and no transaction of reput: a copy of another table "
@@ -129,7 +129,7 @@ class TableWatch:
         if ledger is not None and ledger.rows:
             text = "%s is another table than the one that had %d rows of broker %r: what the log has is brought again"
             _log.warning(text, path, ledger.rows, self._broker)
-        return RowLedger(version, commit_digest(self._table.storage, version), ())
+        return RowLedger(version, commit_digest(storage, version), ())
 
     def _check_history(self, version: int) -> None:
         """Without a ledger, report rows that others removed, since nobody knows whether they came back."""

@@ -26,7 +26,6 @@ from benchmarks import machine, plots
 from benchmarks.shapes import SHAPES, made_log
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.table import log_cleanup
-from reput.sinks.table.delta_files import active_files
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFileWriter
 from reput.sinks.table.message_table import MessageTable, TableBatch
@@ -118,7 +117,7 @@ class Growth:
 
         def spark_snapshot() -> None:
             delta_log.clearCache()
-            active_files(self.spark, path).count()
+            delta_log.forTableWithSnapshot(self.spark._jsparkSession, str(path))._2().allFiles().count()
 
         def key_rows() -> None:
             assert len(TableLookup(path).by_unique_key(key[0], max_num=2).rows) == 1

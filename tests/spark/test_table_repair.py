@@ -94,6 +94,28 @@ def test_restore(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     assert kept.found() == kept.expected()
 
 
+def test_a_start_runs_no_job_of_sparks(kept: KeptTable, tmp_path: Path) -> None:
+    """A JVM that has just started takes seconds for the first one: neither known rows nor a new broker need any."""
+    jobs = kept.spark.sparkContext.statusTracker()
+    before = jobs.getJobIdsForGroup()
+    kept.open()
+    assert KeptTable(kept.spark, tmp_path, broker="c").open().end_offset == 0
+    assert jobs.getJobIdsForGroup() == before
+    kept.spark.sql(f"INSERT INTO {kept.sql} SELECT 'd' AS broker, * EXCEPT (broker) FROM {kept.sql}")
+    with pytest.raises(OutputError, match="40 rows of broker 'd' and no transaction"):
+        KeptTable(kept.spark, tmp_path, broker="d").open()
+
+
+def test_files_are_looked_at_where_only_spark_reads_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    """The directory's name means another one to deltalake; a file that is gone is missed all the same."""
+    kept = KeptTable(spark, tmp_path / "per%20cent")
+    kept.fill(kept.open(), (10, 20))
+    kept.open()
+    next(kept.path.glob("part-*.parquet")).unlink()
+    with pytest.raises(RowsLostError, match="is not there"):
+        kept.open()
+
+
 @pytest.mark.slow
 def test_files_removed_by_hand(kept: KeptTable) -> None:
     """One is gone and one is cut short: told with their names; made again, though nobody can read them."""
