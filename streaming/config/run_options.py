@@ -43,8 +43,9 @@ class LogicOptions:
         "maxBytesPerTrigger",
         byte_count(1),
         _BYTES,
-        1024 * 1024 * 1024,
-        "of the logic query: large enough to hide a micro-batch's fixed cost, half a second of work for two cores",
+        2 * 1024 * 1024 * 1024,
+        "of the logic query: large enough to hide a micro-batch's fixed cost; a stop waits for the current one, which "
+        "two cores read in a second or two, with the table in three",
     )
     max_bytes_per_partition: int = option(
         "maxBytesPerPartition",

@@ -182,7 +182,7 @@ class TableOptions:
         "tableMaxBytesPerTrigger",
         byte_count(1),
         _BYTES,
-        1024 * 1024 * 1024,
+        2 * 1024 * 1024 * 1024,
         "a commit of the table holds at most so much of the log",
     )
     max_bytes_per_partition: int = option(
