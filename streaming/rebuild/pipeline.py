@@ -31,8 +31,9 @@ from reput.streaming.rebuild.stretch_read import StretchRead
 from reput.streaming.tasks.tasks import Tasks
 
 _READ_AT_ONCE = 2
-# A wave is at least this part of a stretch: the writers begin early and end soon after the readers.
-_WAVES_A_STRETCH = 8
+# A wave is at least such a part of a stretch: the writers begin early and end soon after the readers. With a table each
+# wave is a commit, and reading takes several times as long as writing.
+_WAVES_A_STRETCH, _WITH_TABLE = 8, 2
 
 
 class RebuildPipeline:
@@ -102,7 +103,8 @@ class RebuildPipeline:
     def _worth_a_wave(self) -> int:
         stretch_bytes = self._config.rebuild.max_bytes_per_wave
         sinks = [sink for writer in self._writers for sink in writer.sinks]
-        return min(stretch_bytes, worth_a_wave(stretch_bytes // _WAVES_A_STRETCH, sinks))
+        waves = _WAVES_A_STRETCH if self._table is None else _WITH_TABLE
+        return min(stretch_bytes, worth_a_wave(stretch_bytes // waves, sinks))
 
     def _read(self, start: int, end: int, on_range: OnRange) -> StretchRead:
         table, decode = self._table, self._log.decode_options
