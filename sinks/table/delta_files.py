@@ -10,7 +10,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.sinks.table.file_list import FileList
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.storage import TableStorage
@@ -90,6 +89,9 @@ def logged_files(spark: SparkSession, storage: TableStorage) -> list[LoggedFile]
     OutputError
         The log cannot be read.
     """
+    # deltalake starts threads, and a rebuild forks its processes before it asks.
+    from reput.sinks.table.file_list import FileList  # noqa: PLC0415
+
     try:
         rows = FileList(storage.location).files().to_pylist()
     except OutputError:  # Delta reads more kinds of tables, and of paths; a JVM that has just started takes seconds

@@ -17,8 +17,8 @@ MIB = 1024 * 1024
 @pytest.mark.parametrize(
     ("master", "options", "bytes_a_range"),
     [
-        ("local[2]", {}, 256 * MIB),  # the most, and four ranges
-        ("local[8]", {}, 128 * MIB),  # one for every core
+        ("local[2]", {}, 256 * MIB),  # the most, and eight ranges
+        ("local[16]", {}, 128 * MIB),  # one for every core
         ("local[128]", {}, 32 * MIB),  # less is not worth a task
         ("spark://host:7077", {}, 256 * MIB),  # how many cores there will be is not known
         ("local[2]", {"MaxBytesPerPartition": "700"}, 700),
