@@ -76,7 +76,8 @@ def test_commands(all_commands: bool, store: Path) -> None:
         assert len(reput(environment, "table", "history", "--table", table, "--json").splitlines()) == 2
         reput(environment, "table", "vacuum", "--table", table)
         asked = reput(environment, "ask", "by-key", "--table", table, "--key", "k7", "--format", "json")
-        assert [json.loads(line)["physical_offset"] for line in asked.splitlines()] == [json.loads(said)["physical_offset"]]
+        found = [json.loads(line)["physical_offset"] for line in asked.splitlines()]
+        assert found == [json.loads(said)["physical_offset"]]
         page = store / "report.html"
         assert f"{COUNT} messages" in reput(environment, "report", "--table", table, "--html", page)
         assert f"<bdi>{table}</bdi>" in page.read_text()
