@@ -35,6 +35,12 @@ class StoreCheckpoint:
     others: bytes = b""
 
     _FORMAT: ClassVar[struct.Struct] = struct.Struct(">qqq")
+    _LOGICS_PHYSICAL_OFFSET: ClassVar[slice] = slice(16, 24)  # of `others`
+
+    @property
+    def logics_physical_offset(self) -> int:
+        """The field of 5.5.0: how far the queues are on disk, as a physical offset; 0 where no such broker wrote it."""
+        return int.from_bytes(self.others[self._LOGICS_PHYSICAL_OFFSET].ljust(8, b"\0"), "big", signed=True)
 
     def advanced(self, stored: int, queued: int | None, index: int | None) -> StoreCheckpoint:
         """The checkpoint behind dispatched records; None leaves a field as it is.

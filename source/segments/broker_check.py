@@ -163,7 +163,7 @@ def broker_walk(
                         break
             if good is not None:
                 yield good
-            check = _check(descriptor, file, start, limit, rules)
+            check = check_open(descriptor, file, start, limit, rules)
             if check.record is None:
                 yield WalkEnd(start, check)
                 return
@@ -174,7 +174,16 @@ def broker_walk(
 def check_at(file: MappedFile, start: int, limit: int, rules: BrokerRules) -> BrokerCheck:
     """The broker's check of what stands at `start`; its buffer ends at `limit`."""
     with open_segment(file) as descriptor:
-        return _check(descriptor, file, start, limit, rules)
+        return check_open(descriptor, file, start, limit, rules)
+
+
+def check_open(descriptor: int, file: MappedFile, start: int, limit: int, rules: BrokerRules) -> BrokerCheck:
+    """``CommitLog#checkMessageAndReturnSize`` over a buffer that ends at `limit`, of a segment that is open."""
+    buffer = _Buffer(descriptor, file, start, limit)
+    try:
+        return _read_record(buffer, rules)
+    except _JavaError as error:
+        return BrokerCheck(False, _FAILED, start, why=str(error))
 
 
 def _parsed(window: Window, rules: BrokerRules) -> Window:
@@ -186,15 +195,6 @@ def _parsed(window: Window, rules: BrokerRules) -> Window:
         return window
     first = int(np.argmax(is_v2))
     return replace(window, parts=window.parts[:first], end=window.offset_of(first), decoded=window.columns.first(first))
-
-
-def _check(descriptor: int, file: MappedFile, start: int, limit: int, rules: BrokerRules) -> BrokerCheck:
-    """``CommitLog#checkMessageAndReturnSize`` over a buffer that ends at `limit`."""
-    buffer = _Buffer(descriptor, file, start, limit)
-    try:
-        return _read_record(buffer, rules)
-    except _JavaError as error:
-        return BrokerCheck(False, _FAILED, start, why=str(error))
 
 
 class _JavaError(Exception):

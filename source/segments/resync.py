@@ -47,7 +47,7 @@ class OpenSegment:
     """Looks at single offsets of a segment that is open for reading."""
 
     def __init__(self, descriptor: int, file: MappedFile) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self.file = file
         self.smallest = file.frame + fmt.FIXED_LENGTH
 
@@ -95,15 +95,15 @@ class OpenSegment:
 
     def integer(self, offset: int, size: int) -> int:
         """The integer of `size` bytes at `offset`, read as `i32` reads it."""
-        data = os.pread(self._descriptor, size, offset - self.file.file_from_offset)
+        data = os.pread(self.descriptor, size, offset - self.file.file_from_offset)
         return int.from_bytes(data.ljust(size, b"\0"), "big", signed=True)
 
     def _record(self, offset: int) -> Window:
-        return scan_record(self._descriptor, self.file, offset, self.file.end, check_crc=True)
+        return scan_record(self.descriptor, self.file, offset, self.file.end, check_crc=True)
 
     def _read(self, offset: int, size: int) -> Bytes:
         data = np.empty(min(size, self.file.end - offset), np.uint8)
-        done = read_fully(self._descriptor, data, len(data), offset - self.file.file_from_offset)
+        done = read_fully(self.descriptor, data, len(data), offset - self.file.file_from_offset)
         return data[:done]
 
     def _proven_ends(self, offset: int) -> Iterator[int]:
@@ -148,7 +148,7 @@ class OpenSegment:
 
     def _runs_to(self, offset: int, end: int) -> bool:
         """Whether good records follow each other from `offset` to exactly `end`."""
-        for window in scan_segment(self._descriptor, self.file, offset, end, check_crc=True):
+        for window in scan_segment(self.descriptor, self.file, offset, end, check_crc=True):
             offset = window.end
         return offset == end
 

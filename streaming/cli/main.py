@@ -18,6 +18,7 @@ from typing import Any
 
 from reput.source.worker_process import load_without_threads
 from reput.streaming.process import interruption
+from reput.streaming.process.python_warnings import hide_warnings
 from reput.streaming.process.standard_streams import drop_output, open_closed_streams
 from reput.streaming.process.working_directory import leave
 
@@ -59,6 +60,7 @@ def main() -> None:
         interruption.listen()
         gc.set_threshold(_GARBAGE_LOOKED_FOR_AFTER)
         load_without_threads()
+        hide_warnings()
         leave()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a terminal may lack a character

@@ -1,6 +1,6 @@
-"""The broker's recovery of its commitlog: where it begins, which records it dispatches, where it ends the log.
+"""The broker's recovery of its commitlog: which records it dispatches, where it ends the log.
 
-``CommitLog#recoverNormally``, ``#recoverAbnormally`` and ``#isMappedFileMatchedRecover`` of 4.9.3 and 5.5.0, with
+``CommitLog#recoverNormally`` and ``#recoverAbnormally`` of 4.9.3 and 5.5.0, with
 ``MappedFileQueue#truncateDirtyFiles`` and ``DefaultMessageStore#truncateDirtyLogicFiles``.
 """
 
@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reput.sinks.store_checkpoint import StoreCheckpoint
-from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
-from reput.source.segments.broker_check import GoodRecords, OddRecord, WalkEnd, broker_walk, check_at
-from reput.source.segments.mapped_file_queue import MappedFile, read_head
-from reput.source.segments.segment_head import HEAD_SIZE
+from reput.source.segments.broker_check import GoodRecords, OddRecord, WalkEnd, broker_walk
 from reput.streaming.doctor.dispatcher import Dispatcher
 from reput.streaming.doctor.prediction import Part
 from reput.streaming.doctor.start_settings import StartSettings
-from reput.streaming.doctor.stored_files import NoStartError, Segment, logics_physical_offset
-from reput.streaming.output.hand_over import recovered_first
+from reput.streaming.doctor.stored_files import NoStartError, Segment
+from reput.streaming.output.recovery_start import recovered_first
 
 _OUT_OF_MEMORY = "no JVM makes so large an array: the broker ends with an OutOfMemoryError"
 
@@ -63,7 +60,8 @@ def recover_log(
         The broker does not survive a record.
     """
     queued_to = dispatcher.max_physic_offset
-    at = _first_segment(segments, checkpoint, queued_to, settings, is_abnormal=is_abnormal)
+    files = [segment.file for segment in segments]
+    at = recovered_first(files, checkpoint, lambda: queued_to, settings, unclean=is_abnormal)
     begins_in = segments[at]
     # 4.9.3 dispatches nothing in its normal recovery; its replay does.
     dispatches = is_abnormal or settings.is_v5
@@ -116,48 +114,3 @@ def cut_queues(dispatcher: Dispatcher, queued_to: int, offset: int) -> None:
     if queued_to >= offset:
         for queue in dispatcher.queues.values():
             queue.truncate(offset)
-
-
-def _first_segment(
-    segments: list[Segment],
-    checkpoint: StoreCheckpoint,
-    queued_to: int,
-    settings: StartSettings,
-    *,
-    is_abnormal: bool,
-) -> int:
-    """The number of the segment that recovery begins at."""
-    if not settings.is_v5:
-        files = [segment.file for segment in segments]
-        return recovered_first(
-            *(files, checkpoint), unclean=is_abnormal, index_safe=settings.index_safe, is_known=_begins_with_v1
-        )
-    for looked_at, number in enumerate(range(len(segments) - 1, -1, -1), 1):
-        if (number == 0 and not is_abnormal) or looked_at >= settings.recovered_segments_max:
-            return number
-        if _matches_v5(segments[number], checkpoint, queued_to, settings, is_abnormal=is_abnormal):
-            return number
-    return 0
-
-
-def _begins_with_v1(file: MappedFile) -> bool:
-    """Whether a segment begins with a record that 4.9.3 knows."""
-    head = read_head(file, HEAD_SIZE)
-    return int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True) == MESSAGE_MAGIC_CODE
-
-
-def _matches_v5(
-    segment: Segment, checkpoint: StoreCheckpoint, queued_to: int, settings: StartSettings, *, is_abnormal: bool
-) -> bool:
-    """Also ``ConsumeQueueStore#isMappedFileMatchedRecover`` and that of ``IndexService``."""
-    record = check_at(segment.file, segment.file.file_from_offset, segment.file.end, settings.rules).record
-    if record is None or record.store_timestamp == 0:
-        return False
-    if settings.index_safe and record.store_timestamp > checkpoint.index_msg_timestamp:
-        return False
-    known = logics_physical_offset(checkpoint)
-    if not is_abnormal:
-        return record.physical_offset <= queued_to
-    if known <= 0:
-        return record.store_timestamp <= checkpoint.logics_msg_timestamp
-    return record.physical_offset <= known

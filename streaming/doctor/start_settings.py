@@ -14,13 +14,12 @@ from reput.source.segments.store_layout import has_rocksdb_queues
 from reput.streaming.config.broker import Version, broker_version, logic_needs, version_text
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.output.recovery_start import RECOVERED_SEGMENTS_MAX, RecoverySettings
 
 V4: Version = (4, 9, 3)
 V5: Version = (5, 5, 0)
 RELEASES: tuple[Version, ...] = (V4, V5)
 
-# ``MessageStoreConfig#commitLogRecoverMaxNum``.
-_RECOVERED_SEGMENTS_MAX = 10
 _MASTER_ID = 0
 # With these a broker of 5.x starts in other ways, which are not followed.
 _OTHER_STARTS = (
@@ -32,25 +31,19 @@ _OTHER_STARTS = (
 
 
 @dataclass(frozen=True)
-class StartSettings:
+class StartSettings(RecoverySettings):
     """What one release would start with.
 
     Attributes
     ----------
     version
         The release.
-    rules
-        How recovery checks records.
     needs
         What is made of a dispatched record.
     segment_size, queue_file_size, ext_file_size
         The sizes of files in bytes; None for no ConsumeQueueExt.
     max_index_num
         How many keys an index file holds, and one more.
-    index_safe
-        ``messageIndexSafe``, where there is an index: recovery also begins before what the index lacks.
-    recovered_segments_max
-        5.x looks for the segment to begin at no further back (``commitLogRecoverMaxNum``).
     replays_from_queues
         The replay begins where the queues end: 4.9.3 always, 5.x with ``recheckReputOffsetFromCq``.
     is_master
@@ -58,14 +51,11 @@ class StartSettings:
     """
 
     version: Version
-    rules: BrokerRules
     needs: LogicNeeds
     segment_size: int
     queue_file_size: int
     ext_file_size: int | None
     max_index_num: int
-    index_safe: bool
-    recovered_segments_max: int
     replays_from_queues: bool
     is_master: bool
 
@@ -102,17 +92,18 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         verifies_property_crc=is_v5 and _switch(broker, "forceVerifyPropCRC"),
         delays_ms=config.source.delays_ms,
     )
-    wanted = _number(broker, "commitLogRecoverMaxNum", _RECOVERED_SEGMENTS_MAX)
+    wanted = _number(broker, "commitLogRecoverMaxNum", RECOVERED_SEGMENTS_MAX)
     return StartSettings(
         version=version,
         rules=rules,
+        checks_first_record=is_v5,
         needs=replace(needs, consume_queue=True, ext=False, filters=None, batch_topics=frozenset()),
         segment_size=_segment_size(config),
         queue_file_size=rounded_file_size(config.queue.mapped_file_size_consume_queue),
         ext_file_size=config.queue.ext_file_size,
         max_index_num=config.index.max_index_num,
         index_safe=config.index.message_index_enable and _switch(broker, "messageIndexSafe"),
-        recovered_segments_max=wanted if wanted > 0 else _RECOVERED_SEGMENTS_MAX,
+        recovered_segments_max=wanted if wanted > 0 else RECOVERED_SEGMENTS_MAX,
         replays_from_queues=not is_v5 or _switch(broker, "recheckReputOffsetFromCq"),
         is_master=_number(broker, "brokerId", _MASTER_ID) == _MASTER_ID,
     )

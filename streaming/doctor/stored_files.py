@@ -20,8 +20,6 @@ from reput.source.segments.mapped_file_queue import MappedFile
 from reput.streaming.doctor.prediction import Obstacle, Part
 from reput.streaming.doctor.start_settings import StartSettings
 
-_LOGICS_PHYSICAL_OFFSET = slice(16, 24)
-
 
 class NoStartError(Exception):
     """The broker does not start."""
@@ -114,11 +112,6 @@ def load_checkpoint(store: Path) -> StoreCheckpoint:
         return StoreCheckpoint.decode((store / STORE_CHECKPOINT).read_bytes())
     except FileNotFoundError:
         return StoreCheckpoint()
-
-
-def logics_physical_offset(checkpoint: StoreCheckpoint) -> int:
-    """The field of 5.5.0: how far the queues are on disk, as a physical offset."""
-    return int.from_bytes(checkpoint.others[_LOGICS_PHYSICAL_OFFSET].ljust(8, b"\0"), "big", signed=True)
 
 
 def _load_row(part: Part, paths: list[Path], size: int, settings: StartSettings) -> Iterator[tuple[int, Path]]:

@@ -20,21 +20,16 @@ from reput.sinks.files.directory import has_files
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.files.store_path import ABORT
-from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
 from reput.source.errors import OutputError, ReputError
 from reput.source.log.log_reader import LogReader
-from reput.source.log.offset_range import first_store_timestamp
 from reput.source.record.message_decoder import Verdict
-from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue
 from reput.source.segments.range_reader import scan_windows
+from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.log_explains import FOLDERS, RECOVER, Gap, check_explained
+from reput.streaming.output.recovery_start import broker_recovers_from
 from reput.streaming.output.startup import aligned, check_fingerprint, check_not_expired
 
 _log = logging.getLogger("reput")
-
-# ``CommitLog#recoverNormally`` reads the last three segments, ``StoreCheckpoint#getMinTimestamp`` subtracts 3 s.
-_NORMAL_RECOVERY_FILES = 3
-_CHECKPOINT_MARGIN_MS = 3000
 
 
 class Ending(Protocol):
@@ -195,46 +190,16 @@ def hand_over(
     return HandOver(is_cleared=behind is None, reason=behind)
 
 
-def broker_recovers_from(segments: MappedFileQueue, checkpoint: StoreCheckpoint, *, unclean: bool) -> int:
-    """The offset at which the recovery of a 4.9.3 broker begins; see `recovered_first`."""
-    return segments.files[recovered_first(segments.files, checkpoint, unclean=unclean)].file_from_offset
-
-
-def recovered_first(
-    files: Sequence[MappedFile],
-    checkpoint: StoreCheckpoint,
-    *,
-    unclean: bool,
-    index_safe: bool = False,
-    is_known: Callable[[MappedFile], bool] = lambda _: True,
-) -> int:
-    """The number of the segment at which the recovery of a 4.9.3 broker begins; `files` are one at least.
-
-    `unclean` is its abnormal recovery, which asks the store's checkpoint (``CommitLog#recoverNormally``,
-    ``#isMappedFileMatchedRecover``); `index_safe` is ``messageIndexSafe``. It passes over segments that are not known.
-    """
-    if not unclean:
-        return max(0, len(files) - _NORMAL_RECOVERY_FILES)
-    known = max(0, min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS)
-    if index_safe:
-        known = min(known, checkpoint.index_msg_timestamp)
-    for number in range(len(files) - 1, -1, -1):
-        first = first_store_timestamp(files[number])
-        if first and first <= known and is_known(files[number]):
-            return number
-    return 0
-
-
-def doubt_of_log(files: DurableFiles, log: LogReader) -> str | None:
+def doubt_of_log(files: DurableFiles, log: LogReader, config: PipelineConfig) -> str | None:
     """Why the broker that left `abort` must check the log itself; None if its check would change nothing.
 
-    With `abort` a broker reads from an older segment on, chosen by the store's checkpoint, and cuts the log at the
-    first record that fails its checks. If all records pass, the log ends at the same offset either way.
+    With `abort` the broker of `config` reads from an older segment on, chosen by the store's checkpoint, and cuts the
+    log at the first record that fails its checks. If all records pass, the log ends at the same offset either way.
     """
     segments = log.queue()
     if not segments.files or abort_left_by(files.root) is not LeftBy.BROKER:
         return None
-    offset = broker_recovers_from(segments, load_store_checkpoint(files), unclean=True)
+    offset = broker_recovers_from(files, segments, config, unclean=True)
     end, options = log.settled_end(segments.min_offset), replace(log.decode_options, check_crc=True)
     verdict = Verdict.EMPTY
     file = segments.find(offset)

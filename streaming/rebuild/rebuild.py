@@ -135,7 +135,7 @@ class Rebuild:
             )
             pipeline.run(start, self._plan.end)
         began = time.monotonic()
-        doubt = doubt_of_log(self._files, self._log)
+        doubt = doubt_of_log(self._files, self._log, self._config)
         moves = self._change.prepare(keep_physic=doubt is not None)
         if moves:
             self._put_in_place(moves, doubt)

@@ -32,7 +32,6 @@ from reput.sinks.queue.consume_queue import KIND as CONSUME_QUEUE_KIND
 from reput.sinks.queue.consume_queue import ConsumeQueueSink, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.recover.retention import QueueRetention, expire_queue, expired_index_files, remove_in_order
-from reput.sinks.store_checkpoint import load_store_checkpoint
 from reput.source.errors import GIVE_YES, OutputError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
@@ -42,12 +41,12 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.hand_over import (
     HandOver,
     abort_while_changed,
-    broker_recovers_from,
     doubt_of_log,
     hand_over,
 )
 from reput.streaming.output.log_explains import Gap, check_explained, find_unexplained
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
+from reput.streaming.output.recovery_start import broker_recovers_from
 from reput.streaming.recover.output_recovery import OutputRecovery, SinkReport
 from reput.streaming.recover.sink_repair import QueueReport, SinkFiles
 
@@ -67,7 +66,7 @@ class RecoveryReport:
     log_start, log_end
         Where the log's first segment begins, and where its whole records end.
     broker_recovers_from
-        The segment at which a broker's own recovery would begin.
+        The segment at which the own recovery of the broker, of the release that the output is made for, would begin.
     sinks
         Where each sink was brought back to.
     queues
@@ -129,13 +128,13 @@ def recover_output(
         if not segments.files:
             return replace(_destroy(files, unclean=unclean, dry_run=dry_run), unexplained=unexplained)
         recovery = OutputRecovery(config, files, log)
-        doubt = doubt_of_log(files, log)
+        doubt = doubt_of_log(files, log, config)
         report = RecoveryReport(
             unclean=unclean,
             rewound=recovery.rewound,
             log_start=segments.min_offset,
             log_end=recovery.log_end,
-            broker_recovers_from=broker_recovers_from(segments, load_store_checkpoint(files), unclean=unclean),
+            broker_recovers_from=broker_recovers_from(files, segments, config, unclean=unclean),
             sinks=recovery.sinks,
             queues=recovery.queues,
             spark_checkpoint_removed=recovery.spark_checkpoint_removed,

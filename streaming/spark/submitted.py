@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.process.jvm import connected
+from reput.streaming.process.python_warnings import WARNINGS
 from reput.streaming.process.submission import submit_gateway
 
 _EXTENSIONS, _PACKAGES = "spark.sql.extensions", "spark.jars.packages"
@@ -64,8 +66,13 @@ def _beside(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     if _EXTENSIONS in own and _EXTENSIONS in given:
         names = [*given[_EXTENSIONS].split(","), *own[_EXTENSIONS].split(",")]
         settings[_EXTENSIONS] = ",".join(dict.fromkeys(name.strip() for name in names))
-    # As in a JVM of reput's own: Python processes load no code from the directory that they run in.
-    return {"spark.executorEnv.PYTHONSAFEPATH": "1", **settings}
+    # As in a JVM of reput's own: Python processes load no code from the directory that they run in, and do not warn.
+    return {"spark.executorEnv.PYTHONSAFEPATH": "1", **_warnings_as_here(given), **settings}
+
+
+def _warnings_as_here(given: Mapping[str, str]) -> Mapping[str, str]:
+    name = f"spark.executorEnv.{WARNINGS}"
+    return {name: os.environ[WARNINGS]} if WARNINGS in os.environ and name not in given else {}
 
 
 def _check_classes(options: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import warnings
 from importlib import import_module
 from socket import socket
 
@@ -50,8 +51,10 @@ def _worker(sock: socket, authenticated: bool) -> int:
     """Serve one task; nothing is printed of a worker that Spark wants no more.
 
     Spark closes the connection of a worker that was idle for a minute, and of one whose task it ends. pyspark would
-    print a traceback each time, a megabyte a day where a message comes every other minute.
+    print a traceback each time, a megabyte a day where a message comes every other minute. It also leaves its files of
+    the connection to be closed by Python, which would warn of each where warnings are asked for.
     """
+    warnings.simplefilter("ignore", ResourceWarning)
     try:
         return _serve(sock, authenticated)
     except BrokenPipeError:

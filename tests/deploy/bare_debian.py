@@ -94,6 +94,9 @@ class BareDebian:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._halt()
+        assert self._container is not None
+        assert self._container.stderr is not None
+        self._container.stderr.close()
 
     def run(
         self,
@@ -124,9 +127,11 @@ class BareDebian:
         return self._first.isdigit() and self.run("systemctl is-system-running").stdout.strip() == "running"
 
     def _said(self) -> str:
+        """What the container that has ended printed; it can be asked once."""
         assert self._container is not None
         assert self._container.stderr is not None
-        return self._container.stderr.read().decode(errors="replace").strip()
+        with self._container.stderr as said:
+            return said.read().decode(errors="replace").strip()
 
     def _halt(self) -> None:
         assert self._container is not None

@@ -12,6 +12,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.browser import ask
 from support.report_page import ReportPage
@@ -174,6 +175,28 @@ def test_it_can_be_seen_in_light_and_dark(
         "line": 1_000,
     }.items():
         assert dots.count(colours[name]) > least, name
+
+
+@pytest.mark.parametrize("topics", TOPICS)
+def test_it_can_be_printed(topics: int, reports: dict[int, Path], tmp_path: Path) -> None:
+    """Black on white also where the screen is dark, nothing cut off at a sheet's edge, charts as wide as the sheet."""
+    import pypdfium2
+
+    printed = tmp_path / "page.pdf"
+    paper = ("--no-pdf-header-footer", f"--print-to-pdf={printed}", "--blink-settings=preferredColorScheme=0")
+    ask(*paper, reports[topics].as_uri())
+    sheets = [page.render(scale=2).to_numpy()[:, :, :3] for page in pypdfium2.PdfDocument(printed)]
+    assert 3 <= len(sheets) <= 8
+    first = sheets[0]
+    assert (first == 255).all(axis=2).mean() > 0.8
+    wide = first.shape[1]
+    inked = [np.flatnonzero((sheet < 250).any(axis=(0, 2))) for sheet in sheets]
+    left, right = min(columns[0] for columns in inked), max(columns[-1] for columns in inked)
+    assert left > 0.04 * wide
+    assert abs(left - (wide - 1 - right)) <= 3, "what frames a section is cut off on one side"
+    red, _, blue = np.moveaxis(first.astype(int)[:, :, ::-1], 2, 0)
+    bars = np.flatnonzero((blue - red > 120).any(axis=0))
+    assert bars[-1] - bars[0] > 0.7 * wide
 
 
 def test_what_the_browser_reads_is_what_was_written(reports: dict[int, Path]) -> None:

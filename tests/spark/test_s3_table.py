@@ -75,6 +75,12 @@ def test_commands(all_commands: bool, store: Path) -> None:
         assert (told["rows"], [each["broker"] for each in told["brokers"]]) == (COUNT, ["b"])
         assert len(reput(environment, "table", "history", "--table", table, "--json").splitlines()) == 2
         reput(environment, "table", "vacuum", "--table", table)
+        asked = reput(environment, "ask", "by-key", "--table", table, "--key", "k7", "--format", "json")
+        found = [json.loads(line)["physical_offset"] for line in asked.splitlines()]
+        assert found == [json.loads(said)["physical_offset"]]
+        page = store / "report.html"
+        assert f"{COUNT} messages" in reput(environment, "report", "--table", table, "--html", page)
+        assert f"<bdi>{table}</bdi>" in page.read_text()
         if not all_commands:
             return
         assert "nothing new" in tail(server, store, table, "--option", "broker=b")
@@ -82,6 +88,9 @@ def test_commands(all_commands: bool, store: Path) -> None:
         assert json.loads(sql) == {"n": COUNT}
         verify = ("verify", *sources, "--output", store / "out", "--option", "broker=b", "--table", table)
         assert "nothing differs" in reput(environment, *verify)
+        assert reput(environment, "ask", "left-out", "--table", table, *sources, "--format", "json") == ""
+        with_spark = ("--engine", "spark", "--format", "json")
+        assert reput(environment, "ask", "by-key", "--table", table, "--key", "k7", *with_spark) == asked
         reput(environment, "table", "optimize", "--table", table)
         reput(environment, "table", "expire", "--table", table, "--option", "tableRetention=A=1d")
         told = json.loads(reput(environment, "table", "describe", "--table", table, "--json"))

@@ -50,11 +50,11 @@ STORE_TIMESTAMP_AT = 56
 COLUMNS = (
     "query",
     "looks",
-    "seconds shown: median",
-    "seen",
-    "most apart",
-    "bytes shown: median",
-    "seen",
+    "seconds behind: shown",
+    "seconds behind: seen",
+    "seconds apart at most",
+    "bytes behind: shown",
+    "bytes behind: seen",
     "within a second and a batch",
 )
 PAGE, NAME = "soak.md", "soak-lag"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -232,3 +233,34 @@ def test_where_a_broker_would_begin(unclean: bool, physic: int, expected: int, t
     segments = [int(path.name) for path in sorted(output.log.iterdir())]
     assert report.broker_recovers_from == segments[expected]
     assert report.unclean == unclean
+
+
+# What the queues of an output have, which a 5.5.0 broker asks after a clean stop, and its checkpoint, which it asks
+# otherwise: how far the queues are on disk (`logicsPhysicalOffset`), or their time where an older broker wrote it.
+@pytest.mark.parametrize(
+    ("unclean", "done", "logics_offset", "logics_ms", "expected"),
+    [
+        (False, 1.0, 0, 0, -1),
+        (False, 0.0, 0, 0, -10),
+        (True, 1.0, 10**12, 0, -1),
+        (True, 1.0, 4 * 2000, 0, 4),
+        (True, 1.0, 4 * 2000 - 1, 10_000_000_000_000, 3),
+        (True, 1.0, 0, 10_000_000_000_000, -1),
+        (True, 1.0, 0, 0, -10),
+    ],
+)
+def test_where_a_5_5_0_broker_would_begin(
+    unclean: bool, done: float, logics_offset: int, logics_ms: int, expected: int, tmp_path: Path
+) -> None:
+    """No further back than ten segments, where its first record is sound."""
+    output = Output.make(tmp_path, Random(2), 160, done=done)
+    others = struct.pack(">qqq", 0, 0, logics_offset)
+    (output.out / "checkpoint").write_bytes(StoreCheckpoint(0, logics_ms, 0, others).encode())
+    if unclean:
+        (output.store / "abort").touch()
+    config = replace(output.config, broker=replace(output.config.broker, version="5.5.0"))
+    report = recover_output(config, output.store, output.out, dry_run=True)
+    segments = [int(path.name) for path in sorted(output.log.iterdir())]
+    assert segments[4] == 4 * 2000
+    assert len(segments) in (11, 12, 13)
+    assert report.broker_recovers_from == segments[expected]

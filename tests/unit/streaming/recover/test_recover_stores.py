@@ -29,6 +29,8 @@ from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import load_config
+from reput.streaming.doctor.predict import predict
+from reput.streaming.doctor.start_settings import RELEASES, start_settings
 from reput.streaming.output.hand_over import check_taken_over
 from reput.streaming.recover.recover import RecoveryReport, expire_output, recover_output
 from reput.streaming.tail.clean_consume_queue import CleanReport
@@ -98,6 +100,28 @@ def test_a_killed_broker(broker_store: GetStore, tmp_path: Path) -> None:
     assert queue_files(output) == queue_files(rebuilt.root)
     assert index_contents(output) == index_contents(rebuilt.root)
     assert not recover(store, output).is_changed
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize("release", ["4.9.3", "5.5.0"])
+@pytest.mark.parametrize("name", ["v4-killed", "v4-expired", "v5-plain", "v5-longtopic", "v5-propcrc"])
+def test_a_brokers_recovery_begins_where_doctor_says(
+    name: str, release: str, unclean: bool, broker_store: GetStore, tmp_path: Path
+) -> None:
+    """On the store itself, for which `test_doctor_broker.py` has asked real brokers."""
+    store = broker_store(name)
+    output = output_of(store, tmp_path / "out")
+    (output / "abort").unlink(missing_ok=True)
+    if unclean:
+        (output / "abort").touch()
+    config = load_config(
+        store.root, broker_conf=store.broker_conf, overrides=["tailGuardMs=0", f"brokerVersion={release}"]
+    )
+    settings = start_settings(config, store.broker_conf, RELEASES[release == "5.5.0"])
+    predicted = predict(store.root, config.commit_log, settings, is_abnormal=unclean).recovers_from
+    assert predicted is not None
+    report = recover_output(config, output, output, dry_run=True)
+    assert report.broker_recovers_from == int(Path(predicted).name)
 
 
 @pytest.mark.parametrize("seed", range(8))

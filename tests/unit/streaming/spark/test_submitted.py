@@ -25,6 +25,12 @@ OWN = {
 }
 
 
+@pytest.fixture(autouse=True)
+def hidden_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a command."""
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+
+
 def test_what_rows_depend_on_is_reputs_own_and_the_rest_is_the_users() -> None:
     """Nothing is set that a running JVM is past."""
     given = {
@@ -37,6 +43,7 @@ def test_what_rows_depend_on_is_reputs_own_and_the_rest_is_the_users() -> None:
     }
     assert _beside(OWN, given) == {
         "spark.executorEnv.PYTHONSAFEPATH": "1",
+        "spark.executorEnv.PYTHONWARNINGS": "ignore",
         "spark.app.name": "reput tail",
         "spark.master": "spark://host:7077",
         "spark.sql.session.timeZone": "UTC",
@@ -49,6 +56,13 @@ def test_without_settings_reputs_own_are_taken() -> None:
     assert settings["spark.ui.enabled"] == "false"
     assert settings["spark.sql.extensions"] == DELTA
     assert not {"spark.driver.memory", "spark.jars.packages"} & settings.keys()
+
+
+def test_workers_print_the_warnings_that_are_asked_for() -> None:
+    """Those of a JVM that reput did not start do not have its environment."""
+    name = "spark.executorEnv.PYTHONWARNINGS"
+    assert _beside(OWN, {})[name] == "ignore"
+    assert name not in _beside(OWN, {name: "default"})
 
 
 def test_the_gateway_is_taken_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

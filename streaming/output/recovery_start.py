@@ -1,0 +1,170 @@
+"""Where a broker's own recovery of its log begins, by the rules of 4.9.3 and of 5.5.0.
+
+``CommitLog#recoverNormally``, ``#recoverAbnormally`` and ``#isMappedFileMatchedRecover``; of 5.5.0 also
+``ConsumeQueueStore#isMappedFileMatchedRecover`` and that of ``IndexService``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.queue.consume_queue import KIND, rounded_file_size
+from reput.sinks.queue.queue_reader import load_queues
+from reput.sinks.recover.broker_queue import BrokerQueue, QueueFile
+from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
+from reput.source.log.offset_range import first_store_timestamp
+from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
+from reput.source.segments.broker_check import BrokerRules, check_at
+from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head
+from reput.source.segments.segment_head import HEAD_SIZE
+from reput.streaming.config.broker import Version, broker_version
+from reput.streaming.config.pipeline import PipelineConfig
+
+#: ``MessageStoreConfig#commitLogRecoverMaxNum``.
+RECOVERED_SEGMENTS_MAX = 10
+# ``CommitLog#recoverNormally`` reads the last three segments.
+_NORMAL_RECOVERY_FILES = 3
+# ``StoreCheckpoint#getMinTimestamp`` subtracts so much.
+_CHECKPOINT_MARGIN_MS = 3000
+# The first release whose recovery checks the first record of a segment; those before read its time alone.
+_CHECKS_FIRST_RECORD: Version = (5, 4, 0)
+_FIRST_V5: Version = (5, 0, 0)
+
+
+@dataclass(frozen=True)
+class RecoverySettings:
+    """What of a release and its settings decides where recovery begins.
+
+    Attributes
+    ----------
+    rules
+        How recovery checks records.
+    checks_first_record
+        It begins by the rule of 5.5.0, which checks the first record of a segment, else by that of 4.9.3.
+    index_safe
+        ``messageIndexSafe``, where there is an index: recovery also begins before what the index lacks.
+    recovered_segments_max
+        5.5.0 looks for the segment to begin at no further back (``commitLogRecoverMaxNum``).
+    """
+
+    rules: BrokerRules
+    checks_first_record: bool
+    index_safe: bool
+    recovered_segments_max: int
+
+
+def broker_recovers_from(
+    files: DurableFiles, segments: MappedFileQueue, config: PipelineConfig, *, unclean: bool
+) -> int:
+    """The offset at which recovery begins if the broker of `config` is started on an output; one segment at least.
+
+    What only its recovery asks for is at the broker's defaults; otherwise as `recovered_first`.
+    """
+    number = recovered_first(
+        segments.files,
+        load_store_checkpoint(files),
+        lambda: _queued_to(files.root, config.queue.mapped_file_size_consume_queue),
+        _recovery_settings(config),
+        unclean=unclean,
+    )
+    return segments.files[number].file_from_offset
+
+
+def _recovery_settings(config: PipelineConfig) -> RecoverySettings:
+    """Releases before 5.4.0, and DLedger's log, go by the rule of 4.9.3."""
+    version = broker_version(config.broker.version, config.store)
+    return RecoverySettings(
+        rules=BrokerRules(
+            is_v5=version >= _FIRST_V5,
+            check_crc=True,
+            verifies_property_crc=False,
+            delays_ms=config.source.delays_ms,
+        ),
+        checks_first_record=version >= _CHECKS_FIRST_RECORD and not config.source.enable_dledger_commit_log,
+        index_safe=False,
+        recovered_segments_max=RECOVERED_SEGMENTS_MAX,
+    )
+
+
+def _queued_to(root: Path, mapped_file_size: int) -> int:
+    """Where the last record that is in any ConsumeQueue below `root` ends, as a broker finds it; -1 without one."""
+    size, last = rounded_file_size(mapped_file_size), -1
+    for disk in load_queues(root, KIND, size):
+        files = [QueueFile(begin, size, disk.path(begin)) for begin in disk.files]
+        queue = BrokerQueue(disk.topic.decode(errors="replace"), disk.queue_id, size, files)
+        queue.recover()
+        last = max(last, queue.max_physic_offset)
+    return last
+
+
+def recovered_first(
+    files: Sequence[MappedFile],
+    checkpoint: StoreCheckpoint,
+    queued_to: Callable[[], int],
+    settings: RecoverySettings,
+    *,
+    unclean: bool,
+) -> int:
+    """The number of the segment at which recovery begins; `files` are one at least.
+
+    `unclean` is its abnormal recovery, which asks the store's checkpoint. `queued_to` says where the last record that
+    is in any queue ends; only 5.5.0 asks, in its normal recovery.
+
+    Raises
+    ------
+    DataLossError
+        A segment has gone, or is shorter than it was.
+    """
+    if settings.checks_first_record:
+        return _first_checked(files, checkpoint, queued_to, settings, unclean=unclean)
+    if not unclean:
+        return max(0, len(files) - _NORMAL_RECOVERY_FILES)
+    known = max(0, min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _CHECKPOINT_MARGIN_MS)
+    if settings.index_safe:
+        known = min(known, checkpoint.index_msg_timestamp)
+    for number in range(len(files) - 1, -1, -1):
+        first = first_store_timestamp(files[number])
+        if first and first <= known and (settings.rules.is_v5 or _begins_with_v1(files[number])):
+            return number
+    return 0
+
+
+def _begins_with_v1(file: MappedFile) -> bool:
+    """Whether a segment begins with a record that 4.9.3 knows."""
+    at = file.frame + MAGIC_AT
+    return int.from_bytes(read_head(file, HEAD_SIZE)[at : at + 4], "big", signed=True) == MESSAGE_MAGIC_CODE
+
+
+def _first_checked(
+    files: Sequence[MappedFile],
+    checkpoint: StoreCheckpoint,
+    queued_to: Callable[[], int],
+    settings: RecoverySettings,
+    *,
+    unclean: bool,
+) -> int:
+    """The rule of 5.5.0."""
+    end = None if unclean else queued_to()
+    for looked_at, number in enumerate(range(len(files) - 1, -1, -1), 1):
+        if (number == 0 and not unclean) or looked_at >= settings.recovered_segments_max:
+            return number
+        if _may_begin_at(files[number], checkpoint, end, settings):
+            return number
+    return 0
+
+
+def _may_begin_at(file: MappedFile, checkpoint: StoreCheckpoint, end: int | None, settings: RecoverySettings) -> bool:
+    """Whether all before a segment is known to be in queues and index; `end` is None in the abnormal recovery."""
+    record = check_at(file, file.file_from_offset, file.end, settings.rules).record
+    if record is None or record.store_timestamp == 0:
+        return False
+    if settings.index_safe and record.store_timestamp > checkpoint.index_msg_timestamp:
+        return False
+    if end is not None:
+        return record.physical_offset <= end
+    if checkpoint.logics_physical_offset <= 0:
+        return record.store_timestamp <= checkpoint.logics_msg_timestamp
+    return record.physical_offset <= checkpoint.logics_physical_offset
