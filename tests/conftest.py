@@ -152,7 +152,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the files: fast ones, then those with a broker among those with Spark; of each kind the largest first.
 
     A broker's test takes minutes, most of them waiting: two side by side disturb each other, and the last waits alone.
-    Files marked `long`, whose few tests take a minute, come before those with many tests, so that short files are last.
+    Files marked `long`, whose few tests take long, come before those with many tests, so that short files are last.
     """
     first = {item.path: item for item in reversed(items)}
     sizes = Counter(item.path for item in items)
