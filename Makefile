@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 # Spark starts in half the time: `reput prepare`.
 PREPARED := $(VENV)/.prepared
 DEMO := .work/demo
+# Where it is set, every process compiles our sources anew, and pytest the tests' assertions in each of its processes.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for the disk most of their time; in memory, where there is room for their files, they do not.
 ROOMY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 {print "/dev/shm"}')
 IN_MEMORY := $(if $(ROOMY),TMPDIR=$(ROOMY))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -136,11 +137,22 @@ def proof(request: pytest.FixtureRequest) -> Proof:
     return counted
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected lives to the end of the run: Python does not look through it for garbage again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the files: fast ones, then those with a broker among those with Spark; of each kind the largest first.
 
     A broker's test takes minutes, most of them waiting: two side by side disturb each other, and the last waits alone.
-    Files marked `long`, whose few tests take a minute, come before those with many tests, so that short files are last.
+    Files marked `long`, whose few tests take long, come before those with many tests, so that short files are last.
     """
     first = {item.path: item for item in reversed(items)}
     sizes = Counter(item.path for item in items)

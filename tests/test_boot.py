@@ -20,10 +20,11 @@ from pathlib import Path
 import pytest
 from broker.boot_check import boot_check
 from broker.rocketmq import RocketMQ
+from pyspark.sql import SparkSession
+from spark.test_tail import run_tail
 from support.broker_stores import unpack
-from support.reput_tail import reput_tail
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 GetRelease = Callable[[str], RocketMQ]
 QUERIES_MAX = 500
@@ -43,7 +44,7 @@ STORES = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Path]]:
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Path]]:
     """Unpack a store of tests/data and let `reput tail` build its files, once a run: store's home and output."""
     results: dict[str, tuple[Path, Path]] = {}
 
@@ -51,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path
         if name not in results:
             directory = tmp_path_factory.mktemp("boot")
             home, output = unpack(name, directory), directory / "output"
-            reput_tail(home / "store", home / "broker.conf", output)
+            run_tail(spark, home / "store", output, conf=home / "broker.conf")
             results[name] = home, output
         return results[name]
 

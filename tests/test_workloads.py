@@ -21,10 +21,11 @@ from broker import kinds
 from broker.kinds import Kind
 from broker.random_store import random_store
 from broker.rocketmq import RocketMQ
-from support.reput_tail import reput_tail
+from pyspark.sql import SparkSession
+from spark.test_tail import run_tail
 from support.store_compare import differing_bytes, store_files
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 MESSAGES = int(os.environ.get("REPUT_TEST_MESSAGES", "1200"))
 SEEDS = range(1, 11)
@@ -70,11 +71,13 @@ def cases() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("line", "seed"), list(cases()))
-def test_the_files_equal_the_brokers(line: Line, seed: int, release: Callable[[str], RocketMQ], tmp_path: Path) -> None:
+def test_the_files_equal_the_brokers(
+    line: Line, seed: int, release: Callable[[str], RocketMQ], spark: SparkSession, tmp_path: Path
+) -> None:
     """Every queue, ConsumeQueueExt, BatchConsumeQueue and index file, and no other."""
     left = random_store(release(line.version), seed, line.kinds, MESSAGES, tmp_path, kill=line.kill)
     if left.acknowledged < MESSAGES // 2:
         pytest.fail(f"the broker took only {left.acknowledged} of {MESSAGES} messages")
-    reput_tail(left.store, left.broker_conf, tmp_path / "output")
+    run_tail(spark, left.store, tmp_path / "output", conf=left.broker_conf)
     assert len(store_files(left.store)) > 3
     assert differing_bytes(left.store, tmp_path / "output") == {}

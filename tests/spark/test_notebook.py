@@ -15,7 +15,7 @@ from support.notebook import messages_by_topic, program_for
 
 from reput.source.data_source import NAME, CommitLogDataSource
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 GetStore = Callable[[str], BrokerStore]
 

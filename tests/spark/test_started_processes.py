@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.record_writer import CommitLogWriter, Message
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 BATCHES = 25
 

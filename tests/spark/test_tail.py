@@ -59,6 +59,8 @@ class Run:
 
     root: Path
     store: BrokerStore
+    #: Each file of the log as it was before: name, time of its last change, bytes.
+    log_before: tuple[tuple[str, int, bytes], ...]
 
     def copied(self, root: Path) -> None:
         """Its output and table below another directory, which may be written to."""
@@ -66,26 +68,35 @@ class Run:
             shutil.copytree(self.root / name, root / name)
 
 
+def files_of_log(store: BrokerStore) -> tuple[tuple[str, int, bytes], ...]:
+    files = sorted((store.root / "commitlog").iterdir())
+    return tuple((path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in files)
+
+
+def run_to_the_end(spark: SparkSession, store: BrokerStore, root: Path, *options: str) -> Run:
+    """ConsumeQueue and IndexFile are the broker's byte for byte, rows = messages."""
+    run = Run(root, store, files_of_log(store))
+    run_tail(spark, store.root, root / "out", *options, table=root / "table", conf=store.broker_conf)
+    assert differing_bytes(store.root, root / "out") == {}
+    assert rows(spark, root / "table") == store.facts["totalMessages"]
+    return run
+
+
 SMALL_BATCHES = ("maxBytesPerTrigger=200k", "tableMaxBytesPerTrigger=200k")
+SEVERAL_BATCHES = ("maxBytesPerTrigger=3m", "maxBytesPerPartition=900k", "tableMaxBytesPerTrigger=5m")
 
 
 @pytest.fixture(scope="module")
 def complete(spark: SparkSession, broker_store: Unpack, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Of transactions, delayed messages and retries, in several micro-batches; nobody writes into it."""
-    run = Run(tmp_path_factory.mktemp("complete"), broker_store("v4-tx-delay-retry"))
-    table = run.root / "table"
-    run_tail(spark, run.store.root, run.root / "out", *SMALL_BATCHES, table=table, conf=run.store.broker_conf)
-    assert differing_bytes(run.store.root, run.root / "out") == {}
-    assert rows(spark, table) == run.store.facts["totalMessages"]
-    return run
+    store = broker_store("v4-tx-delay-retry")
+    return run_to_the_end(spark, store, tmp_path_factory.mktemp("complete"), *SMALL_BATCHES)
 
 
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession, broker_store: Unpack, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Of plain messages; nobody writes into it."""
-    run = Run(tmp_path_factory.mktemp("plain"), broker_store("v4-plain"))
-    run_tail(spark, run.store.root, run.root / "out", table=run.root / "table", conf=run.store.broker_conf)
-    return run
+    """Of plain messages, in several micro-batches; nobody writes into it."""
+    return run_to_the_end(spark, broker_store("v4-plain"), tmp_path_factory.mktemp("plain"), *SEVERAL_BATCHES)
 
 
 @pytest.mark.parametrize(
@@ -98,23 +109,15 @@ def plain(spark: SparkSession, broker_store: Unpack, tmp_path_factory: pytest.Te
     ],
 )
 def test_files_equal_the_brokers_and_the_table_has_each_message_once(
-    spark: SparkSession, broker_store: Unpack, tmp_path: Path, name: str
+    spark: SparkSession, broker_store: Unpack, tmp_path: Path, name: str, request: pytest.FixtureRequest
 ) -> None:
     """ConsumeQueue and IndexFile byte for byte, rows = messages, in several micro-batches."""
     store = broker_store(name)
-    run_tail(
-        spark,
-        store.root,
-        tmp_path / "out",
-        "maxBytesPerTrigger=3m",
-        "maxBytesPerPartition=900k",
-        "tableMaxBytesPerTrigger=5m",
-        table=tmp_path / "table",
-        conf=store.broker_conf,
-    )
-    assert differing_bytes(store.root, tmp_path / "out") == {}
-    assert rows(spark, tmp_path / "table") == store.facts["totalMessages"]
-    frame = spark.read.format("delta").load(str(tmp_path / "table"))
+    if name == "v4-plain":
+        run: Run = request.getfixturevalue("plain")
+    else:
+        run = run_to_the_end(spark, store, tmp_path, *SEVERAL_BATCHES)
+    frame = spark.read.format("delta").load(str(run.root / "table"))
     assert frame.select("physical_offset").distinct().count() == store.facts["totalMessages"]
     found = {row["topic"]: row["count"] for row in frame.groupBy("topic").count().collect()}
     assert found == store.facts["messagesPerTopic"]
@@ -143,14 +146,6 @@ def test_a_subscriber_is_told_what_arrived(spark: SparkSession, broker_store: Un
         entries = entries[entries["msg_size"] > 0]
         assert arrival.next_offset == len(entries)
         assert arrival.tags_code == entries["tags_code"][-1]
-
-
-def test_without_index(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
-    """messageIndexEnable=false leaves no index, and the queues are the same."""
-    store = broker_store("v4-plain")
-    run_tail(spark, store.root, tmp_path / "out", "messageIndexEnable=false", conf=store.broker_conf)
-    assert not (tmp_path / "out" / "index").exists()
-    assert differing_bytes(store.root, tmp_path / "out", index=False) == {}
 
 
 def test_a_second_run_adds_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
@@ -247,9 +242,14 @@ def test_one_query_for_both_where_they_stand_at_the_same_offset(
 
 
 def test_a_new_sink_catches_up_with_the_checkpoint(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
-    """The index is switched on after Spark's checkpoint has passed the log: it is filled all the same."""
+    """The index is switched on after Spark's checkpoint has passed the log: it is filled all the same.
+
+    Before, with messageIndexEnable=false, there is no index, and the queues are the same.
+    """
     store = broker_store("v4-tx-delay-retry")
     run_tail(spark, store.root, tmp_path / "out", "messageIndexEnable=false", conf=store.broker_conf)
+    assert not (tmp_path / "out" / "index").exists()
+    assert differing_bytes(store.root, tmp_path / "out", index=False) == {}
     run_tail(spark, store.root, tmp_path / "out", conf=store.broker_conf)
     assert differing_bytes(store.root, tmp_path / "out") == {}
 
@@ -286,17 +286,10 @@ def test_the_brokers_own_files_are_taken_over(spark: SparkSession, broker_store:
     assert reporter.messages("logic") < 10
 
 
-def test_the_log_is_not_touched(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
+def test_the_log_is_not_touched(complete: Run) -> None:
     """Sizes, times and bytes of the commitlog are the same before and after."""
-    store = broker_store("v4-tx-delay-retry")
-
-    def state() -> list[tuple[str, int, bytes]]:
-        files = sorted((store.root / "commitlog").iterdir())
-        return [(path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in files]
-
-    before = state()
-    run_tail(spark, store.root, tmp_path / "out", conf=store.broker_conf)
-    assert state() == before
+    assert len(complete.log_before) > 0
+    assert files_of_log(complete.store) == complete.log_before
 
 
 def test_a_log_that_was_cut_and_written_on_is_noticed(spark: SparkSession, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def newest(rows: list[Row], most: int) -> list[Row]:
     return sorted(rows, key=lambda row: (row["store_time"] or old, row["physical_offset"]), reverse=True)[:most]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 50))])
 def test_like_a_walk_over_all_rows(tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
     rows = random_table(tmp_path, rng)

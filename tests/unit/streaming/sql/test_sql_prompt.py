@@ -7,6 +7,7 @@ import pty
 import select
 import signal
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +18,14 @@ import pytest
 
 ENDS_WITHIN_S = 60
 READY = b"messages>"
+WHERE_IS_THE_CURSOR = b"\x1b[6n"
 
 
 class Terminal:
     """`reput sql` at a terminal of 80 columns."""
 
     def __init__(self, table: Path, state: Path) -> None:
+        self._unread = b""
         self.process, self._descriptor = pty.fork()
         if self.process == 0:
             os.environ.update(TERM="xterm", COLUMNS="80", LINES="40", XDG_STATE_HOME=str(state))
@@ -30,17 +33,26 @@ class Terminal:
             os.execv(reput, [reput, "sql", "--table", str(table)])
 
     def type(self, text: str, until: bytes) -> bytes:
-        """What is shown from then on up to `until`."""
+        """What is shown up to `until`, and with it; what is shown behind it is left for the next call."""
         os.write(self._descriptor, text.encode())
-        shown, deadline = b"", time.monotonic() + ENDS_WITHIN_S
-        while until not in shown:
-            assert time.monotonic() < deadline, shown
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while until not in self._unread:
+            assert time.monotonic() < deadline, self._unread
             if select.select([self._descriptor], [], [], 0.1)[0]:
                 part = os.read(self._descriptor, 65536)
-                if b"\x1b[6n" in part:  # where is the cursor?
+                before = self._unread[1 - len(WHERE_IS_THE_CURSOR) :]
+                for _ in range((before + part).count(WHERE_IS_THE_CURSOR)):
                     os.write(self._descriptor, b"\x1b[1;1R")
-                shown += part
-        return shown
+                self._unread += part
+        shown, found, self._unread = self._unread.partition(until)
+        return shown + found
+
+    def wait_for_statement(self) -> None:
+        """Wait until Ctrl-C is a signal again, as it is while a statement runs; while one is typed, it is a key."""
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while not termios.tcgetattr(self._descriptor)[3] & termios.ISIG:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def end(self) -> int:
         """The exit code after Ctrl-D."""
@@ -82,6 +94,7 @@ def test_a_session(terminal: Terminal, tmp_path: Path) -> None:
     terminal.type("DELETE FROM messages;\r", b"reput: refused: only queries")
     terminal.type("", READY)
     terminal.type("SELECT count(*) FROM range(100000000000) WHERE range % 7 = 3;\r", b"\x1b[?2004l")
+    terminal.wait_for_statement()
     time.sleep(1)
     terminal.type("\x03", b"given up")
     terminal.type("", READY)
