@@ -43,10 +43,10 @@ NAME = "rocketmq-commitlog"
 #: Of the stream's offsets.
 OFFSET_VERSION = 1
 _LAST_RECORD = ("lastRecordOffset", "lastRecordSize", "lastRecordStoreTimestamp", "lastRecordBodyCrc")
-# How long a question for the end of an idle log may wait for its answer when Spark asks one after the other: most of
-# what a question costs is Spark's.
-_IDLE_S = 0.1
-_ASKED_AGAIN_WITHIN_S = 0.05
+# How long a question for the end of an idle log may wait for its answer when Spark asks one after the other, as it
+# does by the default of logicTriggerMs: most of what a question costs is Spark's.
+_IDLE_S = 0.5
+_ASKED_AGAIN_WITHIN_S = 0.1
 # Segments go one after the other, but not at each of so many attempts.
 _ATTEMPTS = 20
 

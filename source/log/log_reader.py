@@ -30,7 +30,7 @@ _QUIET_VERDICTS = (Verdict.EMPTY, Verdict.BLANK, Verdict.UNDERFLOW, Verdict.MESS
 # An end with nothing behind it stays the end while its first bytes are zeros; now and then everything is looked at.
 _HEAD_BYTES = 8
 _FULL_LOOK_EVERY_S = 1.0
-_LOOK_EVERY_S = 0.01
+_LOOK_EVERY_S = 0.02
 _WAY_OUT = (
     "'reput recover' with the same --store and --output cuts queues and index back to the last record that still "
     "agrees; a stream of your own needs a new checkpoint"

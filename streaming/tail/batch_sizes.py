@@ -14,16 +14,15 @@ _WORTH_A_TASK = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Limits of a micro-batch: its bytes, its messages (None for any number) and the bytes of one of its ranges."""
+    """Limits of a micro-batch: its bytes, its messages (None for any number) and the bytes of one of its ranges.
+
+    `bytes_a_wave` is what is written, at least, while more of the batch is read.
+    """
 
     bytes_a_batch: int
     messages_a_batch: int | None
     bytes_a_range: int
-
-    @property
-    def bytes_a_wave(self) -> int:
-        """What is written, at least, while more of the batch is read."""
-        return self.bytes_a_range
+    bytes_a_wave: int
 
     @classmethod
     def of(cls, config: PipelineConfig, names: Sequence[str]) -> BatchSizes:
@@ -33,4 +32,6 @@ class BatchSizes:
         # No core is without a range of a full batch, unless that makes ranges that are not worth a task.
         bytes_a_core = max(_WORTH_A_TASK, bytes_a_batch // (processes_of(config.spark.master) or 1))
         bytes_a_range = min(bytes_a_core, *(each.max_bytes_per_partition for each in sizes))
-        return cls(bytes_a_batch, config.source.max_messages_per_trigger, bytes_a_range)
+        # Each wave is a commit of the table.
+        bytes_a_wave = bytes_a_range * (2 if TABLE in names else 1)
+        return cls(bytes_a_batch, config.source.max_messages_per_trigger, bytes_a_range, bytes_a_wave)
