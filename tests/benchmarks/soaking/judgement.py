@@ -56,15 +56,19 @@ def _files(place: str, name: str, per: float = 1.0) -> Callable[[Sample], float 
     return lambda sample: getattr(sample.files[place], name) / per
 
 
+def _beside_files(sample: Sample) -> float | None:
+    """Each queue file that was written has a descriptor until it expires; the files are judged themselves."""
+    descriptors = of_process(DRIVER, "descriptors")(sample)
+    return None if descriptors is None else descriptors - sample.files["output"].files
+
+
 SERIES = (
     Series("memory of the driver", "MB", of_process(DRIVER, "rss"), 0.05, 20),
     Series("memory of the JVM", "MB", of_process(JVM, "rss"), 0.10, 60, JVM_MB_MAX),
     Series("what is alive in the JVM's heap", "MB", lambda sample: sample.live_heap_mb, 0.10, 20),
     Series("memory of the workers", "MB", of_process(WORKERS, "rss"), 0.05, 40),
-    *(
-        Series(f"descriptors of the {kind}", "", of_process(kind, "descriptors"), 0.05, 6)
-        for kind in (DRIVER, JVM, WORKERS)
-    ),
+    Series("descriptors of the driver beside one for each file in the output", "", _beside_files, 0.05, 6, 24),
+    *(Series(f"descriptors of the {kind}", "", of_process(kind, "descriptors"), 0.05, 6) for kind in (JVM, WORKERS)),
     *(Series(f"threads of the {kind}", "", of_process(kind, "threads"), 0.05, 6) for kind in (DRIVER, JVM, WORKERS)),
     *(
         Series(f"files in the {place}", "", _files(place, "files"), 0.10, 30)

@@ -51,6 +51,7 @@ _EXPIRIES = (
     85,
     87,
 )
+# The last kill leaves the time in which a driver's memory settles, half an hour, and as much again to be judged.
 _OTHERS = (
     (3, EXTRAS),
     (10, KILL),
@@ -58,9 +59,9 @@ _OTHERS = (
     (25, EXTRAS),
     (28, RESTART),
     (36, FULL),
+    (42, KILL),
     (46, QUIET),
     (55, EXTRAS),
-    (58, KILL),
     (68, QUIET),
     (79, EXTRAS),
 )
