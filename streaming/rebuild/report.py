@@ -1,4 +1,4 @@
-"""What the user sees of a rebuild: a line for each wave, and a report at the end."""
+"""What the user sees of a rebuild: a line a second, and a report at the end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from reput.streaming.status.batch_report import findings
 
 _log = logging.getLogger("reput")
 _MB = 1_000_000
+# A wave may take a tenth of a second.
+_LINE_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,9 @@ class RebuildProgress:
         self._quarantined: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._said_at = self._began
+        # What was found since.
+        self._unsaid: tuple[AnomalyCounts, Counter[str]] = NO_ANOMALIES, Counter()
 
     def begin(self, start: int, resumed_at: int, end: int) -> None:
         """Note that the log is read from now on: `[resumed_at, end)` of `[start, end)`."""
@@ -100,14 +105,23 @@ class RebuildProgress:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
 
     def on_wave(self, end: int, messages: int, keys: int, anomalies: AnomalyCounts, quarantined: Counter[str]) -> None:
-        """Note that a wave up to `end` is durable; `quarantined` counts the ranges that it left out, by cause."""
-        seconds = max(time.monotonic() - self._reading_since, 1e-9)
+        """Note that a wave up to `end` is durable; `quarantined` counts the ranges that it left out, by cause.
+
+        Once a second, and of the last wave, a line says how far it is and what was found.
+        """
+        now = time.monotonic()
+        seconds = max(now - self._reading_since, 1e-9)
         self._messages += messages
         self._keys += keys
         self._anomalies += anomalies
         self._quarantined += quarantined
         start, resumed_at, stop = self._range
         rate = (end - resumed_at) / seconds
+        unsaid = self._unsaid[0] + anomalies, self._unsaid[1] + quarantined
+        if end < stop and now - self._said_at < _LINE_EVERY_S:
+            self._unsaid = unsaid
+            return
+        self._said_at, self._unsaid = now, (NO_ANOMALIES, Counter())
         _log.info(
             "rebuild: %d of %d bytes, %.0f messages/s, %.1f MB/s, %.0f s left%s",
             end - start,
@@ -115,7 +129,7 @@ class RebuildProgress:
             self._messages / seconds,
             rate / _MB,
             (stop - end) / max(rate, 1e-9),
-            findings(anomalies, quarantined),
+            findings(*unsaid),
         )
 
     def report(self, counts: OutputCounts) -> RebuildReport:
