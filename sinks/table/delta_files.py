@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -81,8 +81,8 @@ class LoggedFile:
     bounds: FileBounds
 
 
-def logged_files(spark: SparkSession, storage: TableStorage) -> list[LoggedFile]:
-    """The files of the table's present version, sorted by their paths.
+def files_of(spark: SparkSession, storage: TableStorage, broker: str) -> list[LoggedFile]:
+    """The files of the table's present version that may hold rows of the broker, sorted by their paths.
 
     Raises
     ------
@@ -94,10 +94,10 @@ def logged_files(spark: SparkSession, storage: TableStorage) -> list[LoggedFile]
 
     try:
         rows = FileList(storage.location).files().to_pylist()
+        files = [LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows]
     except OutputError:  # Delta reads more kinds of tables, and of paths; a JVM that has just started takes seconds
-        return sorted(_files_by_spark(spark, storage.location), key=lambda file: file.path)
-    files = [LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows]
-    return sorted(files, key=lambda file: file.path)
+        files = list(_files_by_spark(spark, storage.location))
+    return sorted((file for file in files if file.bounds.may_hold(broker)), key=lambda file: file.path)
 
 
 def _files_by_spark(spark: SparkSession, root: TableLocation) -> Iterator[LoggedFile]:
@@ -114,20 +114,14 @@ def _files_by_spark(spark: SparkSession, root: TableLocation) -> Iterator[Logged
             yield LoggedFile(path, size, FileBounds.of(statistics_json))
 
 
-def may_hold_rows(spark: SparkSession, storage: TableStorage, broker: str) -> bool:
-    """Whether a file of the table's present version may hold rows of the broker; raises OutputError."""
-    return any(file.bounds.may_hold(broker) for file in logged_files(spark, storage))
-
-
-def bad_files(spark: SparkSession, storage: TableStorage) -> list[BadFile]:
-    """Files of the present version that are missing or have another size; their contents are not looked at.
+def bad_files(storage: TableStorage, files: Sequence[LoggedFile]) -> list[BadFile]:
+    """Those of the table's files that are missing or have another size; their contents are not looked at.
 
     Raises
     ------
     OutputError
-        The log or a file's size cannot be read.
+        A file's size cannot be read.
     """
-    files = logged_files(spark, storage)
     names = [storage.name_of(file.path) for file in files]
     with output_errors(f"cannot look at the files of {storage.location}", storage.location):
         found = storage.statuses(names)

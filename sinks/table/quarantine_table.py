@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.table.change import Change, DataFile
 from reput.sinks.table.columns import QUARANTINE_COMMENTS, commented
-from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
+from reput.sinks.table.delta_files import bad_files, files_of, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commits
 from reput.sinks.table.location import TableLocation
@@ -58,7 +58,7 @@ class QuarantineTable:
         if known is None:
             return
         path, storage = self._delta.path, self._delta.storage
-        bad = {file.name: file for file in bad_files(self._spark, storage) if file.bounds.may_hold(self._broker)}
+        bad = {file.name: file for file in bad_files(storage, files_of(self._spark, storage, self._broker))}
         with ignoring_missing_files(self._spark):
             rows = rows_of(self._spark, path, self._broker).select("physical_offset").collect()
         there = {row.physical_offset for row in rows}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from reput.sinks.table.delta_files import BadFile, bad_files, may_hold_rows
+from reput.sinks.table.delta_files import BadFile, bad_files, files_of
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import TableCommit, commit_digest, commit_file, commits, rows_before
 from reput.sinks.table.location import TableLocation
@@ -56,10 +56,11 @@ class TableWatch:
             The table has rows of the broker, but no transaction.
         """
         version, self._began_at = self._table.version, committed
-        if bad := self.bad_files():
+        files = files_of(self._spark, self._table.storage, self._broker)
+        if bad := bad_files(self._table.storage, files):
             raise self._files_lost_error(bad, committed or 0)
         if committed is None:
-            return self._without_transaction(ledger, version)
+            return self._without_transaction(ledger, version, may_have_rows=bool(files))
         if ledger is None:
             self._check_history(version)
             return self.count_at([committed])
@@ -67,7 +68,8 @@ class TableWatch:
 
     def bad_files(self) -> list[BadFile]:
         """The files of the table's present version that may have the broker's rows and cannot be read."""
-        return [file for file in bad_files(self._spark, self._table.storage) if file.bounds.may_hold(self._broker)]
+        storage = self._table.storage
+        return bad_files(storage, files_of(self._spark, storage, self._broker))
 
     def check_before_commit(self, ledger: RowLedger, version: int) -> RowLedger:
         """Check what others committed since `ledger` was seen, up to `version`; raises what `check_at_start` raises.
@@ -115,10 +117,10 @@ class TableWatch:
         taking = [each for each in seen if isinstance(each, TableCommit) and each.is_wanted and each.removes]
         return [each.description for each in taking if each.expired is None]
 
-    def _without_transaction(self, ledger: RowLedger | None, version: int) -> RowLedger:
+    def _without_transaction(self, ledger: RowLedger | None, version: int, *, may_have_rows: bool) -> RowLedger:
         """The ledger of a table without a transaction of ours, which must not have rows of the broker."""
-        path, storage = self._table.path, self._table.storage
-        rows = self._counts(version, [2**63 - 1])[0] if may_hold_rows(self._spark, storage, self._broker) else 0
+        path = self._table.path
+        rows = self._counts(version, [2**63 - 1])[0] if may_have_rows else 0
         if rows:
             raise OutputError(
                 f"{path}: {rows} rows of broker {self._broker!r} and no transaction of reput: a copy of another table "
@@ -129,7 +131,7 @@ class TableWatch:
         if ledger is not None and ledger.rows:
             text = "%s is another table than the one that had %d rows of broker %r: what the log has is brought again"
             _log.warning(text, path, ledger.rows, self._broker)
-        return RowLedger(version, commit_digest(storage, version), ())
+        return RowLedger(version, commit_digest(self._table.storage, version), ())
 
     def _check_history(self, version: int) -> None:
         """Without a ledger, report rows that others removed, since nobody knows whether they came back."""

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from queue import SimpleQueue
 from typing import TypeVar
 
 from reput.sinks.queue.queue_sink import QueueSink
@@ -41,9 +40,13 @@ class Waves:
         self._bytes_a_wave = bytes_a_wave
         self._stops = stops
         self._behind: Future[None] | None = None
-        # Where the last wave has ended, and whether another one may still be written.
+        # What follows is the reader's and the writer's, and changes with `_changed` held: the ranges that have come and
+        # belong to no wave yet, by their starts; where the last wave has ended; up to where the reader waits for waves,
+        # however small; whether it reads on, and whether another wave may be written.
         self._changed = threading.Condition()
-        self._end, self._goes_on = 0, False
+        self._waiting: dict[int, RangeEffects] = {}
+        self._end = self._wanted = 0
+        self._is_reading = self._goes_on = False
 
     @property
     def is_writing(self) -> bool:
@@ -57,28 +60,28 @@ class Waves:
         than once with one of them. On return nothing is written any more; an error of that, or of what was left behind
         before, is raised.
         """
-        arrived: SimpleQueue[RangeEffects | None] = SimpleQueue()
         behind, self._behind = self._behind, None
-        self._end, self._goes_on = start, True
-        writing = _beside(lambda: self._write_waves(behind, arrived))
+        self._waiting.clear()
+        self._end = self._wanted = start
+        self._is_reading = self._goes_on = True
+        writing = _beside(lambda: self._write_waves(behind))
         try:
-            results = read(arrived.put)
+            results = read(self._on_range)
         finally:
-            arrived.put(None)
+            with self._changed:
+                self._is_reading = False
+                self._changed.notify_all()
             writing.result()
-        return self.not_written(results)
-
-    def not_written(self, ranges: Iterable[RangeEffects]) -> list[RangeEffects]:
-        """Those of the ranges that no wave has had yet."""
-        end = self._end
-        return [each for each in ranges if each.end > end]
+        return [each for each in results if each.end > self._end]
 
     def wait_for(self, end: int) -> bool:
         """Wait, while reading, until all before the physical offset `end` is written; False if that has failed.
 
-        The ranges up to `end` must have come, and with those behind them be enough for a wave.
+        The ranges up to `end` must have come; they are written, however little they are.
         """
         with self._changed:
+            self._wanted = end
+            self._changed.notify_all()
             # In one long wait, a Ctrl-C that comes just before would be seen only at the end.
             while self._goes_on and self._end < end:
                 self._changed.wait(_SIGNALS_SEEN_WITHIN_S)
@@ -95,40 +98,54 @@ class Waves:
         if behind is not None:
             behind.result()
 
-    def _write_waves(self, behind: Future[None] | None, arrived: SimpleQueue[RangeEffects | None]) -> None:
-        """Write what arrives, when what was left `behind` is written."""
-        waiting: dict[int, RangeEffects] = {}
+    def _on_range(self, read: RangeEffects) -> None:
+        with self._changed:
+            if self._is_reading:  # else it is no news any more
+                self._waiting[read.start] = read
+                self._changed.notify_all()
+
+    def _write_waves(self, behind: Future[None] | None) -> None:
+        """Write what comes, when what was left `behind` is written, until nothing is read any more."""
         try:
             if behind is not None:
                 behind.result()
-            while (each := arrived.get()) is not None:
-                waiting[each.start] = each
-                while arrived.empty() and (wave := self._next_wave(waiting)):
-                    self._write(RangeEffects.join(wave))
-                    self._note(wave[-1].end, goes_on=True)
+            while wave := self._next_wave():
+                self._write(RangeEffects.join(wave))
+                with self._changed:
+                    self._end = wave[-1].end
+                    self._changed.notify_all()
         finally:
-            self._note(self._end, goes_on=False)
+            with self._changed:
+                self._goes_on = False
+                self._changed.notify_all()
 
-    def _next_wave(self, waiting: dict[int, RangeEffects]) -> list[RangeEffects]:
-        """Take the ranges of the next wave out of those that wait; nothing if they are not enough for one."""
+    def _next_wave(self) -> list[RangeEffects]:
+        """Wait for the next wave, and take its ranges out of those that wait; nothing once nothing is read any more."""
+        with self._changed:
+            while self._is_reading:
+                wave = self._wave()
+                if wave and self._is_enough(wave[-1].end):
+                    for each in wave:
+                        del self._waiting[each.start]
+                    return wave
+                self._changed.wait()
+        return []
+
+    def _is_enough(self, end: int) -> bool:
+        """Whether a wave may end at `end`."""
+        is_wanted = self._end < self._wanted <= end
+        return is_wanted or end in self._stops or end - self._end >= self._bytes_a_wave()
+
+    def _wave(self) -> list[RangeEffects]:
+        """The ranges that wait and follow each other from the last wave's end on, up to a stop."""
         wave: list[RangeEffects] = []
         end = self._end
-        while end not in self._stops or not wave:
-            each = waiting.get(end)
-            if each is None or each.end <= end:
-                break
+        while (each := self._waiting.get(end)) is not None and each.end > end:
             wave.append(each)
             end = each.end
-        if end - self._end < self._bytes_a_wave() and end not in self._stops:
-            return []
-        for each in wave:
-            del waiting[each.start]
+            if end in self._stops:
+                break
         return wave
-
-    def _note(self, end: int, *, goes_on: bool) -> None:
-        with self._changed:
-            self._end, self._goes_on = end, goes_on
-            self._changed.notify_all()
 
 
 def _beside(work: Callable[[], _Result]) -> Future[_Result]:

@@ -33,7 +33,7 @@ from reput.streaming.tasks.tasks import Tasks
 _READ_AT_ONCE = 2
 # A wave is at least such a part of a stretch: the writers begin early and end soon after the readers. With a table each
 # wave is a commit, and reading takes several times as long as writing.
-_WAVES_A_STRETCH, _WITH_TABLE = 8, 2
+_WAVES_A_STRETCH, _WAVES_A_STRETCH_WITH_TABLE = 8, 2
 
 
 class RebuildPipeline:
@@ -79,7 +79,7 @@ class RebuildPipeline:
     def _read_all(
         self, start: int, end: int, stops: Collection[int], waves: Waves, on_range: OnRange
     ) -> list[RangeEffects]:
-        """Read `[start, end)`; nothing is left to be written then, as `end` is one of the waves' `stops`.
+        """Read `[start, end)`, and wait until it is written: no range of it is left.
 
         If the end of a stretch is known early, the next is begun at once: cores that run out of ranges of the one read
         ranges of the other.
@@ -103,7 +103,7 @@ class RebuildPipeline:
     def _worth_a_wave(self) -> int:
         stretch_bytes = self._config.rebuild.max_bytes_per_wave
         sinks = [sink for writer in self._writers for sink in writer.sinks]
-        waves = _WAVES_A_STRETCH if self._table is None else _WITH_TABLE
+        waves = _WAVES_A_STRETCH if self._table is None else _WAVES_A_STRETCH_WITH_TABLE
         return min(stretch_bytes, worth_a_wave(stretch_bytes // waves, sinks))
 
     def _read(self, start: int, end: int, on_range: OnRange) -> StretchRead:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
-from reput.sinks.table.delta_files import bad_files, ignoring_missing_files
+from reput.sinks.table.delta_files import bad_files, files_of, ignoring_missing_files
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import log_entries, transaction_id
 from reput.sinks.table.location import TableLocation
@@ -48,10 +48,9 @@ def verify_table(
     if not storage.files(LOG):
         raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
     section = StoreSection("table")
-    for file in bad_files(spark, storage):
-        if file.bounds.may_hold(broker):
-            where = path / file.name
-            section.findings.differ(Difference("file_missing", f"{where} {file.problem}", str(where)))
+    for file in bad_files(storage, files_of(spark, storage, broker)):
+        where = path / file.name
+        section.findings.differ(Difference("file_missing", f"{where} {file.problem}", str(where)))
     with ignoring_missing_files(spark):
         _compare(spark, path, broker, verification, section)
     return section

@@ -725,15 +725,15 @@ MUTANTS = (
     _mutant(
         "a wave is written past a gap",
         "streaming/effects/waves.py",
-        "            each = waiting.get(end)\n",
-        "            each = min(waiting.values(), key=lambda one: one.start, default=None)\n",
+        "(each := self._waiting.get(end)) is not None",
+        "(each := min(self._waiting.values(), key=lambda one: one.start, default=None)) is not None",
         "unit/streaming/effects/test_waves.py::test_written_while_others_read",
     ),
     _mutant(
         "what a wave has written is written again",
         "streaming/effects/waves.py",
-        "        return [each for each in ranges if each.end > end]\n",
-        "        return list(ranges)\n",
+        "        return [each for each in results if each.end > self._end]\n",
+        "        return results\n",
         "unit/streaming/effects/test_waves.py::test_in_log_order_and_once",
     ),
     _mutant(
@@ -746,8 +746,8 @@ MUTANTS = (
     _mutant(
         "a wave goes on past the end of a sink that is ahead",
         "streaming/effects/waves.py",
-        "        while end not in self._stops or not wave:\n",
-        "        while True:\n",
+        "            if end in self._stops:\n",
+        "            if False:\n",
         "unit/streaming/effects/test_waves.py::test_a_wave_ends_at_a_stop_however_little_it_has",
     ),
     _mutant(

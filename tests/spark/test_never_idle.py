@@ -69,7 +69,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "progress: the lag": (ProgressReporter, "refresh", 1),
     "opening: catching up": (opening, "catch_up", 1),
 }
-SHORT = [("dispatch: a job", Struck), ("message_table: a commit", ValueError)]
+SHORT = [("dispatch: a job", Struck), ("index_file: keys", Struck), ("message_table: a commit", ValueError)]
 
 
 def strike(stack: ExitStack, place: str, error: BaseException) -> None:

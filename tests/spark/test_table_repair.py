@@ -104,6 +104,7 @@ def test_a_start_runs_no_job_of_sparks(kept: KeptTable, tmp_path: Path) -> None:
     kept.spark.sql(f"INSERT INTO {kept.sql} SELECT 'd' AS broker, * EXCEPT (broker) FROM {kept.sql}")
     with pytest.raises(OutputError, match="40 rows of broker 'd' and no transaction"):
         KeptTable(kept.spark, tmp_path, broker="d").open()
+    assert jobs.getJobIdsForGroup() != before  # those were counted
 
 
 def test_files_are_looked_at_where_only_spark_reads_the_log(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -145,6 +146,22 @@ def test_a_wave_ends_at_a_stop_however_little_it_has() -> None:
     assert waves.during(100, read) == []
     assert [end for _, end in written.waves if end in (400, 600)] == [400, 600]
     assert all(end - start >= 200 or end in (400, 600) for start, end in written.waves)
+
+
+def test_what_is_waited_for_is_written_however_little_it_is() -> None:
+    """Otherwise the reader and the writer would wait for each other."""
+    written = Written()
+    waves = Waves(written.write, lambda: 10_000)
+
+    def read(on_range: OnRange) -> list[RangeEffects]:
+        for each in RANGES[:3]:
+            on_range(each)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(waves.wait_for, 300).result(LIMIT_SECONDS)
+        return RANGES
+
+    assert waves.during(100, read) == RANGES[3:]
+    assert written.waves == [(100, 400)]
 
 
 def test_who_waits_for_a_wave_that_cannot_be_written_goes_on() -> None:
