@@ -41,3 +41,17 @@ class KeyEntries:
     hashes: Int32s
     offsets: Int64s
     timestamps: Int64s
+
+    def between(self, begin: int, end: int) -> KeyEntries:
+        """The keys `[begin, end)` of these, numbered from 0."""
+        return KeyEntries(self.hashes[begin:end], self.offsets[begin:end], self.timestamps[begin:end])
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """Physical offset and store timestamp of the first key."""
+        return int(self.offsets[0]), int(self.timestamps[0])
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Physical offset and store timestamp of the last key."""
+        return int(self.offsets[-1]), int(self.timestamps[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,33 @@ class PieceEntries:
         for piece in self._pieces:
             yield KeyEntries(*(piece[name] for name in _KEYS))
 
+    def keys_between(self, begin: int, end: int) -> Iterator[KeyEntries]:
+        """The keys `[begin, end)` in log order, numbered from 0 on, from each piece that has some of them."""
+        for piece, some in self._key_slices(begin, end):
+            yield KeyEntries(*(self._pieces[piece][name] for name in _KEYS)).between(some.start, some.stop)
+
+    def key(self, number: int) -> tuple[int, int]:
+        """The physical offset and the store timestamp (ms) of a key, numbered from 0 on."""
+        return next(self.keys_between(number, number + 1)).first
+
+    def paths_of_keys(self, begin: int, end: int) -> tuple[list[Path], int]:
+        """The files of the pieces that have some of the keys `[begin, end)`; and how many keys are before these."""
+        pieces = [piece for piece, _ in self._key_slices(begin, end)]
+        return [self.paths[piece] for piece in pieces], int(self._key_begins[pieces[0]])
+
+    def _key_slices(self, begin: int, end: int) -> Iterator[tuple[int, slice]]:
+        """The pieces that have some of the keys `[begin, end)`, and which of its keys."""
+        begins = self._key_begins
+        for piece in range(int(np.searchsorted(begins, begin, "right")) - 1, int(np.searchsorted(begins, end))):
+            first, last = int(begins[piece]), int(begins[piece + 1])
+            if first < last:
+                yield piece, slice(max(begin, first) - first, min(end, last) - first)
+
+    @cached_property
+    def _key_begins(self) -> Int64s:
+        """The number of each piece's first key, and behind them that of all keys, int64[pieces + 1]."""
+        return np.cumsum([0, *(len(piece["key_hashes"]) for piece in self._pieces)])
+
     def keys(self) -> KeyEntries:
         """The keys of all pieces."""
         return KeyEntries(*(_joined(self._pieces, name) for name in _KEYS))
@@ -149,7 +177,7 @@ class PieceEntries:
     @property
     def key_count(self) -> int:
         """How many keys there are."""
-        return sum(len(piece["key_hashes"]) for piece in self._pieces)
+        return int(self._key_begins[-1])
 
     def _queue_offsets(self, queue: int) -> Int64s:
         parts = []

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,6 +70,22 @@ class IndexHeader:
     def next_entry(self) -> int:
         """The number the next key gets (``IndexHeader#load``: 0 reads as 1)."""
         return max(1, self.index_count)
+
+    def followed_by(self, count: int, first: tuple[int, int], last: tuple[int, int], fresh: int) -> IndexHeader:
+        """The header when `count` keys were put, which took `fresh` slots that were empty.
+
+        `first` and `last` are the physical offset and the store timestamp (ms) of the first and the last of them.
+        """
+        begin = (self.begin_phy_offset, self.begin_timestamp) if self.next_entry > 1 else first
+        return replace(
+            self,
+            begin_timestamp=begin[1],
+            end_timestamp=last[1],
+            begin_phy_offset=begin[0],
+            end_phy_offset=last[0],
+            hash_slot_count=self.hash_slot_count + fresh,
+            index_count=self.next_entry + count,
+        )
 
 
 assert len(IndexHeader().encode()) == HEADER_SIZE

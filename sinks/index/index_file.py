@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from reput.sinks.dispatch.entries import KeyEntries
-from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.durable_file import DurableFiles, remove_scratch, write_scratch
 from reput.sinks.files.sparse_file import data_extents
 from reput.sinks.files.store_path import index_file
 from reput.sinks.formats.index_file import (
@@ -32,7 +32,10 @@ _SLOTS_A_WRITE = 64 * 1024
 
 
 class IndexFile:
-    """The newest file of an index. It holds ``maxIndexNum - 1`` keys: entry 0 is never used."""
+    """A file of an index that is not full. It holds ``maxIndexNum - 1`` keys: entry 0 is never used.
+
+    Its slots are in memory, or in a scratch file for the task that puts the next keys.
+    """
 
     def __init__(
         self, files: DurableFiles, name: str, max_hash_slot_num: int, max_index_num: int, header: IndexHeader
@@ -47,6 +50,7 @@ class IndexFile:
         self._slots: Int32s = np.zeros(max_hash_slot_num, np.int32)
         # The pages with slots that differ on disk and in memory.
         self._touched = np.zeros(max_hash_slot_num // SLOTS_A_PAGE + 1, bool)
+        self._kept: Path | None = None
 
     def create(self) -> None:
         """Create the file on disk with the header that it inherits."""
@@ -107,11 +111,10 @@ class IndexFile:
         """
         count, first = len(keys.hashes), self.header.next_entry
         assert 0 < count <= self.room
-        header = self.header
-        begin = header.begin_timestamp
-        if first == 1:
-            # The first key's time is measured from the begin that the file inherited, the others' from its own begin.
-            header = replace(header, begin_timestamp=int(keys.timestamps[0]), begin_phy_offset=int(keys.offsets[0]))
+        self.take_back_slots()
+        header = self.header.followed_by(count, keys.first, keys.last, 0)
+        # The first key's time is measured from the begin that the file inherited, the others' from its own begin.
+        begin = self.header.begin_timestamp
         entries = np.empty((min(count, _ENTRIES_A_WRITE), ENTRY_SIZE), np.uint8)
         ahead = np.empty(_KEYS_AT_ONCE, np.int64)
         fresh = 0
@@ -124,13 +127,7 @@ class IndexFile:
             )
             self._files.write(*self._parts, offset=self._entries_at + ENTRY_SIZE * (first + done), data=made.data)
             begin = header.begin_timestamp
-        self.header = replace(
-            header,
-            end_timestamp=int(keys.timestamps[-1]),
-            end_phy_offset=int(keys.offsets[-1]),
-            hash_slot_count=header.hash_slot_count + fresh,
-            index_count=first + count,
-        )
+        self.header = self.header.followed_by(count, keys.first, keys.last, fresh)
 
     def flush(self, *, slots: bool = True) -> None:
         """Write the changed slots, unless they are to wait, and then the header; the caller syncs.
@@ -138,10 +135,41 @@ class IndexFile:
         Keys hit slots all over the file: where many are put, writing the slots once at the end is much less.
         """
         if slots:
-            self._write_slots()
+            self.write_slots()
         self._write_header()
 
-    def _write_slots(self) -> None:
+    def hand_over_slots(self, directory: Path) -> Path | None:
+        """Leave the slots to a task, in a scratch file in `directory`; None where no key was put yet.
+
+        `flush` leaves them out until `go_on` has been called with what the task has made of them.
+        """
+        self._touched[:] = False
+        kept, self._kept = self._kept, None
+        return kept if kept is not None or self.header.next_entry == 1 else self.keep_slots(directory)
+
+    def keep_slots(self, directory: Path) -> Path:
+        """Write the slots to a scratch file in `directory`."""
+        return write_scratch(directory, self._slots.data)
+
+    def go_on(self, header: IndexHeader, kept: Path | None) -> None:
+        """Go on where a task has put keys: at `header`, with the slots that are kept; None if they are on disk."""
+        self.header, self._kept = header, kept
+
+    def read_slots(self, kept: Path) -> None:
+        """Take the slots out of a scratch file; all that are not empty may differ from those on disk."""
+        self._slots[:] = np.fromfile(kept, self._slots.dtype)
+        self._touched[np.flatnonzero(self._slots) // SLOTS_A_PAGE] = True
+
+    def take_back_slots(self) -> None:
+        """Take the slots back into memory, if they are in a scratch file, and remove that."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self.read_slots(kept)
+            remove_scratch([kept])
+
+    def write_slots(self) -> None:
+        """Write the changed slots; the caller syncs."""
+        self.take_back_slots()
         pages: Int64s = np.flatnonzero(self._touched)
         self._touched[:] = False
         if not len(pages):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import KeyEntries
-from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.files.durable_file import DurableFiles, remove_scratch
+from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.files.store_path import INDEX, index_file
 from reput.sinks.formats.index_file import IndexHeader
@@ -42,6 +45,51 @@ def index_file_name(now: float, last: str | None) -> str:
         except ValueError:  # a broker takes any number for a name
             return max(moment.strftime(_NAME_FORMAT)[:-3], f"{int(last) + 1:017d}")
     return moment.strftime(_NAME_FORMAT)[:-3]
+
+
+@dataclass(frozen=True)
+class IndexPut:
+    """The keys `[begin, end)` of a batch, numbered from 0, go into one file, which exists and has `header`.
+
+    `sizes` are ``maxHashSlotNum`` and ``maxIndexNum``. `slots` is the scratch file of its slots, None without keys.
+    The task that fills the file writes the slots to it, and so does each task if `writes_slots`.
+    """
+
+    file: str
+    sizes: tuple[int, int]
+    header: IndexHeader
+    slots: Path | None
+    begin: int
+    end: int
+    writes_slots: bool
+
+
+@dataclass(frozen=True)
+class IndexPutDone:
+    """What a task has made of an `IndexPut`: the file's header, and its slots unless the file is full."""
+
+    header: IndexHeader
+    slots: Path | None
+
+
+PutKeys = Callable[[PieceEntries, list[IndexPut]], list[IndexPutDone]]
+
+
+def put_keys_into_file(files: DurableFiles, entries: PieceEntries, put: IndexPut) -> IndexPutDone:
+    """Write the entries of an `IndexPut`, whose keys are in `entries`, durably; the header is left to the caller.
+
+    A second call leaves the same bytes, and new scratch files.
+    """
+    file = IndexFile(files, put.file, *put.sizes, put.header)
+    if put.slots is not None:
+        file.read_slots(put.slots)
+    for keys in entries.keys_between(put.begin, put.end):
+        file.put(keys)
+    if file.is_full or put.writes_slots:
+        file.write_slots()
+    kept = None if file.is_full else file.keep_slots(Scratch(files).directory)
+    files.sync()
+    return IndexPutDone(file.header, kept)
 
 
 class IndexSink(KeepsProgress):
@@ -109,19 +157,22 @@ class IndexSink(KeepsProgress):
         self._record.store(record)
         return record
 
-    def write(self, batch: LogicBatch, *, slots_later: bool = False) -> AnomalyCounts:
+    def write(self, batch: LogicBatch, *, slots_later: bool = False, put_keys: PutKeys | None = None) -> AnomalyCounts:
         """Add the batch's keys; see ``Sink.write``. The index has no anomalies: its records come in log order.
 
         With `slots_later` the slots of the last file are written by `finish`; `recover` makes them again where `finish`
-        was not reached.
+        was not reached. `put_keys` does ``put_keys_into_file`` for each file; without it the keys are put here.
         """
         rest = not_yet_written(self.name, self.end_offset, batch)
         if rest is None:
             return NO_ANOMALIES
-        last_key = -1
-        for keys in rest.entries.keys_by_piece():
-            self._put(keys)
-            last_key = int(keys.offsets[-1]) if len(keys.offsets) else last_key
+        entries = rest.entries
+        if put_keys is None or not entries.paths:  # a part of the batch is in no file
+            for keys in entries.keys_by_piece():
+                self._put(keys)
+        else:
+            self._put_elsewhere(entries, put_keys, writes_slots=not slots_later)
+        last_key = entries.key(entries.key_count - 1)[0] if entries.key_count else -1
         # Every message first looks for a file to write to, so one without keys behind a full file makes the next.
         last = batch.last_record.offset if batch.last_record is not None else -1
         if last >= self.end_offset and (self._file is None or (self._file.is_full and last > last_key)):
@@ -132,6 +183,11 @@ class IndexSink(KeepsProgress):
         self._record.advance(batch.end, batch.last_record, self._state())
         return NO_ANOMALIES
 
+    def take_back_slots(self) -> None:
+        """Have no scratch file any more: the slots that a task has left in one are taken into memory."""
+        if self._file is not None:
+            self._file.take_back_slots()
+
     def finish(self) -> None:
         """Complete what `write` left for later, durably."""
         if self._file is not None:
@@ -141,11 +197,35 @@ class IndexSink(KeepsProgress):
     def _put(self, keys: KeyEntries) -> None:
         done = 0
         while done < len(keys.hashes):
-            file = self._file if self._file is not None and not self._file.is_full else self._roll()
+            file = self._file_with_room()
             until = done + min(file.room, len(keys.hashes) - done)
-            some = KeyEntries(keys.hashes[done:until], keys.offsets[done:until], keys.timestamps[done:until])
-            file.put(some)
+            file.put(keys.between(done, until))
             done = until
+
+    def _put_elsewhere(self, entries: PieceEntries, put_keys: PutKeys, *, writes_slots: bool) -> None:
+        """Make the files that all keys need, have their entries written, and then write the headers."""
+        puts: list[IndexPut] = []
+        files: list[IndexFile] = []
+        done = 0
+        while done < entries.key_count:
+            file = self._file_with_room()
+            until = done + min(file.room, entries.key_count - done)
+            slots = file.hand_over_slots(Scratch(self._files).directory)
+            sizes = self._max_hash_slot_num, self._max_index_num
+            puts.append(IndexPut(file.name, sizes, file.header, slots, done, until, writes_slots))
+            files.append(file)
+            # The next file inherits its header from this one's, of which only the number of slots is not known yet.
+            header = file.header.followed_by(until - done, entries.key(done), entries.key(until - 1), 0)
+            file.go_on(header, None)
+            done = until
+        for file, put, each in zip(files, puts, put_keys(entries, puts), strict=True):
+            file.go_on(each.header, each.slots)
+            file.flush(slots=False)
+            if put.slots is not None:
+                remove_scratch([put.slots])
+
+    def _file_with_room(self) -> IndexFile:
+        return self._file if self._file is not None and not self._file.is_full else self._roll()
 
     def _roll(self) -> IndexFile:
         """Create the next file; its begin and end are the last file's end, where that is above 0."""

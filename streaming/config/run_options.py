@@ -120,8 +120,9 @@ class RebuildOptions:
         byte_count(1),
         _BYTES,
         2 * 1024 * 1024 * 1024,
-        "of reput rebuild: the log that is read at once, and written in waves of an eighth of it or more; scratch "
-        "files take about a third of it at most, and a wave lost to a crash is read again",
+        "of reput rebuild: the log that is read at once, and written in waves of an eighth of it or more; on a cluster "
+        "a range for each core at least, and waves of a half; scratch files take about a third of it at most, and a "
+        "wave lost to a crash is read again",
     )
     max_bytes_per_partition: int = option(
         "rebuildMaxBytesPerPartition",

@@ -13,14 +13,25 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink, WriteAppends
 from reput.sinks.sink import Sink
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.streaming.effects.effects import Effects
+from reput.streaming.effects.write_tasks import IndexPutTasks, QueueAppendTasks
 from reput.streaming.output.logic_sinks import LogicSinks
+from reput.streaming.tasks.tasks import Tasks
 
 
-def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
-    """Writers for the sinks that are switched on, each of which completes every batch on disk."""
+def writers_of(logic: LogicSinks, tasks: Tasks | None = None) -> list[EffectsWriter]:
+    """Writers for the sinks that are switched on, each of which completes every batch on disk.
+
+    With `tasks`, these write what is much.
+    """
     queues = [sink for sink in logic.sinks if sink is not logic.index]
-    index = [] if logic.index is None else [IndexWriter(logic.index)]
-    return [*([QueueWriter(queues)] if queues else []), *index]
+    appends = puts = None
+    if tasks is not None:
+        root = logic.files[0].root
+        sizes = [sink.admission.file_size for sink in queues if isinstance(sink, ConsumeQueueSink)]
+        appends = QueueAppendTasks(tasks, root, *sizes) if sizes else None
+        puts = IndexPutTasks(tasks, root)
+    index = [] if logic.index is None else [IndexWriter(logic.index, tasks=puts)]
+    return [*([QueueWriter(queues, appends)] if queues else []), *index]
 
 
 def write_side_by_side(writers: Sequence[EffectsWriter], effects: Effects) -> AnomalyCounts:
@@ -77,16 +88,18 @@ class QueueWriter:
 class IndexWriter:
     """Writes IndexFile."""
 
-    def __init__(self, sink: IndexSink, *, slots_later: bool = False) -> None:
-        """`slots_later` leaves the last file's slots to `finish`."""
+    def __init__(self, sink: IndexSink, *, slots_later: bool = False, tasks: IndexPutTasks | None = None) -> None:
+        """`slots_later` leaves the last file's slots to `finish`; without `tasks`, all keys are put here."""
         self.sinks = (sink,)
         self._slots_later = slots_later
+        self._tasks = tasks
 
     def write(self, effects: Effects) -> AnomalyCounts:
         """Write the keys to the index."""
         assert effects.batch is not None
+        put_keys = self._tasks if self._tasks and self._tasks.take(effects.batch.entries) else None
         for sink in self.sinks:
-            sink.write(effects.batch, slots_later=self._slots_later)
+            sink.write(effects.batch, slots_later=self._slots_later, put_keys=put_keys)
         return NO_ANOMALIES
 
     def finish(self) -> None:

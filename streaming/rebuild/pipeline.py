@@ -31,9 +31,9 @@ from reput.streaming.rebuild.stretch_read import StretchRead
 from reput.streaming.tasks.tasks import Tasks
 
 _READ_AT_ONCE = 2
-# A wave is at least such a part of a stretch: the writers begin early and end soon after the readers. With a table each
-# wave is a commit, and reading takes several times as long as writing.
-_WAVES_A_STRETCH, _WAVES_A_STRETCH_WITH_TABLE = 8, 2
+# A wave is at least such a part of a stretch: the writers begin early and end soon after the readers. There are fewer
+# where each is a commit of a table, or is written by tasks of a cluster, which write each index file in one.
+_WAVES_A_STRETCH, _LARGE_WAVES_A_STRETCH = 8, 2
 
 
 class RebuildPipeline:
@@ -57,6 +57,12 @@ class RebuildPipeline:
         self._writers = writers
         self._quarantine = quarantine
         self._progress = progress
+        table = next((writer.table for writer in writers if isinstance(writer, TableWriter)), None)
+        self._table: MessageTable | None = table
+        self._bytes_a_range = (config.table if table else config.rebuild).max_bytes_per_partition
+        self._bytes_a_stretch = config.rebuild.max_bytes_per_wave
+        if tasks.is_on_cluster:  # no core is without a range
+            self._bytes_a_stretch = max(self._bytes_a_stretch, self._bytes_a_range * tasks.parallelism)
         self._wanted = request.queue_filter
         needs = LogicSinks.open(config, DurableFiles(root)).needs
         queues, index = request.makes_queues(config), request.makes_index(config)
@@ -68,6 +74,8 @@ class RebuildPipeline:
 
     def run(self, start: int, end: int) -> None:
         """Read `[start, end)` and write its effects; records begin or end at both offsets."""
+        name = "tableMaxBytesPerPartition" if self._table else "rebuildMaxBytesPerPartition"
+        check_range_count(name, self._bytes_a_range, min(end - start, self._config.rebuild.max_bytes_per_wave))
         # A stretch and a wave end where a sink ends that is ahead of others: queues and index take a wave whole or not.
         # A table may end inside a range that has been damaged since, or is one damaged range under this onDamage.
         stops = {aligned(self._log, sink.end_offset) for writer in self._writers for sink in writer.sinks} | {end}
@@ -101,10 +109,10 @@ class RebuildPipeline:
         return []
 
     def _worth_a_wave(self) -> int:
-        stretch_bytes = self._config.rebuild.max_bytes_per_wave
         sinks = [sink for writer in self._writers for sink in writer.sinks]
-        waves = _WAVES_A_STRETCH if self._table is None else _WAVES_A_STRETCH_WITH_TABLE
-        return min(stretch_bytes, worth_a_wave(stretch_bytes // waves, sinks))
+        is_large = self._table is not None or self._tasks.is_on_cluster
+        waves = _LARGE_WAVES_A_STRETCH if is_large else _WAVES_A_STRETCH
+        return min(self._bytes_a_stretch, worth_a_wave(self._bytes_a_stretch // waves, sinks))
 
     def _read(self, start: int, end: int, on_range: OnRange) -> StretchRead:
         table, decode = self._table, self._log.decode_options
@@ -113,16 +121,8 @@ class RebuildPipeline:
             writer = table.file_writer(table.end_offset, decode)
         task = RangeTask(decode, self._needs, self._wanted, self._scratch.directory, writer)
         queue = self._log.queue()
-        name = "tableMaxBytesPerPartition" if table else "rebuildMaxBytesPerPartition"
-        sizes = self._config.table if table else self._config.rebuild
-        bytes_a_range = sizes.max_bytes_per_partition
-        check_range_count(name, bytes_a_range, min(end - start, self._config.rebuild.max_bytes_per_wave))
-        cuts = cut_ranges(queue, start, end, bytes_a_range, self._config.rebuild.max_bytes_per_wave)
-        return StretchRead(self._tasks, queue, cuts, task, bytes_a_range, on_range)
-
-    @property
-    def _table(self) -> MessageTable | None:
-        return next((writer.table for writer in self._writers if isinstance(writer, TableWriter)), None)
+        cuts = cut_ranges(queue, start, end, self._bytes_a_range, self._bytes_a_stretch)
+        return StretchRead(self._tasks, queue, cuts, task, self._bytes_a_range, on_range)
 
     def _write(self, read: RangeEffects) -> None:
         began = time.monotonic()

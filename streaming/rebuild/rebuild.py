@@ -28,6 +28,7 @@ from reput.source.options import SourceOptions
 from reput.source.segments.damage import STOP
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects.write_tasks import IndexPutTasks, QueueAppendTasks
 from reput.streaming.effects.writers import EffectsWriter, IndexWriter, QueueWriter, TableWriter
 from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
 from reput.streaming.output.log_explains import check_explained
@@ -41,7 +42,6 @@ from reput.streaming.rebuild.plan import RebuildPlan
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest, only_index, only_queues
 from reput.streaming.rebuild.table_repair import TableRepair
-from reput.streaming.rebuild.writers import QueueAppendTasks
 from reput.streaming.tasks.executors import files_to_look_at
 from reput.streaming.tasks.tasks import Tasks
 
@@ -173,7 +173,8 @@ class Rebuild:
         if self._request.makes_index(self._config):
             index = LogicSinks.open(only_index(self._config), self._own_files(cleanup)).index
             assert index is not None
-            writers.append(IndexWriter(index, slots_later=True))
+            put = IndexPutTasks(tasks, self._root) if tasks.is_on_cluster else None
+            writers.append(IndexWriter(index, slots_later=True, tasks=put))
         for writer in writers:
             recover_sinks(writer.sinks, self._log_from_start(), fail_on_data_loss=True)
         if self._request.makes_table:

@@ -43,6 +43,7 @@ from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.spark_progress import SparkProgress
 from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
+from reput.streaming.tasks.tasks import SparkTasks
 
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
@@ -255,6 +256,7 @@ class QueryOpener:
             bytes_a_wave=BatchSizes.of(self._config, (LOGIC,) if table is None else (LOGIC, TABLE)).bytes_a_wave,
             on_read=self._reporter.state.on_read,
             small=SmallBatches(self._paths.checkpoint_of(LOGIC), output.log),
+            tasks=SparkTasks(spark) if runs_elsewhere(spark) else None,
         )
         return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)))
 

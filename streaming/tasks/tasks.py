@@ -32,7 +32,12 @@ OnResult = Callable[[int, Result], None]
 
 
 class Tasks(ABC):
-    """Runs tasks, each of which is given its number, in this process or elsewhere."""
+    """Runs tasks, each of which is given its number, in this process or elsewhere.
+
+    `is_on_cluster` tells whether Spark runs them, on machines that this one need not be among.
+    """
+
+    is_on_cluster = False
 
     @property
     @abstractmethod
@@ -91,6 +96,8 @@ class SerialTasks(Tasks):
 
 class SparkTasks(Tasks):
     """Runs each group of tasks as one Spark job."""
+
+    is_on_cluster = True
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

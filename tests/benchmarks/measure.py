@@ -129,21 +129,3 @@ def as_dict(summary: Summary, runs: Sequence[Run]) -> dict[str, Any]:
 def _medians(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
     kinds = {kind for value in values for kind in value}
     return {kind: statistics.median(value.get(kind, 0.0) for value in values) for kind in sorted(kinds)}
-
-
-@dataclass(frozen=True)
-class Split:
-    """Microseconds a message: what more cores do not make shorter, and what they divide among them."""
-
-    serial: float
-    parallel: float
-
-    def on(self, cores: int) -> float:
-        """Microseconds a message on so many cores (Amdahl)."""
-        return self.serial + self.parallel / cores
-
-
-def split(micros_one: float, micros_two: float) -> Split:
-    """From the time of one core and of two; a second core that more than halves it leaves no serial part."""
-    serial = min(max(2 * micros_two - micros_one, 0.0), micros_one)
-    return Split(serial, micros_one - serial)

@@ -1,6 +1,7 @@
 """How time grows with messages, queues and cores, and on a Spark standalone cluster of one worker against two.
 
-``make bench-scale``; one curve only with ``--only messages|queues|cores|cluster``.
+``make bench-scale``; one curve only with ``--only messages|queues|cores|cluster``, the parts of a cluster's work with
+``--only parts``.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from support.cpu_quota import CpuQuota
@@ -17,13 +19,15 @@ from support.spark_cluster import SparkCluster
 
 from benchmarks import machine, plots, report
 from benchmarks.bench import ONE_CORE, OTHER_BYTES, TWO_CORES, V4, Bench, Case, results_of, summaries_of
-from benchmarks.measure import Run, Summary, in_turn, split
+from benchmarks.cluster_parts import Parts, parts_of
+from benchmarks.measure import Run, in_turn
 from benchmarks.page_cache import held_in_memory
 from benchmarks.run_files import sweep
 from benchmarks.shapes import SHAPES, MadeLog, fitting, made_log
 from benchmarks.subjects import BrokerCase, ReputCase
 
 CURVES = ("messages", "queues", "cores", "cluster")
+PARTS = "parts"
 MESSAGES = (3_000_000, 10_000_000, 30_000_000)
 QUEUES = ("queues-10", "standard", "queues-1000", "queues-10000", "queues-100000")
 QUEUE_MESSAGES = 3_000_000
@@ -40,6 +44,10 @@ LOG_BYTES = 10e12
 MACHINES = 50
 CORES = 16
 STANDARD_RECORD_BYTES = 517.4
+# Bytes a second from a machine's disk, and to the directory that all share; and what is written of a message, once
+# into scratch files and once into the output.
+READ_RATE, WRITE_RATE = 500e6, 1e9
+WRITTEN_BYTES = 2 * 60
 
 Runs = dict[Case, list[Run]]
 
@@ -113,6 +121,20 @@ def on_cluster(work: Path, bench: Bench, runs: Runs, workers: int, share: float 
         runs.setdefault(known, []).append(bench.run(case))
 
 
+def save_parts(given: argparse.Namespace) -> None:
+    """The parts of a rebuild on a cluster, the middle ones of so many rounds, and what follows for `LOG_BYTES`."""
+    shape = replace(SHAPES["standard"], messages=given.messages // given.divide)
+    log = made_log(given.work, "standard", fitting(shape, machine.available_memory() - OTHER_BYTES))
+    found_on = machine.facts(given.work)
+    with held_in_memory(log.commit_log):
+        runs = [parts_of(log, given.work) for _ in range(given.rounds)]
+    middle = Parts(*(median(values) for values in zip(*map(astuple, runs), strict=True)))
+    block = f"{machine.sentence(found_on)}; medians of {given.rounds}.\n\n{estimate(middle, STANDARD_RECORD_BYTES)}"
+    print(block)
+    results = {"machine": found_on, "record_bytes": STANDARD_RECORD_BYTES, "rounds": [asdict(run) for run in runs]}
+    report.save(results, block, f"scale-{PARTS}", given.work, given.docs, PAGE, None)
+
+
 def table_of(found: dict[str, Runs]) -> str:
     """A row for each point and case."""
     rows = [
@@ -132,16 +154,21 @@ def table_of(found: dict[str, Runs]) -> str:
     return report.markdown_table(COLUMNS, rows)
 
 
-def estimate(one: Summary, two: Summary, record_bytes: float) -> str:
-    """What `LOG_BYTES` would take on one core, two, and on `MACHINES`: what was measured and what follows from it."""
-    parts = split(one.micros, two.micros)
+def estimate(parts: Parts, record_bytes: float) -> str:
+    """What `LOG_BYTES` would take on `MACHINES`: what was measured, and what follows from it and the disks' rates."""
     messages = LOG_BYTES / record_bytes
     cores = MACHINES * CORES
     rows = [
-        ("one core, measured", one.micros),
-        ("two cores, measured", two.micros),
-        ("no core can share, extrapolated", parts.serial),
-        (f"{MACHINES} machines of {CORES} cores, extrapolated", parts.on(cores)),
+        ("tasks that read, one core, measured", parts.reading),
+        ("tasks that write queues, one core, measured", parts.queues),
+        ("tasks that write the index, one core, measured", parts.index),
+        ("the driver, which no core can share, simulated", parts.driver),
+        (f"processors of {MACHINES} machines of {CORES} cores, extrapolated", parts.on(cores)),
+        (
+            f"reading with {READ_RATE / 1e6:.0f} MB/s on each machine, computed",
+            record_bytes / READ_RATE / MACHINES * 1e6,
+        ),
+        (f"writing with {WRITE_RATE / 1e9:.0f} GB/s in all, computed", WRITTEN_BYTES / WRITE_RATE * 1e6),
     ]
     return report.markdown_table(
         (f"{messages:,.0f} messages of {record_bytes:.0f} bytes", "µs a message", "hours"),
@@ -163,7 +190,7 @@ def main() -> None:
     """Measure the curves that were asked for, each into its own block of the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--only", choices=CURVES, nargs="*", default=list(CURVES))
+    parser.add_argument("--only", choices=(*CURVES, PARTS), nargs="*", default=[*CURVES, PARTS])
     parser.add_argument("--messages", type=int, default=10_000_000, help="of the log for cores and cluster")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--divide", type=int, default=1, help="all numbers of messages by this: for a trial")
@@ -172,15 +199,13 @@ def main() -> None:
     given.work = given.work.resolve()
     given.work.mkdir(parents=True, exist_ok=True)
     measures = {"messages": of_messages, "queues": of_queues, "cores": of_cores, "cluster": of_cluster}
-    for name in given.only:
+    if PARTS in given.only:
+        save_parts(given)
+    for name in [each for each in given.only if each != PARTS]:
         found_on = machine.facts(given.work)
         found = measures[name](given)
         block = f"Measured: {machine.sentence(found_on)}; medians of {given.rounds}.\n\n{table_of(found)}"
         results: dict[str, Any] = {"machine": found_on, **{point: results_of(runs) for point, runs in found.items()}}
-        if name == "cores":
-            _, one, two = summaries_of(found["cores"])
-            record_bytes = results["record_bytes"] = STANDARD_RECORD_BYTES
-            block += f"\n\n{estimate(one, two, record_bytes)}"
         print(block)
         is_curve = name in {"messages", "queues"}
         title = f"Messages a second by {name}" if is_curve else None

@@ -21,7 +21,7 @@ from unit.streaming.rebuild.test_rebuild_damage import lines_of, tail_store
 from reput.sinks.quarantine import QuarantinedRange, load_quarantine
 from reput.sinks.table.quarantine_table import QuarantineTable
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.rebuild import writers as rebuild_writers
+from reput.streaming.effects import write_tasks
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest
@@ -54,7 +54,8 @@ def test_files_equal_the_brokers_and_the_table_has_each_message_once(
     spark: SparkSession, broker_store: GetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Ranges cut anywhere, several waves, the queues written by tasks; a second run adds no row."""
-    monkeypatch.setattr(rebuild_writers, "_ENTRIES_A_JOB", 0)
+    monkeypatch.setattr(write_tasks, "_ENTRIES_A_JOB", 0)
+    monkeypatch.setattr(write_tasks, "_KEYS_A_JOB", 0)
     store = broker_store(name)
     options = ("rebuildMaxBytesPerWave=6m", "tableMaxBytesPerPartition=1300k")
     table = tmp_path / "table"

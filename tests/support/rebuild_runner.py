@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.effects import write_tasks
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest
@@ -16,8 +20,9 @@ from reput.streaming.tasks.tasks import OnResult, Results, Tasks
 class LocalTasks(Tasks):
     """Runs pieces of work here, in a random order, when they are waited for."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, is_on_cluster: bool = False) -> None:
         self._rng = Random(seed)
+        self.is_on_cluster = is_on_cluster
         #: How many pieces were run.
         self.count = 0
 
@@ -40,7 +45,19 @@ class LocalTasks(Tasks):
         return [results[number] for number in range(count)]
 
 
-def rebuild(config: PipelineConfig, output: Path, **request: object) -> RebuildReport:
-    """Rebuild an output, `request` as in `RebuildRequest`."""
-    with Rebuild(config, RebuildRequest(output, **request), RebuildProgress()) as job:  # type: ignore[arg-type]
-        return job.run(LocalTasks())
+def rebuild(config: PipelineConfig, output: Path, *, is_on_cluster: bool = False, **request: object) -> RebuildReport:
+    """Rebuild an output, `request` as in `RebuildRequest`; with `is_on_cluster`, all files are written by tasks."""
+    with (
+        Rebuild(config, RebuildRequest(output, **request), RebuildProgress()) as job,  # type: ignore[arg-type]
+        tasks_write_all() if is_on_cluster else nullcontext(),
+    ):
+        return job.run(LocalTasks(is_on_cluster=is_on_cluster))
+
+
+@contextmanager
+def tasks_write_all() -> Iterator[None]:
+    """Within the block, tasks of a cluster write queues and index however few entries and keys there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_ENTRIES_A_JOB", "_KEYS_A_JOB"):
+            patch.setattr(write_tasks, name, 0)
+        yield

@@ -66,27 +66,34 @@ class LogBatches:
         needs: LogicNeeds | None = None,
         *,
         dledger: bool = False,
+        scratch: Path | None = None,
     ) -> None:
-        """Ranges and windows are small, so that a batch is put together from many."""
+        """Ranges and windows are small, so that a batch is put together from many; pieces are files in `scratch`."""
         self._needs = needs or LogicNeeds()
         paths = [commitlog] if isinstance(commitlog, Path) else commitlog
         self._queue = MappedFileQueue.load(paths, dledger=dledger)
         self._range_bytes = range_bytes
         self._window_bytes = window_bytes
+        self._scratch = scratch
 
     def __call__(self, start: int, end: int) -> LogicBatch:
         """The batch; both must be places where a record or the blank begins, or where the records end."""
+        given = self._needs, self._window_bytes, None, self._scratch
         spans = split(self._queue, start, end, self._range_bytes)
-        return LogicBatch.merge([row for span in spans for row in pieces_of(span, self._needs, self._window_bytes)])
+        return LogicBatch.merge([row for span in spans for row in pieces_of(span, *given)])
 
 
 def pieces_of(
-    span: OffsetRange, needs: LogicNeeds, window_bytes: int, decode: DecodeOptions | None = None
+    span: OffsetRange,
+    needs: LogicNeeds,
+    window_bytes: int,
+    decode: DecodeOptions | None = None,
+    scratch: Path | None = None,
 ) -> Iterator[PieceRow]:
-    """What a task makes of a range for queues and index, in memory, from windows of so many bytes."""
+    """What a task makes of a range for queues and index, from windows of so many bytes; in memory without `scratch`."""
     decode = decode or DecodeOptions()
     windows = read_windows(span.file, span.start, span.end, decode, window_bytes)
-    return make_pieces(windows, span.file, needs, decode.delays_ms, QueueFilter(), None)
+    return make_pieces(windows, span.file, needs, decode.delays_ms, QueueFilter(), scratch)
 
 
 def record_bounds(records: Iterable[Record], frame: int = 0) -> list[int]:

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from benchmarks import measure, page_cache, report, run_files
 from benchmarks.bench import Judge
+from benchmarks.cluster_parts import Parts, driver_micros
 from benchmarks.digests import differing_files, file_digest, store_digests
 from benchmarks.latency import pace
 from benchmarks.latency_watch import CommitWatch, QueueFollower, QueueWatch
-from benchmarks.measure import Run, Usage, in_turn, split, summarize
+from benchmarks.measure import Run, Usage, in_turn, summarize
 from benchmarks.processes import Sampler, kind_of, run_watched, tree
 from benchmarks.scale import estimate, points
 from benchmarks.shapes import SHAPES, fitting, made_log
@@ -67,35 +68,27 @@ def test_cases_of_a_round_alternate() -> None:
     assert {case: len(found) for case, found in runs.items()} == {"a": 2, "b": 2}
 
 
-@pytest.mark.parametrize(
-    ("one", "two", "serial", "parallel"), [(1.0, 0.5, 0, 1), (1.0, 1.0, 1, 0), (1.0, 0.75, 0.5, 0.5), (1, 0.4, 0, 1)]
-)
-def test_one_core_and_two_tell_what_is_serial(one: float, two: float, serial: float, parallel: float) -> None:
-    """Amdahl's law backwards; on both measured numbers of cores it gives what was measured, if the law holds."""
-    found = split(one, two)
-    assert (found.serial, found.parallel) == pytest.approx((serial, parallel))
-    assert found.on(1) == pytest.approx(one)
-    assert found.on(2) == pytest.approx(max(two, one / 2))
-
-
 def test_the_estimate_tells_what_is_extrapolated() -> None:
-    """10 TB in records of 500 bytes on 50 machines of 16 cores, from 1 and 0.6 microseconds a message."""
-    run = replace(RUNS[0], messages=1_000_000)
-    one, two = (summarize(f"{cores}", "b", [replace(run, seconds=s)]) for cores, s in ((1, 1.0), (2, 0.6)))
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in estimate(one, two, 500).splitlines()]
+    """10 TB in records of 500 bytes on 50 machines of 16 cores."""
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in estimate(Parts(0.6, 0.1, 0.1, 0.05), 500).splitlines()
+    ]
     assert lines[0][0] == "20,000,000,000 messages of 500 bytes"
-    assert [line[1:] for line in lines[2:]] == [
-        ["1.0000", "5.56"],
-        ["0.6000", "3.33"],
-        ["0.2000", "1.11"],
-        ["0.2010", "1.12"],
+    assert [(line[0].rpartition(" ")[2], *line[1:]) for line in lines[2:]] == [
+        ("measured", "0.6000", "3.33"),
+        ("measured", "0.1000", "0.56"),
+        ("measured", "0.1000", "0.56"),
+        ("simulated", "0.0500", "0.28"),
+        ("extrapolated", "0.0510", "0.28"),
+        ("computed", "0.0200", "0.11"),
+        ("computed", "0.1200", "0.67"),
     ]
-    assert [line[0].rpartition(" ")[2] for line in lines[2:]] == [
-        "measured",
-        "measured",
-        "extrapolated",
-        "extrapolated",
-    ]
+
+
+def test_a_driver_gets_all_results_of_a_simulation(tmp_path: Path) -> None:
+    """The simulation itself looks whether the sinks end where the log does."""
+    assert driver_micros(tmp_path, 40_000_000, 40) > 0
 
 
 def test_a_plots_points_are_read_from_their_names() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +29,10 @@ from support.sink_runner import (
 )
 
 from reput.sinks.files.durable_file import DurableFiles
-from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.files.scratch import Scratch
+from reput.sinks.index.index_sink import IndexSink, PutKeys
+from reput.streaming.effects.write_tasks import IndexPutTasks
+from reput.streaming.tasks.tasks import SerialTasks
 
 #: In TopicA and TopicB the hash of these is Integer.MIN_VALUE, whose absolute value is itself.
 MIN_VALUE_KEYS = {"TopicA": "wZwaha7", "TopicB": "SG8aWtj"}
@@ -107,6 +111,45 @@ def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Setting
                 sink.write(batches(start, end))
         open_sink(files, settings).write(batches(0, allowed[-1]))
         assert files_below(files.root) == after_all
+
+
+def put_twice(files: DurableFiles) -> PutKeys:
+    """As ``IndexPutTasks`` has tasks put keys, with tasks that do their work again when all others are done."""
+
+    class Again(SerialTasks):
+        def start(self, work: Any, count: int, on_result: Any = None) -> Any:
+            return lambda: [[work(number) for number in range(count)] for _ in range(2)][1]
+
+    return IndexPutTasks(Again(), files.root)
+
+
+@given(logs(), st.data())
+@FEWER
+def test_keys_put_by_tasks_equal_those_put_by_the_sink(
+    log: tuple[list[Message], Settings], data: st.DataObject
+) -> None:
+    """Whichever batches tasks put, twice, and wherever runs restart; slots come with a file's end, or with `finish`."""
+    messages, settings = log
+    with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
+        files = stack.enter_context(closing(DurableFiles(Path(directory) / "out")))
+        records = write_log(Path(directory) / "log", messages, 1000)
+        scratch = Scratch(files)
+        scratch.clear()
+        batches = LogBatches(Path(directory) / "log", scratch=scratch.directory)
+        allowed, put_keys = record_bounds(records), put_twice(files)
+        inner = data.draw(st.sets(st.sampled_from(allowed)), label="cuts")
+        slots_later = data.draw(st.booleans(), label="slots later")
+        sink = open_sink(files, settings)
+        for start, end in itertools.pairwise(sorted(inner | {allowed[0], allowed[-1]})):
+            if data.draw(st.integers(0, 3), label="restart at 0") == 0:
+                scratch.sweep()
+                sink = open_sink(files, settings)
+            by_tasks = data.draw(st.booleans(), label="by tasks")
+            sink.write(batches(start, end), slots_later=slots_later, put_keys=put_keys if by_tasks else None)
+            if not slots_later:
+                assert index_contents(files.root) == index_file_contents(before(records, end), settings)
+        sink.finish()
+        assert index_contents(files.root) == index_file_contents(records, settings)
 
 
 # --- by name ---------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def check_equal(config: PipelineConfig, output: Path, expected: Path) -> None:
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Any order of queue offsets, any ranges, waves, pieces, and any order of the tasks."""
+    """Any order of queue offsets, any ranges, waves, pieces, any order of the tasks, which write or do not."""
     rng = Random(seed)
     root = tmp_path_factory.mktemp("rebuild")
     messages = disordered(rng, rng.randrange(1, 120))
@@ -95,7 +95,7 @@ def test_bytes_are_those_of_tail(seed: int, tmp_path_factory: pytest.TempPathFac
             patch.setattr(range_entries, name, rng.choice([1, 1 << 12]))
         patch.setattr(index_file, "_ENTRIES_A_WRITE", rng.choice([1, 7, 1 << 20]))
         patch.setattr(index_file, "_SLOTS_A_WRITE", rng.choice([1, 7, 1 << 20]))
-        report = rebuild(config, root / "out")
+        report = rebuild(config, root / "out", is_on_cluster=rng.random() < 0.5)
     assert report.messages == len(messages)
     check_equal(config, root / "out", root / "tail")
     shutil.rmtree(root)
