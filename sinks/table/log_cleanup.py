@@ -24,7 +24,7 @@ from reput.sinks.table.storage import LOG, FileStatus, TableStorage, table_stora
 
 #: Whoever sets this property of a table wants Delta's own way: by time.
 LOG_KEPT = "delta.logRetentionDuration"
-# A query that began on an older version may still be at its files.
+# So long after a version has gone out of date, a query that began on it may still be at its files.
 READ_FOR_S = 900
 # A version's commit, its checksum and its checkpoint, and the checksums of these that Hadoop writes.
 _OF_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|checkpoint\.parquet)(?:\.crc)?")
@@ -85,8 +85,8 @@ def clean_log(root: TableLocation, version: int, kept: int) -> int:
 def cleaning(storage: TableStorage, version: int, kept: int, *, with_commits: bool = True) -> Cleaning:
     """What can be removed from a table at `version`, of which the last `kept` versions stay readable.
 
-    The log goes up to the newest checkpoint with `kept` versions behind it, and with it the data files that it removed,
-    unless a later version has them again; not so without `with_commits`.
+    The log goes up to the newest checkpoint that has `kept` versions behind it and is `READ_FOR_S` old, and with it the
+    data files that it removed, unless a later version has them again; not so without `with_commits`.
 
     Raises
     ------
@@ -94,11 +94,9 @@ def cleaning(storage: TableStorage, version: int, kept: int, *, with_commits: bo
         The log cannot be read.
     """
     log = TableLog(storage)
-    old, kept_from = [], 0
-    if with_commits:
-        kept_from = max((number for number in log.checkpoints if number <= version - kept), default=0)
-        old = [number for number in log.commits if number < kept_from]
-    if not old or time.time() - log.modified_s(old[-1]) < READ_FOR_S:
+    kept_from = log.last_checkpoint(version - kept, time.time() - READ_FOR_S) if with_commits else 0
+    old = [number for number in log.commits if number < kept_from]
+    if not old:
         return Cleaning(storage, 0, (), (), tuple(log.orphans(version)))
     needed = log.files_since(kept_from, version)
     gone = {path for number in old for path in log.paths(number, "remove") if path not in needed and is_below(path)}
@@ -170,9 +168,13 @@ class TableLog:
         self.commits = [number for number in numbers if commit_file(number) in self._files]
         self.checkpoints = [number for number in numbers if checkpoint_file(number) in self._files]
 
-    def modified_s(self, version: int) -> float:
-        """When the file of a commit was written, in seconds since 1970."""
-        return self._files[commit_file(version)].modified_s
+    def last_checkpoint(self, version: int, written_by_s: float) -> int:
+        """The newest checkpoint of a version up to `version` that was committed by then (seconds since 1970); or 0."""
+        for number in reversed(self.checkpoints):
+            commit = self._files.get(commit_file(number))
+            if number <= version and commit is not None and commit.modified_s <= written_by_s:
+                return number
+        return 0
 
     def names_before(self, version: int, *, of_others: bool = False) -> list[str]:
         """The names of the files of earlier versions, ascending; `of_others` with those that only others write."""
