@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,6 +44,8 @@ class DurableFiles:
         self._dirty: set[str] = set()
         self._checked_directories: set[str] = set()
         self._changed_directories: set[str] = set()
+        # Those that were synced once: names in them that these files have not changed since are durable.
+        self._synced_directories: set[str] = set()
         self._failure: OutputError | None = None
         # The root's device and inode, once something was written below it.
         self._identity: tuple[int, int] | None = None
@@ -154,6 +156,7 @@ class DurableFiles:
                     self._descriptor(path)
                 except OSError as error:
                     raise _refused("open", path, error) from error
+                self._changed_directories.add(str(path.parent))  # another process has changed it
             self.sync()
         finally:
             self.close()
@@ -195,6 +198,7 @@ class DurableFiles:
         except OSError as error:
             raise _refused("sync", directory, error) from error
         self._changed_directories.discard(str(directory))
+        self._synced_directories.add(str(directory))
 
     def remove_tree(self, *parts: str) -> None:
         """Remove a directory and all below it, durably; it is renamed first, so that nobody finds half of it.
@@ -266,7 +270,8 @@ class DurableFiles:
         if key not in self._descriptors:
             self._make(path.parent)
             self._keep(key, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
-            self._changed_directories.add(str(path.parent))  # its name, too, may not be durable yet
+            if str(path.parent) not in self._synced_directories:
+                self._changed_directories.add(str(path.parent))  # its name, too, may not be durable yet
         return self._descriptors[key]
 
     def _keep(self, key: str, descriptor: int) -> None:
@@ -280,9 +285,11 @@ class DurableFiles:
             self._close_idle()
 
     def _close_idle(self) -> None:
-        idle = [key for key in self._descriptors if key not in self._dirty]
-        for key in idle[: max(0, len(self._descriptors) - _OPEN_FILES_MAX)]:
-            os.close(self._descriptors.pop(key))
+        if len(self._descriptors) > _OPEN_FILES_MAX:
+            idle = [key for key in self._descriptors if key not in self._dirty]
+            # Some more, so that not each file that is opened has all others looked at.
+            for key in idle[: len(self._descriptors) - _OPEN_FILES_MAX * 3 // 4]:
+                os.close(self._descriptors.pop(key))
 
     def _forget(self, key: str) -> None:
         self._dirty.discard(key)
@@ -294,34 +301,35 @@ class DurableFiles:
         """Forget what is known of a directory that is about to go, and of all below it."""
         for known in [path for path in self._descriptors if _is_at(path, directory)]:
             self._forget(known)
-        for names in (self._checked_directories, self._changed_directories):
+        for names in (self._checked_directories, self._changed_directories, self._synced_directories):
             names -= {path for path in names if _is_at(path, directory)}
 
-    def _sync_files(self, paths: list[str]) -> None:
-        if len(paths) > 1:
-            with ThreadPoolExecutor(_SYNC_THREADS) as pool:
-                list(pool.map(self._sync_one, paths))
-        else:
-            for path in paths:
-                self._sync_one(path)
+    def _sync_files(self, paths: Sequence[str]) -> None:
+        self._sync_each(lambda path: os.fsync(self._descriptors[path]), paths)
         self._dirty.difference_update(paths)
 
     def _sync_directories(self) -> None:
-        for directory in sorted(self._changed_directories):
-            try:
-                _sync_directory(directory)
-            except OSError as error:
-                self._failure = _refused("sync", Path(directory), error)
-                raise
+        changed = sorted(self._changed_directories)
+        self._sync_each(_sync_directory, changed)
         self._changed_directories.clear()
+        self._synced_directories.update(changed)
 
-    def _sync_one(self, path: str) -> None:
-        try:
-            os.fsync(self._descriptors[path])
-        except OSError as error:
-            error.filename = path
-            self._failure = _refused("sync", Path(path), error)
-            raise
+    def _sync_each(self, sync: Callable[[str], None], paths: Sequence[str]) -> None:
+        """Sync files or directories side by side; what fails is kept, and raised when all have been tried."""
+
+        def one(path: str) -> None:
+            try:
+                sync(path)
+            except OSError as error:
+                error.filename = path
+                self._failure = _refused("sync", Path(path), error)
+                raise
+
+        if len(paths) > 1:
+            with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+                list(pool.map(one, paths))
+        elif paths:
+            one(paths[0])
 
 
 @contextmanager

@@ -167,7 +167,9 @@ class IndexSink(KeepsProgress):
         if rest is None:
             return NO_ANOMALIES
         entries = rest.entries
-        if put_keys is None or not entries.paths:  # a part of the batch is in no file
+        if not entries.paths:  # a batch that is partly written is in no file
+            put_keys = None
+        if put_keys is None:
             for keys in entries.keys_by_piece():
                 self._put(keys)
         else:
@@ -178,7 +180,7 @@ class IndexSink(KeepsProgress):
         if last >= self.end_offset and (self._file is None or (self._file.is_full and last > last_key)):
             self._roll()
         if self._file is not None and last_key >= 0:
-            self._file.flush(slots=not slots_later)
+            self._file.flush(slots=put_keys is None and not slots_later)
         self._files.sync()
         self._record.advance(batch.end, batch.last_record, self._state())
         return NO_ANOMALIES

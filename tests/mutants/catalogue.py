@@ -33,21 +33,22 @@ ENDS = "unit/source/log/test_reput_end_offset.py"
 REBUILD_DAMAGE = "unit/streaming/rebuild/test_rebuild_damage.py"
 ROWS = "unit/source/rows/test_message_rows.py"
 COLUMNS = "unit/source/rows/test_message_columns.py"
+BY_TASKS = "unit/sinks/index/test_index.py::test_keys_put_by_tasks_equal_those_put_by_the_sink"
 
 MUTANTS = (
     # --- what is durable when (G6, G7)
     _mutant(
         "a file is not synced",
         "sinks/files/durable_file.py",
-        "            os.fsync(self._descriptors[path])\n",
-        "            pass\n",
+        "        self._sync_each(lambda path: os.fsync(self._descriptors[path]), paths)\n",
+        "        pass\n",
         *POWER_LOST,
     ),
     _mutant(
         "a directory is not synced",
         "sinks/files/durable_file.py",
-        "                _sync_directory(directory)\n",
-        "                pass\n",
+        "        self._sync_each(_sync_directory, changed)\n",
+        "        pass\n",
         f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-0]",
         f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-1]",
     ),
@@ -68,9 +69,16 @@ MUTANTS = (
     _mutant(
         "a failed sync is tried again",
         "sinks/files/durable_file.py",
-        '            self._failure = _refused("sync", Path(path), error)\n            raise\n',
-        "            raise\n",
+        '            self._failure = _refused("sync", Path(path), error)\n                raise\n',
+        "                raise\n",
         f"{DURABLE}::test_a_failed_sync_is_never_taken_back",
+    ),
+    _mutant(
+        "a directory that was synced once is never synced again",
+        "sinks/files/durable_file.py",
+        "                self._changed_directories.add(str(path.parent))  # another process has changed it\n",
+        "",
+        f"{DURABLE}::test_what_others_placed_is_made_durable",
     ),
     _mutant(
         "a short write is taken for a whole one",
@@ -813,6 +821,42 @@ MUTANTS = (
         "            first_value += page.values\n",
         "            first_value += page.count\n",
         "unit/sinks/parquet/test_parquet_file.py::test_a_column_may_have_many_pages",
+    ),
+    # --- keys that tasks put into index files
+    _mutant(
+        "the slots of an index file that a task has filled stay in a scratch file",
+        "sinks/index/index_sink.py",
+        "    if file.is_full or put.writes_slots:\n",
+        "    if put.writes_slots:\n",
+        BY_TASKS,
+    ),
+    _mutant(
+        "an index file does not inherit the end of one that is filled at the same time",
+        "sinks/index/index_sink.py",
+        "entries.key(done), entries.key(until - 1), 0)",
+        "entries.key(done), entries.key(done), 0)",
+        BY_TASKS,
+    ),
+    _mutant(
+        "a task counts its keys from the first file on, not from its own first one",
+        "streaming/effects/write_tasks.py",
+        "begin=put.begin - before, end=put.end - before",
+        "begin=put.begin, end=put.end",
+        BY_TASKS,
+    ),
+    _mutant(
+        "scratch files are removed before the slots are taken back",
+        "streaming/effects/logic_step.py",
+        "            self._logic.index.take_back_slots()\n",
+        "            pass\n",
+        "unit/streaming/effects/test_logic_step.py",
+    ),
+    _mutant(
+        "a table's log is cleaned up to a version that is still read",
+        "sinks/table/log_cleanup.py",
+        "commit is not None and commit.modified_s <= written_by_s:",
+        "commit is not None:",
+        "unit/sinks/table/test_log_cleanup.py",
     ),
     # --- whatever the clock says (G14)
     _mutant(

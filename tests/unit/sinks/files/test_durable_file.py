@@ -190,11 +190,41 @@ def test_what_others_placed_is_made_durable(
         with pytest.raises(OutputError, match=f"cannot sync {files.root}/d/part 0: Input/output error"):
             other.make_durable(names)
     assert other._descriptors == {}
-    DurableFiles(tmp_path / "out").make_durable(names)
+    third = DurableFiles(tmp_path / "out")
+    third.make_durable(names)
     assert sorted(synced[:count]) == sorted(name for _, name in names)
     assert set(synced[count:]) == {"d", "out"}
+    synced.clear()
+    files.put_unsynced("d", "later", data=b"rows")
+    third.make_durable([("d", "later")])
+    assert synced == ["later", "d"]
     with pytest.raises(OutputError, match=r"cannot open .*/d/none: No such file"):
         DurableFiles(tmp_path / "out").make_durable([("d", "none")])
+
+
+def test_a_directory_is_synced_once_for_files_that_are_there(
+    files: DurableFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that died may have made their names; what is added or removed later is synced again."""
+    for name in ("a", "b"):
+        files.create("d", name, size=1)
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name))
+    other = DurableFiles(tmp_path / "out")
+    expected = {"a": {"a", "d", "out"}, "b": {"b"}}
+    for name, wanted in expected.items():
+        other.write("d", name, offset=0, data=b"x")
+        other.sync()
+        assert set(synced) == wanted
+        synced.clear()
+    other.create("d", "c", size=1)
+    other.sync()
+    assert set(synced) == {"c", "d"}
+    synced.clear()
+    other.remove("d", "c")
+    other.sync()
+    assert synced == ["d"]
+    other.close()
 
 
 def create_many(files: DurableFiles, count: int) -> None:
