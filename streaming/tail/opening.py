@@ -89,7 +89,7 @@ def check_shared(
         table = None
     if LOGIC in names:
         with closing(DurableFiles(paths.output)) as files:
-            written.append(files.make_directory(REPUT, SCRATCH))
+            written += [files.make_directory(REPUT, SCRATCH), paths.output]
     read = files_to_look_at(log.queue())
     if not check_executors(spark, read, written, table, is_stopped):
         raise StoppedBetweenBatchesError
