@@ -29,12 +29,9 @@ class BatchSizes:
         """The sizes of a query that keeps all of `names` (LOGIC, TABLE): the lesser ones."""
         sizes = [config.table if name == TABLE else config.logic for name in names]
         bytes_a_batch = min(each.max_bytes_per_trigger for each in sizes)
-        processes = processes_of(config.spark.master)
         # No core is without a range of a full batch, unless that makes ranges that are not worth a task.
-        bytes_a_core = max(_WORTH_A_TASK, bytes_a_batch // (processes or 1))
+        bytes_a_core = max(_WORTH_A_TASK, bytes_a_batch // (processes_of(config.spark.master) or 1))
         bytes_a_range = min(bytes_a_core, *(each.max_bytes_per_partition for each in sizes))
         # Each wave is a commit of the table.
         bytes_a_wave = bytes_a_range * (2 if TABLE in names else 1)
-        if processes is None:  # tasks of a cluster write large waves
-            bytes_a_wave = max(bytes_a_wave, bytes_a_batch // 2)
         return cls(bytes_a_batch, config.source.max_messages_per_trigger, bytes_a_range, bytes_a_wave)
