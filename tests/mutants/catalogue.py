@@ -69,7 +69,7 @@ MUTANTS = (
     _mutant(
         "a failed sync is tried again",
         "sinks/files/durable_file.py",
-        '            self._failure = _refused("sync", Path(path), error)\n                raise\n',
+        '                self._failure = _refused("sync", Path(path), error)\n                raise\n',
         "                raise\n",
         f"{DURABLE}::test_a_failed_sync_is_never_taken_back",
     ),

@@ -51,15 +51,15 @@ _EXPIRIES = (
     85,
     87,
 )
-# The last kill leaves the time in which a driver's memory settles, half an hour, and as much again to be judged.
+# Growth is judged in the last two thirds: no start and no full disk is in the middle of them.
 _OTHERS = (
     (3, EXTRAS),
     (10, KILL),
     (16, QUIET),
+    (22, FULL),
     (25, EXTRAS),
-    (28, RESTART),
-    (36, FULL),
-    (42, KILL),
+    (27, RESTART),
+    (30, KILL),
     (46, QUIET),
     (55, EXTRAS),
     (68, QUIET),
