@@ -111,7 +111,7 @@ class IndexFile:
         """
         count, first = len(keys.hashes), self.header.next_entry
         assert 0 < count <= self.room
-        self.take_back_slots()
+        self._take_back_slots()
         header = self.header.followed_by(count, keys.first, keys.last, 0)
         # The first key's time is measured from the begin that the file inherited, the others' from its own begin.
         begin = self.header.begin_timestamp
@@ -160,7 +160,7 @@ class IndexFile:
         self._slots[:] = np.fromfile(kept, self._slots.dtype)
         self._touched[np.flatnonzero(self._slots) // SLOTS_A_PAGE] = True
 
-    def take_back_slots(self) -> None:
+    def _take_back_slots(self) -> None:
         """Take the slots back into memory, if they are in a scratch file, and remove that."""
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -169,7 +169,7 @@ class IndexFile:
 
     def write_slots(self) -> None:
         """Write the changed slots; the caller syncs."""
-        self.take_back_slots()
+        self._take_back_slots()
         pages: Int64s = np.flatnonzero(self._touched)
         self._touched[:] = False
         if not len(pages):

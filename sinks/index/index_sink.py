@@ -52,7 +52,6 @@ class IndexPut:
     """The keys `[begin, end)` of a batch, numbered from 0, go into one file, which exists and has `header`.
 
     `sizes` are ``maxHashSlotNum`` and ``maxIndexNum``. `slots` is the scratch file of its slots, None without keys.
-    The task that fills the file writes the slots to it, and so does each task if `writes_slots`.
     """
 
     file: str
@@ -61,7 +60,6 @@ class IndexPut:
     slots: Path | None
     begin: int
     end: int
-    writes_slots: bool
 
 
 @dataclass(frozen=True)
@@ -76,18 +74,20 @@ PutKeys = Callable[[PieceEntries, list[IndexPut]], list[IndexPutDone]]
 
 
 def put_keys_into_file(files: DurableFiles, entries: PieceEntries, put: IndexPut) -> IndexPutDone:
-    """Write the entries of an `IndexPut`, whose keys are in `entries`, durably; the header is left to the caller.
+    """Write the entries of an `IndexPut`, whose keys are in `entries`, durably, and the slots if they fill the file.
 
-    A second call leaves the same bytes, and new scratch files.
+    The header is left to the caller: a call that comes late, from a machine that was given up, changes no byte.
     """
     file = IndexFile(files, put.file, *put.sizes, put.header)
     if put.slots is not None:
         file.read_slots(put.slots)
     for keys in entries.keys_between(put.begin, put.end):
         file.put(keys)
-    if file.is_full or put.writes_slots:
+    kept = None
+    if file.is_full:
         file.write_slots()
-    kept = None if file.is_full else file.keep_slots(Scratch(files).directory)
+    else:
+        kept = file.keep_slots(Scratch(files).directory)
     files.sync()
     return IndexPutDone(file.header, kept)
 
@@ -161,7 +161,7 @@ class IndexSink(KeepsProgress):
         """Add the batch's keys; see ``Sink.write``. The index has no anomalies: its records come in log order.
 
         With `slots_later` the slots of the last file are written by `finish`; `recover` makes them again where `finish`
-        was not reached. `put_keys` does ``put_keys_into_file`` for each file; without it the keys are put here.
+        was not reached. `put_keys` does ``put_keys_into_file`` for each file, and leaves the slots for later, too.
         """
         rest = not_yet_written(self.name, self.end_offset, batch)
         if rest is None:
@@ -173,7 +173,7 @@ class IndexSink(KeepsProgress):
             for keys in entries.keys_by_piece():
                 self._put(keys)
         else:
-            self._put_elsewhere(entries, put_keys, writes_slots=not slots_later)
+            self._put_elsewhere(entries, put_keys)
         last_key = entries.key(entries.key_count - 1)[0] if entries.key_count else -1
         # Every message first looks for a file to write to, so one without keys behind a full file makes the next.
         last = batch.last_record.offset if batch.last_record is not None else -1
@@ -184,11 +184,6 @@ class IndexSink(KeepsProgress):
         self._files.sync()
         self._record.advance(batch.end, batch.last_record, self._state())
         return NO_ANOMALIES
-
-    def take_back_slots(self) -> None:
-        """Have no scratch file any more: the slots that a task has left in one are taken into memory."""
-        if self._file is not None:
-            self._file.take_back_slots()
 
     def finish(self) -> None:
         """Complete what `write` left for later, durably."""
@@ -204,7 +199,7 @@ class IndexSink(KeepsProgress):
             file.put(keys.between(done, until))
             done = until
 
-    def _put_elsewhere(self, entries: PieceEntries, put_keys: PutKeys, *, writes_slots: bool) -> None:
+    def _put_elsewhere(self, entries: PieceEntries, put_keys: PutKeys) -> None:
         """Make the files that all keys need, have their entries written, and then write the headers."""
         puts: list[IndexPut] = []
         files: list[IndexFile] = []
@@ -214,7 +209,7 @@ class IndexSink(KeepsProgress):
             until = done + min(file.room, entries.key_count - done)
             slots = file.hand_over_slots(Scratch(self._files).directory)
             sizes = self._max_hash_slot_num, self._max_index_num
-            puts.append(IndexPut(file.name, sizes, file.header, slots, done, until, writes_slots))
+            puts.append(IndexPut(file.name, sizes, file.header, slots, done, until))
             files.append(file)
             # The next file inherits its header from this one's, of which only the number of slots is not known yet.
             header = file.header.followed_by(until - done, entries.key(done), entries.key(until - 1), 0)

@@ -21,7 +21,6 @@ from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.effects.writers import TableWriter, write_side_by_side, writers_of
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.quarantine_step import Lines, QuarantineStep
-from reput.streaming.tasks.tasks import Tasks
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,15 @@ class LogicStep:
         arrivals: bool = False,
         quarantine: QuarantineStep | None = None,
         table: MessageTable | None = None,
-        tasks: Tasks | None = None,
     ) -> None:
         """`arrivals` asks for ``LogicBatch.arrivals``; `quarantine` is None if damage ends the run.
 
-        `table` gets the table's files, if the ranges were read for it, too. `tasks` as in ``writers_of``.
+        `table` gets the table's files, if the ranges were read for it, too.
         """
         self.sinks = logic.sinks
         self.quarantine = quarantine
         self._logic = logic
-        self._writers = [*writers_of(logic, tasks), *([] if table is None else [TableWriter(table)])]
+        self._writers = [*writers_of(logic), *([] if table is None else [TableWriter(table)])]
         self._files = files
         self._scratch = Scratch(files)
         self._scratch.clear()
@@ -73,8 +71,6 @@ class LogicStep:
 
     def clear_scratch(self) -> None:
         """Remove what lost tasks left; call it when all that tasks read is written."""
-        if self._logic.index is not None:
-            self._logic.index.take_back_slots()
         self._scratch.sweep()
 
     def write(self, read: RangeEffects) -> StepReport:

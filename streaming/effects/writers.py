@@ -13,25 +13,15 @@ from reput.sinks.queue.consume_queue import ConsumeQueueSink, WriteAppends
 from reput.sinks.sink import Sink
 from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.streaming.effects.effects import Effects
-from reput.streaming.effects.write_tasks import IndexPutTasks, QueueAppendTasks
+from reput.streaming.effects.write_tasks import IndexPutTasks
 from reput.streaming.output.logic_sinks import LogicSinks
-from reput.streaming.tasks.tasks import Tasks
 
 
-def writers_of(logic: LogicSinks, tasks: Tasks | None = None) -> list[EffectsWriter]:
-    """Writers for the sinks that are switched on, each of which completes every batch on disk.
-
-    With `tasks`, these write what is much.
-    """
+def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
+    """Writers for the sinks that are switched on, each of which completes every batch on disk."""
     queues = [sink for sink in logic.sinks if sink is not logic.index]
-    appends = puts = None
-    if tasks is not None:
-        root = logic.files[0].root
-        sizes = [sink.admission.file_size for sink in queues if isinstance(sink, ConsumeQueueSink)]
-        appends = QueueAppendTasks(tasks, root, *sizes) if sizes else None
-        puts = IndexPutTasks(tasks, root)
-    index = [] if logic.index is None else [IndexWriter(logic.index, tasks=puts)]
-    return [*([QueueWriter(queues, appends)] if queues else []), *index]
+    index = [] if logic.index is None else [IndexWriter(logic.index)]
+    return [*([QueueWriter(queues)] if queues else []), *index]
 
 
 def write_side_by_side(writers: Sequence[EffectsWriter], effects: Effects) -> AnomalyCounts:
@@ -89,7 +79,7 @@ class IndexWriter:
     """Writes IndexFile."""
 
     def __init__(self, sink: IndexSink, *, slots_later: bool = False, tasks: IndexPutTasks | None = None) -> None:
-        """`slots_later` leaves the last file's slots to `finish`; without `tasks`, all keys are put here."""
+        """`slots_later` leaves the last file's slots to `finish`; so do `tasks`, which put the keys of large batches."""
         self.sinks = (sink,)
         self._slots_later = slots_later
         self._tasks = tasks

@@ -30,7 +30,6 @@ from reput.streaming.tail.batch_upkeep import SECONDS_AT_END, BatchUpkeep
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
 from reput.streaming.tail.small_batch import SmallBatches
-from reput.streaming.tasks.tasks import Tasks
 
 Report = Callable[[BatchReport], None]
 OnRead = Callable[[str, int], None]
@@ -92,21 +91,18 @@ class LogicDispatch:
         bytes_a_wave: int,
         on_read: OnRead = _ignored,
         small: SmallBatches | None = None,
-        tasks: Tasks | None = None,
     ) -> None:
         """`on_arrival` is called with each batch's arrivals once they are durable, and again if the batch is replayed.
 
         `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log. `clean` removes
         what expires of the sinks of `logic`. `bytes_a_wave` as in ``BatchSizes``. `on_read` is told how far a query has
-        read, before that is durable. `small` knows the batches that are read in this process; None for none. `tasks`
-        as in ``writers_of``.
+        read, before that is durable. `small` knows the batches that are read in this process; None for none.
         """
         self._step = LogicStep(
             *(logic, files, decode),
             arrivals=on_arrival is not None,
             quarantine=quarantine,
             table=None if table is None else table.table,
-            tasks=tasks,
         )
         self._table = table
         self._continuity = continuity

@@ -43,7 +43,6 @@ from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.spark_progress import SparkProgress
 from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
-from reput.streaming.tasks.tasks import SparkTasks
 
 # What the table's upkeep gets after a batch, however short the trigger.
 _UPKEEP_SECONDS_MIN = 0.5
@@ -89,7 +88,7 @@ def check_shared(
         table = None
     if LOGIC in names:
         with closing(DurableFiles(paths.output)) as files:
-            written += [files.make_directory(REPUT, SCRATCH), paths.output]
+            written.append(files.make_directory(REPUT, SCRATCH))
     read = files_to_look_at(log.queue())
     if not check_executors(spark, read, written, table, is_stopped):
         raise StoppedBetweenBatchesError
@@ -256,7 +255,6 @@ class QueryOpener:
             bytes_a_wave=BatchSizes.of(self._config, (LOGIC,) if table is None else (LOGIC, TABLE)).bytes_a_wave,
             on_read=self._reporter.state.on_read,
             small=SmallBatches(self._paths.checkpoint_of(LOGIC), output.log),
-            tasks=SparkTasks(spark) if runs_elsewhere(spark) else None,
         )
         return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)))
 
