@@ -79,7 +79,7 @@ class IndexWriter:
     """Writes IndexFile."""
 
     def __init__(self, sink: IndexSink, *, slots_later: bool = False, tasks: IndexPutTasks | None = None) -> None:
-        """`slots_later` leaves the last file's slots to `finish`; so do `tasks`, which put the keys of large batches."""
+        """With `slots_later` `finish` writes the last file's slots; also with `tasks`, which put many keys."""
         self.sinks = (sink,)
         self._slots_later = slots_later
         self._tasks = tasks
