@@ -305,17 +305,17 @@ class DurableFiles:
             names -= {path for path in names if _is_at(path, directory)}
 
     def _sync_files(self, paths: Sequence[str]) -> None:
-        self._sync_each(lambda path: os.fsync(self._descriptors[path]), paths)
+        self._sync_each(lambda path: os.fsync(self._descriptors[path]), paths, alone=1)
         self._dirty.difference_update(paths)
 
     def _sync_directories(self) -> None:
         changed = sorted(self._changed_directories)
-        self._sync_each(_sync_directory, changed)
+        self._sync_each(_sync_directory, changed, alone=_SYNC_THREADS)  # a few take less time than threads
         self._changed_directories.clear()
         self._synced_directories.update(changed)
 
-    def _sync_each(self, sync: Callable[[str], None], paths: Sequence[str]) -> None:
-        """Sync files or directories side by side; what fails is kept, and raised when all have been tried."""
+    def _sync_each(self, sync: Callable[[str], None], paths: Sequence[str], *, alone: int) -> None:
+        """Sync files or directories, up to `alone` of them in this thread, more side by side; what fails is kept."""
 
         def one(path: str) -> None:
             try:
@@ -325,11 +325,11 @@ class DurableFiles:
                 self._failure = _refused("sync", Path(path), error)
                 raise
 
-        if len(paths) > 1:
+        if len(paths) > alone:
             with ThreadPoolExecutor(_SYNC_THREADS) as pool:
                 list(pool.map(one, paths))
-        elif paths:
-            one(paths[0])
+        else:
+            list(map(one, paths))
 
 
 @contextmanager

@@ -40,14 +40,14 @@ MUTANTS = (
     _mutant(
         "a file is not synced",
         "sinks/files/durable_file.py",
-        "        self._sync_each(lambda path: os.fsync(self._descriptors[path]), paths)\n",
+        "        self._sync_each(lambda path: os.fsync(self._descriptors[path]), paths, alone=1)\n",
         "        pass\n",
         *POWER_LOST,
     ),
     _mutant(
         "a directory is not synced",
         "sinks/files/durable_file.py",
-        "        self._sync_each(_sync_directory, changed)\n",
+        "        self._sync_each(_sync_directory, changed, alone=_SYNC_THREADS)  # a few take less time than threads\n",
         "        pass\n",
         f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-0]",
         f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-1]",
