@@ -140,8 +140,7 @@ class PieceEntries:
 
     def keys_by_piece(self) -> Iterator[KeyEntries]:
         """The keys in log order, piece by piece."""
-        for piece in self._pieces:
-            yield KeyEntries(*(piece[name] for name in _KEYS))
+        return self.keys_between(0, self.key_count)
 
     def keys_between(self, begin: int, end: int) -> Iterator[KeyEntries]:
         """The keys `[begin, end)` in log order, numbered from 0 on, from each piece that has some of them."""

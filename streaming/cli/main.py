@@ -8,7 +8,6 @@ before the first module is loaded, so it loads none of them itself.
 from __future__ import annotations
 
 import atexit
-import gc
 import io
 import os
 import sys
@@ -17,14 +16,11 @@ from contextlib import suppress
 from typing import Any
 
 from reput.source.worker_process import load_without_threads
-from reput.streaming.process import interruption
+from reput.streaming.process import garbage, interruption
 from reput.streaming.process.python_warnings import hide_warnings
 from reput.streaming.process.standard_streams import drop_output, open_closed_streams
 from reput.streaming.process.working_directory import leave
 
-# Modules and kernels are half a million objects, none of them garbage. With Python's threshold of 700 the collector
-# scans them again and again while they are loaded, which takes a quarter of a command's start-up.
-_GARBAGE_LOOKED_FOR_AFTER = 100_000
 _SERVICE = "tail"
 
 
@@ -58,7 +54,7 @@ def main() -> None:
     open_closed_streams()
     try:
         interruption.listen()
-        gc.set_threshold(_GARBAGE_LOOKED_FOR_AFTER)
+        garbage.look_seldom()
         load_without_threads()
         hide_warnings()
         leave()

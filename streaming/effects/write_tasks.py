@@ -57,7 +57,7 @@ class IndexPutTasks:
 
     def take(self, entries: PieceEntries) -> bool:
         """Whether the keys are so many that tasks put them sooner than the driver."""
-        return bool(entries.paths) and entries.key_count >= _KEYS_A_JOB
+        return entries.key_count >= _KEYS_A_JOB
 
     def __call__(self, entries: PieceEntries, puts: list[IndexPut]) -> list[IndexPutDone]:
         """Do ``put_keys_into_file`` for each of `puts`, whose keys are in `entries`; they are durable on return."""

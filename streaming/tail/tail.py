@@ -32,8 +32,8 @@ from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.output.startup import aligned
+from reput.streaming.process import garbage
 from reput.streaming.process.failures import is_passing, jvm_death
-from reput.streaming.process.garbage import GarbageCollector
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.spark.session import Sessions
@@ -233,7 +233,7 @@ class Tail:
     def _look_after(self, sessions: Sessions) -> None:
         """Keep the queries going until they end with the log, or a stop is asked for."""
         looked_at = tidied_at = time.monotonic()
-        garbage = GarbageCollector()
+        garbage.look_as_usual()
         while not self._stop.is_set():
             if sessions.has_died():
                 self._fail_all(jvm_death())
@@ -255,7 +255,6 @@ class Tail:
                     if each.query is not None:
                         each.query.gate.while_idle()
             self._reporter.refresh()
-            garbage.step()
             self._stop.wait(_POLL_SECONDS)
         for each in self._queries:
             each.settle()

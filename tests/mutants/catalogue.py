@@ -74,7 +74,7 @@ MUTANTS = (
         f"{DURABLE}::test_a_failed_sync_is_never_taken_back",
     ),
     _mutant(
-        "a directory that was synced once is never synced again",
+        "a directory that another process has changed is not synced again",
         "sinks/files/durable_file.py",
         "                self._changed_directories.add(str(path.parent))  # another process has changed it\n",
         "",

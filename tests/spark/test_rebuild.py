@@ -12,7 +12,7 @@ from conftest import BrokerStore
 from pyspark.sql import SparkSession
 from spark.test_tail import rows, run_tail
 from support.logs import put_bytes
-from support.rebuild_runner import LocalTasks
+from support.rebuild_runner import LocalTasks, tasks_write_all
 from support.record_writer import CommitLogWriter, Message, encode
 from support.sink_runner import write_log
 from support.store_compare import differing_bytes
@@ -21,7 +21,6 @@ from unit.streaming.rebuild.test_rebuild_damage import lines_of, tail_store
 from reput.sinks.quarantine import QuarantinedRange, load_quarantine
 from reput.sinks.table.quarantine_table import QuarantineTable
 from reput.streaming.config.pipeline import load_config
-from reput.streaming.effects import write_tasks
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress, RebuildReport
 from reput.streaming.rebuild.request import RebuildRequest
@@ -51,16 +50,15 @@ def run_rebuild(
     "name", ["v4-plain", "v4-lmq", "v5-batchcq", pytest.param("v4-sql92-rebuilt", marks=pytest.mark.slow)]
 )
 def test_files_equal_the_brokers_and_the_table_has_each_message_once(
-    spark: SparkSession, broker_store: GetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    spark: SparkSession, broker_store: GetStore, tmp_path: Path, name: str
 ) -> None:
-    """Ranges cut anywhere, several waves, the queues written by tasks; a second run adds no row."""
-    monkeypatch.setattr(write_tasks, "_ENTRIES_A_JOB", 0)
-    monkeypatch.setattr(write_tasks, "_KEYS_A_JOB", 0)
+    """Ranges cut anywhere, several waves, queues and index written by tasks; a second run adds no row."""
     store = broker_store(name)
     options = ("rebuildMaxBytesPerWave=6m", "tableMaxBytesPerPartition=1300k")
     table = tmp_path / "table"
     for _ in range(2):
-        report = run_rebuild(spark, store.root, tmp_path / "out", *options, conf=store.broker_conf, table=table)
+        with tasks_write_all():
+            report = run_rebuild(spark, store.root, tmp_path / "out", *options, conf=store.broker_conf, table=table)
         assert differing_bytes(store.root, tmp_path / "out") == {}
         assert report.messages == rows(spark, table) == store.facts["totalMessages"]
 

@@ -51,15 +51,15 @@ _EXPIRIES = (
     85,
     87,
 )
-# Growth is judged in the last two thirds: no start and no full disk is in the middle of them.
+# The last kill leaves an hour in which growth is judged, the time behind a full disk among it.
 _OTHERS = (
     (3, EXTRAS),
     (10, KILL),
     (16, QUIET),
-    (22, FULL),
     (25, EXTRAS),
-    (27, RESTART),
+    (28, RESTART),
     (30, KILL),
+    (36, FULL),
     (46, QUIET),
     (55, EXTRAS),
     (68, QUIET),
