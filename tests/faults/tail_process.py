@@ -48,6 +48,14 @@ def program_of(pid: int) -> str:
         return ""
 
 
+def parent_of(pid: int) -> int | None:
+    """The process id of a process's parent; None if the process has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 def end_offset(output: Path, *sinks: str) -> int:
     """How far the slowest of an output's sinks, or of these, is; -1 before all have begun."""
     ends = []
@@ -147,16 +155,17 @@ class TailProcess:
 
     def jvm(self) -> int:
         """The process id of its JVM."""
-        (found,) = (pid for pid in self.children("") if program_of(pid) == "java")
-        return found
+        # A process that the JVM is about to start is another one of its program for a moment.
+        found = [pid for pid in self.children("") if program_of(pid) == "java"]
+        (jvm,) = (pid for pid in found if parent_of(pid) not in (None, *found))
+        return jvm
 
     def children(self, word: str) -> list[int]:
         """Process ids of its descendants that have `word` in their command line."""
         parents: dict[int, int] = {}
         for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                with suppress(OSError, IndexError, ValueError):
-                    parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if entry.name.isdecimal() and (parent := parent_of(int(entry.name))) is not None:
+                parents[int(entry.name)] = parent
         found, below = [], {self.process.pid}
         while more := {pid for pid, parent in parents.items() if parent in below} - below:
             below |= more
