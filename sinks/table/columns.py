@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from reput.source.rows.message_schema import spark_schema
 
@@ -66,10 +66,19 @@ QUARANTINE_COMMENTS = {
 
 
 def commented(schema: pa.Schema, comments: Mapping[str, str]) -> StructType:
-    """The same columns in Spark's types, each with its comment."""
+    """The same columns in Spark's types, each with its comment.
+
+    Items of lists and maps may be null, as they may in every column that SQL declares.
+    """
     return StructType(
         [
-            StructField(field.name, field.dataType, field.nullable, {"comment": comments[field.name]})
+            StructField(field.name, _with_null_items(field.dataType), field.nullable, {"comment": comments[field.name]})
             for field in spark_schema(schema)
         ]
     )
+
+
+def _with_null_items(kind: DataType) -> DataType:
+    if isinstance(kind, ArrayType):
+        return ArrayType(kind.elementType)
+    return MapType(kind.keyType, kind.valueType) if isinstance(kind, MapType) else kind

@@ -1,20 +1,18 @@
-"""Where a Delta table can be created, by one process at a time, and the statement that creates it."""
+"""Where a Delta table can be created, by one process at a time, and how it is."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from reput.sinks.table.history import commit_file
+from reput.sinks.table.exclusive_commit import ExclusiveCommit
+from reput.sinks.table.kernel_transaction import KernelTransactions
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.refusal import column, literal, output_errors, table_name
-from reput.sinks.table.storage import LOG, PROBE, TableStorage, table_storage
+from reput.sinks.table.refusal import JAVA_ERRORS, output_errors
+from reput.sinks.table.storage import LOG, PROBE, TableStorage, is_left_over, table_storage
 from reput.sinks.table.turns import turn
 from reput.source.errors import OutputError, TransientError
 
@@ -32,8 +30,8 @@ def is_table(path: TableLocation) -> bool:
 def only_creator(path: Path) -> Iterator[None]:
     """Let no other reput create a table beside `path` meanwhile; makes the directory above it.
 
-    Delta's own creation looks for a log and renames over it: two at a time would see half of each other's tables. The
-    lock is on the directory above, so it leaves no file, and ends with its process.
+    While executors are tried there are files of theirs in the directory, which another process would take for someone
+    else's. The lock is on the directory above, so it leaves no file, and ends with its process.
 
     Raises
     ------
@@ -79,66 +77,43 @@ def is_vacant(path: TableLocation) -> bool:
 def _names_at(path: TableLocation) -> list[str]:
     if not isinstance(path, Path):
         return sorted(file.name for file in table_storage(path).files(deep=True) if PROBE not in file.name)
-    names = ["a file"] if path.exists() else []
-    return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else names
+    if not path.is_dir():
+        return ["a file"] if path.exists() else []
+    # A creation that was killed leaves the directory of the log, and perhaps what it had written of the commit.
+    is_begun = all(is_left_over(file.name) for file in table_storage(path).files(LOG))
+    return sorted(entry.name for entry in path.iterdir() if not (is_begun and entry.name == LOG))
 
 
 def create(
-    spark: SparkSession, storage: TableStorage, schema: StructType, properties: Mapping[str, str], comment: str
+    transactions: KernelTransactions,
+    committer: ExclusiveCommit,
+    storage: TableStorage,
+    schema: StructType,
+    properties: Mapping[str, str],
+    comment: str,
 ) -> None:
     """Create a table, durably, unless another process was first.
 
     Raises
     ------
     OutputError
-        Something else is at `path`, or Spark refuses.
+        Something else is at its location, Kernel refuses, or Spark could not name the table.
     TransientError
         Another process does not get done with creating a table beside it.
     """
     path = storage.location
-    statement = create_sql(path, schema, properties, comment)
-    if not isinstance(path, Path):
-        if is_vacant(path):
-            _put_first_version(spark, storage, schema, properties, comment)
-        return
-    with only_creator(path):
+    if "${" in str(path):  # in every statement that names the table
+        raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'", file=path)
+    with ExitStack() as stack:
+        if isinstance(path, Path):
+            stack.enter_context(only_creator(path))
         if not is_vacant(path):
             return
         with output_errors(f"cannot create a Delta table at {path}", path):
-            spark.sql(statement)
-        table_storage(path).sync_new_table()
-
-
-def _put_first_version(
-    spark: Any, storage: TableStorage, schema: StructType, properties: Mapping[str, str], comment: str
-) -> None:
-    """Have Spark make the table in a directory of this run, and put its first commit where none is.
-
-    Delta's own creation would look for a log and then write.
-    """
-    scratch = spark._jvm.java.lang.System.getProperty("java.io.tmpdir")  # noqa: SLF001  py4j's gateway has no public name
-    with tempfile.TemporaryDirectory(dir=scratch) as name:
-        made = Path(name) / "table"
-        with output_errors(f"cannot create a Delta table at {storage.location}", storage.location):
-            spark.sql(create_sql(made, schema, properties, comment))
-            storage.put_if_absent(commit_file(0), (made / commit_file(0)).read_bytes())
-
-
-def create_sql(path: TableLocation, schema: StructType, properties: Mapping[str, str], comment: str) -> str:
-    """The statement CREATE TABLE for `path`; raises OutputError if Spark would replace text in it.
-
-    A column's comment is that of its field.
-    """
-    columns = ", ".join(f"{column(field)}{_comment(field.metadata.get('comment'))}" for field in schema)
-    statement = f"CREATE TABLE {table_name(path)} ({columns}) USING DELTA{_comment(comment)}"
-    if properties:
-        statement += (
-            f" TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(properties[key])}' for key in properties)})"
-        )
-    if "${" in statement:
-        raise OutputError(f"cannot create a Delta table at {path}: Spark would replace what follows '${{'", file=path)
-    return statement
-
-
-def _comment(text: str | None) -> str:
-    return f" COMMENT {literal(text)}" if text else ""
+            try:
+                transactions.create(committer, schema, properties, comment)
+            except JAVA_ERRORS:
+                committer.take_outcome()  # raises the cause; Java only saw that the file is missing
+                raise
+            committer.take_outcome()
+            storage.sync_new_table()

@@ -1,7 +1,7 @@
 """A Delta table: tasks write its Parquet files, and the driver commits them through Delta Kernel.
 
-delta-spark creates, queries and compacts the table. New files are committed through ``io.delta.kernel``, whose jars
-delta-spark brings, because that needs no Spark job. Rows never cross into the JVM.
+delta-spark queries and compacts the table. It is created, and new files are committed, through ``io.delta.kernel``,
+whose jars delta-spark brings, because that needs no Spark job. Rows never cross into the JVM.
 """
 
 from __future__ import annotations
@@ -119,20 +119,20 @@ class DeltaTable:
         ------
         OutputError
             `path` holds something else (then nothing was created), a table with other columns, or one that Kernel
-            cannot write; or Spark refuses to create the table.
+            cannot write or create.
         OutputAwayError
             It `must_exist`, and there is none.
         TransientError
             Another process does not get done with creating a table beside `path`.
         """
         path = path.resolve()
-        storage = table_storage(path).for_commits(spark)
-        storage.check_commits()
+        table = cls(spark, path, schema, later=later)
+        table.storage.check_commits()
         if not is_table(path):
             if must_exist:
                 raise table_away(path)
-            create(spark, storage, schema, properties, comment)
-        table = cls(spark, path, schema, later=later)
+            committer = table._committer = ExclusiveCommit(table._engine, table._jvm, table.storage)
+            create(table._transactions, committer, table.storage, schema, properties, comment)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
             table._load().buildUpdateTableTransaction(ENGINE_INFO, table._kernel.Operation.WRITE)
         table._add_new_columns()

@@ -24,6 +24,7 @@ class _JsonHandler:
         self._to_json = jvm.io.delta.kernel.defaults.internal.json.JsonUtils.rowToJson
         self._storage = storage
         self.commit_info: dict[str, Any] = {}
+        self.table_comment = ""
         self.hides_removed = False
         self.is_first = False
         self.error: BaseException | None = None
@@ -52,6 +53,8 @@ class _JsonHandler:
             yield f"{json.dumps(described)}\n"
             while rows.hasNext():
                 line = self._to_json(rows.next())
+                if self.table_comment:
+                    line = _with_comment(line, self.table_comment)
                 yield f"{_without_statistics(line) if self.hides_removed else line}\n"
         finally:
             rows.close()
@@ -76,12 +79,14 @@ class ExclusiveCommit:
         self._json = _JsonHandler(engine.getJsonHandler(), jvm, storage)
         storage.remove_left_over()
 
-    def describe(self, commit_info: dict[str, Any], *, hides_removed: bool) -> None:
+    def describe(self, commit_info: dict[str, Any], *, table_comment: str = "", hides_removed: bool = False) -> None:
         """Say what the next commit's ``commitInfo`` has beside Kernel's own fields.
 
-        With `hides_removed` it has no statistics of removed files, whose bounds are texts of rows that go.
+        `table_comment` describes the table that the commit creates, which Kernel has no word for. With `hides_removed`
+        it has no statistics of removed files, whose bounds are texts of rows that go.
         """
         self._json.commit_info = commit_info
+        self._json.table_comment = table_comment
         self._json.hides_removed = hides_removed
 
     def take_outcome(self) -> bool:
@@ -122,6 +127,15 @@ class ExclusiveCommit:
         """The Java interfaces that py4j is to implement."""
 
         implements = ("io.delta.kernel.engine.Engine",)
+
+
+def _with_comment(line: str, comment: str) -> str:
+    """The action with a new table's metadata with the table's comment; any other action as it is."""
+    action = json.loads(line)
+    if "metaData" not in action:
+        return line
+    action["metaData"]["description"] = comment
+    return json.dumps(action)
 
 
 def _without_statistics(line: str) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
+
+from pyspark.sql.types import StructType
 
 from reput import __version__
 from reput.sinks.table.change import Change
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import REPAIR
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.new_columns import metadata_action
+from reput.sinks.table.new_columns import kernel_schema, metadata_action
 from reput.sinks.table.refusal import output_errors
 from reput.source.errors import SinkError
 
@@ -25,6 +29,30 @@ class KernelTransactions:
         self._kernel = jvm.io.delta.kernel
         self._engine = engine
         self._path = path
+
+    def create(
+        self,
+        committer: ExclusiveCommit,
+        schema: StructType,
+        properties: Mapping[str, str],
+        comment: str,
+    ) -> None:
+        """Commit a new table without rows once.
+
+        What Kernel refuses is raised as Java's error. Kernel's result lacks `comment`: no checksum may be made of it.
+        """
+        kernel, engine = self._kernel, self._engine
+        table_properties = self._jvm.java.util.HashMap()
+        for key, value in properties.items():
+            table_properties.put(key, value)
+        builder = kernel.Table.forPath(engine, str(self._path)).createTransactionBuilder(
+            engine, ENGINE_INFO, kernel.Operation.CREATE_TABLE
+        )
+        builder = builder.withSchema(engine, kernel_schema(kernel, schema))
+        transaction = builder.withTableProperties(engine, table_properties).withMaxRetries(0).build(engine)
+        parameters = {"partitionBy": "[]", "description": comment, "properties": json.dumps(dict(properties))}
+        committer.describe({"operationParameters": parameters}, table_comment=comment)
+        transaction.commit(committer, kernel.utils.CloseableIterable.emptyIterable())
 
     def commit(self, committer: ExclusiveCommit, snapshot: Any, change: Change) -> Any:
         """Commit a change of a snapshot once; returns Kernel's result.

@@ -21,6 +21,11 @@ def schema_of(snapshot: Any) -> StructType:
     return StructType.fromJson(json.loads(snapshot.getSchema().toJson()))
 
 
+def kernel_schema(kernel: Any, schema: StructType) -> Any:
+    """Columns, with their comments, in Kernel's types."""
+    return kernel.internal.types.DataTypeJsonSerDe.deserializeStructType(schema.json())
+
+
 def adding(wanted: StructType, later: Collection[str]) -> Callable[[Any], Change]:
     """What gives a table those columns of `wanted` named in `later` that a snapshot lacks.
 
@@ -43,6 +48,5 @@ def metadata_action(kernel: Any, snapshot: Any, columns: Sequence[StructField]) 
     write, so the table's metadata is written as Kernel writes it for a new table.
     """
     schema = StructType([*schema_of(snapshot), *columns])
-    parsed = kernel.internal.types.DataTypeJsonSerDe.deserializeStructType(json.dumps(schema.jsonValue()))
-    metadata = snapshot.getMetadata().withNewSchema(parsed)
+    metadata = snapshot.getMetadata().withNewSchema(kernel_schema(kernel, schema))
     return kernel.internal.actions.SingleAction.createMetadataSingleAction(metadata.toRow())

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -297,9 +297,9 @@ class LocalStorage(TableStorage):
 
     def remove_left_over(self) -> None:
         """Remove temporary files of commits that are older than an hour."""
-        for path in (self.location / LOG).glob(f".*.json.{_MARK}*.tmp"):
+        for path in (self.location / LOG).glob(".*.tmp"):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
+                if is_left_over(path.name) and time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
                     path.unlink()
 
     def check_commits(self) -> None:
@@ -328,6 +328,12 @@ def table_storage(location: TableLocation) -> TableStorage:
     from reput.sinks.table.s3_storage import S3Storage  # noqa: PLC0415  it is made of this module's
 
     return S3Storage(location)
+
+
+def is_left_over(name: str) -> bool:
+    """Whether a file of a log is what `LocalStorage.put_if_absent` had written of a commit when its process died."""
+    file = PurePosixPath(name).name
+    return file.startswith(".") and f".json.{_MARK}" in file and file.endswith(".tmp")
 
 
 def _sync(path: Path) -> None:

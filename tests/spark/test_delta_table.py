@@ -352,18 +352,34 @@ def test_foreign_files_are_refused_and_left_alone(opened: Open, tmp_path: Path) 
     (tmp_path / "file").write_text("mine")
     (tmp_path / "messages").mkdir()
     (tmp_path / "messages" / "mine.txt").write_text("mine")
-    (tmp_path / "died" / "_delta_log").mkdir(parents=True)  # what a creation leaves that was killed
+    (tmp_path / "torn" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "torn" / "_delta_log" / "_last_checkpoint").write_text("{}")
     with pytest.raises(OutputError, match=r"messages is no Delta table, it holds mine\.txt; give an empty or"):
         opened()
     with pytest.raises(OutputError, match="file is no Delta table, it holds a file; give an empty or missing"):
         opened(tmp_path / "file")
-    with pytest.raises(OutputError, match="died is no Delta table, it holds _delta_log; give an empty or missing"):
-        opened(tmp_path / "died")
+    with pytest.raises(OutputError, match="torn is no Delta table, it holds _delta_log; give an empty or missing"):
+        opened(tmp_path / "torn")
     with pytest.raises(OutputError, match="cannot create a Delta table"):
         opened(tmp_path / "file" / "below")
     with pytest.raises(OutputError, match="Spark would replace"):
         opened(tmp_path / "${spark.app.name}")
-    assert {path.name for path in tmp_path.rglob("*")} == {"file", "messages", "mine.txt", "died", "_delta_log"}
+    there = {"file", "messages", "mine.txt", "torn", "_delta_log", "_last_checkpoint"}
+    assert {path.name for path in tmp_path.rglob("*")} == there
+
+
+@pytest.mark.parametrize("left", [(), (f".{0:020d}.json.reput-0.tmp",)])
+def test_a_creation_that_was_killed_is_made_again(
+    spark: SparkSession, opened: Open, tmp_path: Path, left: tuple[str, ...]
+) -> None:
+    """The directory of the log is there, perhaps with a part of the commit."""
+    log = tmp_path / "messages" / "_delta_log"
+    log.mkdir(parents=True)
+    for name in left:
+        (log / name).write_text('{"commitInfo":')
+    table = opened()
+    assert table.version == 0
+    assert selected(spark, table).count() == 0
 
 
 @pytest.mark.parametrize(
