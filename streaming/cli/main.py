@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from reput.source.worker_process import load_without_threads
-from reput.streaming.process import garbage, interruption
+from reput.streaming.process import interruption, memory
 from reput.streaming.process.python_warnings import hide_warnings
 from reput.streaming.process.standard_streams import drop_output, open_closed_streams
 from reput.streaming.process.working_directory import leave
@@ -54,7 +54,7 @@ def main() -> None:
     open_closed_streams()
     try:
         interruption.listen()
-        garbage.look_seldom()
+        memory.look_seldom()
         load_without_threads()
         hide_warnings()
         leave()

@@ -32,7 +32,7 @@ from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.paths import OutputPaths, refuse_paths_inside
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.output.startup import aligned
-from reput.streaming.process import garbage
+from reput.streaming.process import memory
 from reput.streaming.process.failures import is_passing, jvm_death
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
@@ -233,7 +233,7 @@ class Tail:
     def _look_after(self, sessions: Sessions) -> None:
         """Keep the queries going until they end with the log, or a stop is asked for."""
         looked_at = tidied_at = time.monotonic()
-        garbage.look_as_usual()
+        memory.keep_small()
         while not self._stop.is_set():
             if sessions.has_died():
                 self._fail_all(jvm_death())
@@ -254,6 +254,7 @@ class Tail:
                 for each in self._queries:
                     if each.query is not None:
                         each.query.gate.while_idle()
+            memory.give_back()
             self._reporter.refresh()
             self._stop.wait(_POLL_SECONDS)
         for each in self._queries:

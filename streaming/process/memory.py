@@ -1,0 +1,57 @@
+"""What keeps the memory of a command from growing: when Python looks for garbage, and what the system gets back.
+
+Modules and kernels are half a million objects, none of them garbage. With Python's threshold of 700 the collector scans
+them again and again while they are loaded, which takes a quarter of a command's start-up. A command that runs for years
+must not leave it at that: pyspark leaves its objects in cycles, and each keeps an object in the JVM alive.
+
+A merge of table files takes 200 MB for a second. An allocator keeps what was freed, in pieces for each thread: Arrow's
+own keeps 60 MB even where it is told to release what is unused. So a command that runs for long has Arrow use the
+system's, and gives back once a minute what is free.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+
+_WHILE_LOADING = 100_000
+_GIVEN_BACK_AFTER_S = 60.0
+_usual: list[tuple[int, int, int]] = []
+_given_back_at = 0.0
+# Of glibc alone; other systems' allocators do it by themselves.
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
+def look_seldom() -> None:
+    """Have the collector look seldom, while a command loads what it needs."""
+    _usual.append(gc.get_threshold())
+    gc.set_threshold(_WHILE_LOADING)
+
+
+def look_as_usual() -> None:
+    """Have the collector look as before `look_seldom`, and not at what is loaded; does nothing without that call."""
+    while _usual:
+        gc.freeze()
+        gc.set_threshold(*_usual.pop())
+
+
+def keep_small() -> None:
+    """Prepare the process for a long run: `look_as_usual`, and `give_back` reaches Arrow's memory, too."""
+    import pyarrow as pa  # noqa: PLC0415  commands call `look_seldom` before they load it
+
+    look_as_usual()
+    if _malloc_trim is not None:
+        pa.set_memory_pool(pa.system_memory_pool())
+
+
+def give_back() -> None:
+    """Give what is free of the process's memory back to the system, unless that was done within the last minute.
+
+    It takes some milliseconds. Every thread may call it.
+    """
+    global _given_back_at  # noqa: PLW0603  a process has one memory, whoever looks after it
+    now = time.monotonic()
+    if _malloc_trim is not None and now - _given_back_at >= _GIVEN_BACK_AFTER_S:
+        _given_back_at = now
+        _malloc_trim(0)

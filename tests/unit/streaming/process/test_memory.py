@@ -1,0 +1,80 @@
+"""Python's collector looks seldom only while a command loads, and what is free goes back to the system."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from reput.streaming.process import memory
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[tuple[int, int, int]]:
+    """Python's own thresholds, before and after."""
+    before = gc.get_threshold()
+    yield before
+    memory.look_as_usual()
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def make_garbage() -> weakref.ref[Cycle]:
+    """Some garbage, and behind it as much of what stays as has Python look for it."""
+    gone = weakref.ref(Cycle())
+    kept = [[number] for number in range(2000)]
+    assert len(kept) == 2000
+    return gone
+
+
+def test_garbage_stays_only_while_a_command_loads() -> None:
+    memory.look_seldom()
+    loaded = make_garbage()
+    assert loaded() is not None
+    memory.look_as_usual()
+    assert gc.get_freeze_count() > 0
+    assert make_garbage()() is None
+    assert loaded() is not None  # it is not looked at again
+
+
+def test_a_caller_from_python_keeps_what_is_set(usual: tuple[int, int, int]) -> None:
+    memory.look_as_usual()
+    assert gc.get_threshold() == usual
+    gc.set_threshold(5000)
+    memory.look_as_usual()
+    assert gc.get_threshold()[0] == 5000
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_what_arrow_has_freed_goes_back_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last piece keeps the allocator from giving back the others by itself."""
+    before = pa.default_memory_pool()
+    monkeypatch.setattr(memory, "_given_back_at", -1e9)
+    try:
+        memory.keep_small()
+        kept = []
+        for is_first in (True, False):
+            pieces = [pa.allocate_buffer(64 << 10) for _ in range(1000)]
+            for piece in pieces:
+                memoryview(piece).cast("B")[:] = bytes(piece.size)
+            kept.append(pieces.pop())
+            del piece, pieces
+            full = resident_bytes()
+            memory.give_back()
+            given = full - resident_bytes()
+            assert (given > 32 << 20) == is_first, given
+    finally:
+        pa.set_memory_pool(before)
