@@ -114,6 +114,8 @@ def create(
                 transactions.create(committer, schema, properties, comment)
             except JAVA_ERRORS:
                 committer.take_outcome()  # raises the cause; Java only saw that the file is missing
-                raise
+                if not is_table(path):  # otherwise another process was first
+                    raise
+                return
             committer.take_outcome()
             storage.sync_new_table()

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from support.proof_counts import Proof
 from support.record_writer import CommitLogWriter, Message
 
+from reput.source import data_source
 from reput.source.data_source import CommitLogDataSource, CommitLogStreamReader, last_record_of_offset
 from reput.source.errors import CommitLogRewoundError, SegmentError, TransientError
 from reput.source.log import last_record
@@ -76,6 +77,12 @@ class Stream:
             self.reader.partitions(self.offset, end)
             self.offset = end
         return int(self.offset["physicOffset"])
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_new_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer at once where the log has nothing new: here nobody writes meanwhile."""
+    monkeypatch.setattr(data_source, "_IDLE_S", 0.0)
 
 
 @pytest.fixture
