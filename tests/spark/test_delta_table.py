@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from delta.tables import DeltaTable as SparksTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
@@ -30,7 +31,10 @@ from support.other_writer import in_the_moment_of_a_commit
 from support.small_disk import mounted
 
 from reput.sinks.table.change import DataFile
+from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
+from reput.sinks.table.history import commit_file
+from reput.sinks.table.message_file import table_schema
 from reput.source.errors import OutputAwayError, OutputError, OutputFullError, SinkError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
@@ -346,6 +350,27 @@ def test_any_path_can_hold_a_table(spark: SparkSession, opened: Open, tmp_path: 
         table.append([written(table, f"{name}/{version}.parquet", part)], app_id=APP, version=version)
     assert rows_of(selected(spark, table)) == expected(*parts)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_new_table_is_as_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
+    """What stays of it for readers and writers; the schema has a list, a map, times and comments."""
+    schema, properties = commented(table_schema(include_body=True), COLUMN_COMMENTS), {"delta.checkpointInterval": "50"}
+    DeltaTable.open_or_create(spark, tmp_path / "ours", schema, properties=properties, comment='it\'s a "test"')
+    theirs = SparksTable.create(spark).location(str(tmp_path / "theirs")).comment('it\'s a "test"')
+    for field in schema:
+        comment = field.metadata["comment"]
+        theirs = theirs.addColumn(field.name, field.dataType.simpleString(), nullable=True, comment=comment)
+    theirs.property("delta.checkpointInterval", "50").execute()
+
+    def lasting(name: str) -> list[Any]:
+        actions = [json.loads(line) for line in (tmp_path / name / commit_file(0)).read_text().splitlines()]
+        found = [action for action in actions if "commitInfo" not in action]
+        for action in found:
+            for key in ("id", "createdTime"):
+                action.get("metaData", {}).pop(key, None)
+        return sorted(found, key=str)
+
+    assert lasting("ours") == lasting("theirs")
 
 
 def test_foreign_files_are_refused_and_left_alone(opened: Open, tmp_path: Path) -> None:
