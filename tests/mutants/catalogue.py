@@ -851,6 +851,49 @@ MUTANTS = (
         "commit is not None:",
         "unit/sinks/table/test_log_cleanup.py",
     ),
+    # --- a table that is created
+    _mutant(
+        "a creation that was killed stands in the way of the next one",
+        "sinks/table/creation.py",
+        "if not (is_begun and entry.name == LOG))",
+        "if True)",
+        "spark/test_delta_table.py::test_a_creation_that_was_killed_is_made_again",
+    ),
+    _mutant(
+        "a table is created over a log that somebody has left",
+        "sinks/table/creation.py",
+        "is_begun = all(is_left_over(file.name) for file in table_storage(path).files(LOG))",
+        "is_begun = True",
+        "spark/test_delta_table.py::test_foreign_files_are_refused_and_left_alone",
+    ),
+    _mutant(
+        "a new table is not described",
+        "sinks/table/exclusive_commit.py",
+        "                if self.table_comment:\n",
+        "                if False:\n",
+        "spark/test_delta_table.py::test_a_new_table_is_as_sparks_own",
+    ),
+    _mutant(
+        "the second of two creations fails",
+        "sinks/table/creation.py",
+        "                if not is_table(path):  # otherwise another process was first\n",
+        "                if True:\n",
+        "spark/test_s3_table.py::test_in_a_session_with_hadoops_jars",
+    ),
+    _mutant(
+        "memory that is free is given back at each look",
+        "streaming/process/memory.py",
+        "and now - _given_back_at >= _GIVEN_BACK_AFTER_S",
+        "and now >= _given_back_at",
+        "unit/streaming/process/test_memory.py",
+    ),
+    _mutant(
+        "Arrow keeps what it has freed",
+        "streaming/process/memory.py",
+        "        pa.set_memory_pool(pa.system_memory_pool())\n",
+        "        pass\n",
+        "unit/streaming/process/test_memory.py",
+    ),
     # --- whatever the clock says (G14)
     _mutant(
         "an index file's name is the clock's alone",
