@@ -48,11 +48,19 @@ def run_job(ranges: DataFrame, task: Task, ddl: str) -> pa.Table:
         except Exception as error:
             if (remote := remote_error(text_of(error))) is not None:
                 raise remote from error
-            if pause is None or has_jvm_died(within_s=pause):
+            if pause is None or has_jvm_died(within_s=pause) or _has_stopped(ranges.sparkSession):
                 raise
             _log.warning("a Spark job failed and is run again in %.1f s: %s", pause, first_line(error))
             time.sleep(pause)
     raise AssertionError
+
+
+def _has_stopped(spark: Any) -> bool:
+    """Whether no job can run any more: the session was ended while this one ran, by us or from outside."""
+    try:
+        return bool(spark.sparkContext._jsc.sc().isStopped())  # noqa: SLF001
+    except Exception:  # noqa: BLE001  py4j's, of a gateway that is closed
+        return True
 
 
 def outcome_of(work: Callable[[], object]) -> bytes:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import BrokerStore
@@ -269,13 +270,15 @@ def test_java_that_is_too_old_is_one_sentence(store: Path, tmp_path: Path, monke
 
 
 def test_a_job_that_spark_spoils_is_run_again() -> None:
-    """Twice more at the most, and never for an error of reput's own, which is raised as it was."""
+    """Twice more at the most, not in a session that has ended, and never for an error of reput's own."""
     from reput.source.errors import DataLossError
     from reput.streaming.spark.job import run_job
 
     class Job:
-        def __init__(self, *failures: str) -> None:
+        def __init__(self, *failures: str, has_stopped: bool = False) -> None:
             self.failures = list(failures)
+            context = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: has_stopped))
+            self.sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=context))
 
         def mapInArrow(self, _task: object, _ddl: str) -> Job:  # noqa: N802
             return self
@@ -288,6 +291,8 @@ def test_a_job_that_spark_spoils_is_run_again() -> None:
     assert run_job(Job("spoilt", "spoilt"), None, "") == "done"
     with pytest.raises(RuntimeError, match="spoilt"):
         run_job(Job(*["spoilt"] * 3), None, "")
+    with pytest.raises(RuntimeError, match="the first"):
+        run_job(Job("the first", has_stopped=True), None, "")
     with pytest.raises(DataLossError, match=r"^gone$") as raised:
         run_job(Job(f"Job aborted\n{spark_text(DataLossError('gone', physical_offset=5))} SQLSTATE: 38000"), None, "")
     assert raised.value.physical_offset == 5
