@@ -6,7 +6,7 @@ must not leave it at that: pyspark leaves its objects in cycles, and each keeps 
 
 A merge of table files takes 200 MB for a second. An allocator keeps what was freed, in pieces for each thread: Arrow's
 own keeps 60 MB even where it is told to release what is unused. So a command that runs for long has Arrow use the
-system's, and gives back once a minute what is free.
+system's, and gives back what is free behind merges, and once a minute.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import gc
 import time
 
 _WHILE_LOADING = 100_000
-_GIVEN_BACK_AFTER_S = 60.0
+#: Behind what is known to have taken much; a process may do that for many brokers.
+BEHIND_MUCH_S = 5.0
+_USUALLY_S = 60.0
 _usual: list[tuple[int, int, int]] = []
 _given_back_at = 0.0
 # Of glibc alone; other systems' allocators do it by themselves.
@@ -45,13 +47,13 @@ def keep_small() -> None:
         pa.set_memory_pool(pa.system_memory_pool())
 
 
-def give_back() -> None:
-    """Give what is free of the process's memory back to the system, unless that was done within the last minute.
+def give_back(*, after_s: float = _USUALLY_S) -> None:
+    """Give what is free of the process's memory back to the system, unless that was done within so many seconds.
 
     It takes some milliseconds. Every thread may call it.
     """
     global _given_back_at  # noqa: PLW0603  a process has one memory, whoever looks after it
     now = time.monotonic()
-    if _malloc_trim is not None and now - _given_back_at >= _GIVEN_BACK_AFTER_S:
+    if _malloc_trim is not None and now - _given_back_at >= after_s:
         _given_back_at = now
         _malloc_trim(0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
+from reput.streaming.process import memory
 
 #: How long a run that ends with the log may remove expired files, and merge small ones; the next run does the rest.
 SECONDS_AT_END = 30.0
@@ -35,7 +36,10 @@ class BatchUpkeep:
     def after_batch(self, read_bytes: int) -> None:
         """Tidy a while after a batch of so many bytes; a table that is far behind catches up first."""
         if read_bytes < self.full_batch // 2:
-            self.report(self.table.step(self.seconds))
+            done = self.table.step(self.seconds)
+            if done.merges:
+                memory.give_back(after_s=memory.BEHIND_MUCH_S)
+            self.report(done)
 
     def at_end(self) -> None:
         """Merge small files after the last batch; there may be many when each batch had little of the log."""

@@ -883,7 +883,7 @@ MUTANTS = (
     _mutant(
         "memory that is free is given back at each look",
         "streaming/process/memory.py",
-        "and now - _given_back_at >= _GIVEN_BACK_AFTER_S",
+        "and now - _given_back_at >= after_s",
         "and now >= _given_back_at",
         "unit/streaming/process/test_memory.py",
     ),
