@@ -1,4 +1,4 @@
-"""Where a Delta table can be created, by one process at a time, and how it is."""
+"""Where a Delta table can be created, by one process at a time, and how one is created."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def _names_at(path: TableLocation) -> list[str]:
     if not path.is_dir():
         return ["a file"] if path.exists() else []
     # A creation that was killed leaves the directory of the log, and perhaps what it had written of the commit.
-    is_begun = all(is_left_over(file.name) for file in table_storage(path).files(LOG))
+    left = table_storage(path).files(LOG, deep=True)
+    is_begun = (path / LOG).is_dir() and all(is_left_over(file.name) for file in left)
     return sorted(entry.name for entry in path.iterdir() if not (is_begun and entry.name == LOG))
 
 

@@ -131,8 +131,7 @@ class DeltaTable:
         if not is_table(path):
             if must_exist:
                 raise table_away(path)
-            committer = table._committer = ExclusiveCommit(table._engine, table._jvm, table.storage)
-            create(table._transactions, committer, table.storage, schema, properties, comment)
+            create(table._transactions, table._exclusive(), table.storage, schema, properties, comment)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
             table._load().buildUpdateTableTransaction(ENGINE_INFO, table._kernel.Operation.WRITE)
         table._add_new_columns()
@@ -307,9 +306,14 @@ class DeltaTable:
         self.storage.sync_log(f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
         return version
 
+    def _exclusive(self) -> ExclusiveCommit:
+        """What commits are made with; a table that is only read has none."""
+        self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.storage)
+        return self._committer
+
     def _commit(self, snapshot: Any, change: Change) -> Any:
         """Commit once; returns Kernel's result, or None if another writer was first."""
-        committer = self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.storage)
+        committer = self._exclusive()
         try:
             try:
                 result = self._transactions.commit(committer, snapshot, change)

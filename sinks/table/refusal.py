@@ -39,7 +39,7 @@ def literal(text: str) -> str:
 
 
 def column(field: StructField) -> str:
-    """A column's declaration in CREATE TABLE."""
+    """A column's declaration in SQL."""
     return f"{quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
 
 

@@ -39,11 +39,15 @@ def look_as_usual() -> None:
 
 
 def keep_small() -> None:
-    """Prepare the process for a long run: `look_as_usual`, and `give_back` reaches Arrow's memory, too."""
+    """Prepare a command for a long run: `look_as_usual`, and `give_back` reaches Arrow's memory, too.
+
+    It does nothing without `look_seldom`: in a program that runs a tail, collector and allocator are the program's.
+    """
     import pyarrow as pa  # noqa: PLC0415  commands call `look_seldom` before they load it
 
+    is_command = bool(_usual)
     look_as_usual()
-    if _malloc_trim is not None:
+    if is_command and _malloc_trim is not None:
         pa.set_memory_pool(pa.system_memory_pool())
 
 

@@ -862,8 +862,8 @@ MUTANTS = (
     _mutant(
         "a table is created over a log that somebody has left",
         "sinks/table/creation.py",
-        "is_begun = all(is_left_over(file.name) for file in table_storage(path).files(LOG))",
-        "is_begun = True",
+        " and all(is_left_over(file.name) for file in left)",
+        "",
         "spark/test_delta_table.py::test_foreign_files_are_refused_and_left_alone",
     ),
     _mutant(

@@ -379,17 +379,23 @@ def test_foreign_files_are_refused_and_left_alone(opened: Open, tmp_path: Path) 
     (tmp_path / "messages" / "mine.txt").write_text("mine")
     (tmp_path / "torn" / "_delta_log").mkdir(parents=True)
     (tmp_path / "torn" / "_delta_log" / "_last_checkpoint").write_text("{}")
+    (tmp_path / "staged" / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    (tmp_path / "staged" / "_delta_log" / "_staged_commits" / "0.json").write_text("{}")
+    (tmp_path / "no-log").mkdir()
+    (tmp_path / "no-log" / "_delta_log").write_text("mine")
     with pytest.raises(OutputError, match=r"messages is no Delta table, it holds mine\.txt; give an empty or"):
         opened()
     with pytest.raises(OutputError, match="file is no Delta table, it holds a file; give an empty or missing"):
         opened(tmp_path / "file")
-    with pytest.raises(OutputError, match="torn is no Delta table, it holds _delta_log; give an empty or missing"):
-        opened(tmp_path / "torn")
+    for name in ("torn", "staged", "no-log"):
+        with pytest.raises(OutputError, match=f"{name} is no Delta table, it holds _delta_log; give an empty or"):
+            opened(tmp_path / name)
     with pytest.raises(OutputError, match="cannot create a Delta table"):
         opened(tmp_path / "file" / "below")
     with pytest.raises(OutputError, match="Spark would replace"):
         opened(tmp_path / "${spark.app.name}")
     there = {"file", "messages", "mine.txt", "torn", "_delta_log", "_last_checkpoint"}
+    there |= {"staged", "_staged_commits", "0.json", "no-log"}
     assert {path.name for path in tmp_path.rglob("*")} == there
 
 

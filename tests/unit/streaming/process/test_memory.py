@@ -48,11 +48,13 @@ def test_garbage_stays_only_while_a_command_loads() -> None:
 
 
 def test_a_caller_from_python_keeps_what_is_set(usual: tuple[int, int, int]) -> None:
-    memory.look_as_usual()
+    allocator = pa.default_memory_pool().backend_name
+    memory.keep_small()
     assert gc.get_threshold() == usual
     gc.set_threshold(5000)
-    memory.look_as_usual()
+    memory.keep_small()
     assert gc.get_threshold()[0] == 5000
+    assert pa.default_memory_pool().backend_name == allocator != pa.system_memory_pool().backend_name
 
 
 def resident_bytes() -> int:
@@ -64,6 +66,7 @@ def test_what_arrow_has_freed_goes_back_now_and_then(monkeypatch: pytest.MonkeyP
     before = pa.default_memory_pool()
     monkeypatch.setattr(memory, "_given_back_at", -1e9)
     try:
+        memory.look_seldom()
         memory.keep_small()
         kept = []
         for is_due, after_s in ((True, 60.0), (False, 60.0), (True, 0.0)):
