@@ -67,15 +67,15 @@ class DurableFiles:
             raise _refused("create the directory", path, error) from error
         return path
 
-    def create(self, *parts: str, size: int) -> None:
-        """Create a file of `size` zero bytes (sparse); one that exists is emptied first."""
+    def create(self, *parts: str, size: int, keeps: bool = False) -> None:
+        """Create a file of `size` zero bytes (sparse); one that exists is emptied first, unless `keeps` is true."""
         path = self._path(parts)
         try:
             self._make(path.parent)
             self._forget(str(path))
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            self._keep(str(path), descriptor)
-            os.ftruncate(descriptor, size)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if keeps else os.O_TRUNC)
+            self._keep(str(path), os.open(path, flags, 0o644))
+            os.ftruncate(self._descriptors[str(path)], size)
         except OSError as error:
             raise _refused("create", path, error) from error
         self._changed_directories.add(str(path.parent))

@@ -171,7 +171,7 @@ def write_queue_appends(
 ) -> None:
     """Write planned appends durably; `mapped_file_size` is the sink's.
 
-    A second call leaves the same bytes.
+    A second call leaves the same bytes, also after later appends.
     """
     _write_appends(QueueFiles(files, KIND, rounded_file_size(mapped_file_size)), entries, queues)
     files.sync()

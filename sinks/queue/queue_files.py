@@ -26,7 +26,7 @@ class QueueFiles:
         return QueueReader(self._files.root, self._kind, self.file_size, topic, queue_id)
 
     def create(self, topic: bytes, queue_id: int, file: int) -> None:
-        """Create the file that begins at byte `file`; one that a crash left empty gets its size."""
+        """Create the file that begins at byte `file`, without an entry; one that exists is emptied."""
         self._files.create(*self._parts(topic, queue_id, file), size=self.file_size)
 
     def remove(self, topic: bytes, queue_id: int, file: int) -> None:
@@ -34,10 +34,13 @@ class QueueFiles:
         self._files.remove(*self._parts(topic, queue_id, file))
 
     def write(self, topic: bytes, queue_id: int, at: int, data: memoryview, last_file: int) -> None:
-        """Write `data` from byte `at` of the queue on; files behind `last_file` (-1: all) are created first."""
+        """Write `data` from byte `at` of the queue on; files behind `last_file` (-1: all) are created if missing.
+
+        A task of a cluster that was given up may do this late: what others wrote behind `data` by then stays.
+        """
         for file in self.files_of(at, at + len(data)):
             if file > last_file:
-                self.create(topic, queue_id, file)
+                self._files.create(*self._parts(topic, queue_id, file), size=self.file_size, keeps=True)
             size = min(len(data), file + self.file_size - at)
             self._files.write(*self._parts(topic, queue_id, file), offset=at - file, data=data[:size])
             data = data[size:]

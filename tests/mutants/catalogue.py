@@ -158,6 +158,13 @@ MUTANTS = (
         f"{QUEUES}::test_rule",
     ),
     _mutant(
+        "a late task empties a queue file that others have filled",
+        "sinks/queue/queue_files.py",
+        "size=self.file_size, keeps=True)",
+        "size=self.file_size)",
+        f"{QUEUES}::test_a_tasks_write_that_is_repeated_late_changes_no_byte",
+    ),
+    _mutant(
         "prepared and rolled-back messages are queued",
         "sinks/dispatch/piece_kernels.py",  # its own file, or numba takes the kernel that it has compiled before
         "            if with_queues and is_queued(sys_flag):\n",

@@ -30,9 +30,16 @@ from support.sink_runner import (
     write_log,
 )
 
+from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.formats.consume_queue import ENTRY
-from reput.sinks.queue.consume_queue import ConsumeQueue, ConsumeQueueSink, rounded_file_size
+from reput.sinks.queue.consume_queue import (
+    ConsumeQueue,
+    ConsumeQueueSink,
+    QueueAppend,
+    rounded_file_size,
+    write_queue_appends,
+)
 from reput.source.errors import SinkError
 
 RESTART = None
@@ -117,6 +124,34 @@ def test_replays_and_other_cuts_change_no_byte(log: tuple[list[Message], Setting
         assert files_below(root / "out") == after_all
         open_sink(root / "out", size, stack).write(batches(0, allowed[-1]))
         assert files_below(root / "out") == after_all
+
+
+@given(logs(), st.data())
+@FEWER
+def test_a_tasks_write_that_is_repeated_late_changes_no_byte(
+    log: tuple[list[Message], Settings], data: st.DataObject
+) -> None:
+    """A task that a cluster has given up may write after later waves have filled the files that it made."""
+    messages, settings = log
+    size = settings.mapped_file_size_consume_queue
+    written: list[tuple[PieceEntries, list[QueueAppend]]] = []
+    with TemporaryDirectory(dir=MEMORY) as directory, no_fsync(), ExitStack() as stack:
+        root = Path(directory)
+
+        def write(entries: PieceEntries, appends: list[QueueAppend]) -> None:
+            with closing(DurableFiles(root / "out")) as of_task:
+                write_queue_appends(of_task, size, entries, appends)
+
+        def write_as_task(entries: PieceEntries, appends: list[QueueAppend]) -> None:
+            written.append((entries, appends))
+            write(entries, appends)
+
+        records = write_log(root / "log", messages, 1000)
+        batches, sink = LogBatches(root / "log"), open_sink(root / "out", size, stack)
+        for start, end in itertools.pairwise(cut_by(data, record_bounds(records))):
+            sink.write(batches(start, end), write_as_task)
+            write(*data.draw(st.sampled_from(written), label="a late write"))
+        assert queue_files(root / "out") == expected_queue_files(records, settings)
 
 
 def test_a_batch_that_would_skip_records_is_refused(tmp_path: Path) -> None:
