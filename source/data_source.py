@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -107,7 +108,6 @@ def _with_commit_logs(options: SourceOptions) -> SourceOptions:
 
 
 def _log_reader(options: SourceOptions) -> LogReader:
-    # Workers that only pass ranges on need not load the compiled decoder.
     from reput.source.log.log_reader import LogReader  # noqa: PLC0415
 
     return LogReader(options)
@@ -172,13 +172,17 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._log = _log_reader(options)
         self._available_now_end: int | None = None
         self._initial_offset: dict[str, Any] | None = None
         self._identified: dict[str, Any] | None = None
         self._warned_of: tuple[int, int] | None = None
         self._answered_at = 0.0
         self._ahead: threading.Thread | None = None
+
+    @cached_property
+    def _log(self) -> LogReader:
+        """The log; whoever only plans a read, or passes ranges on, does without, and loads no compiled code for it."""
+        return _log_reader(self._options)
 
     @reported_through_spark()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from reput.source.errors import DataLossError
 from reput.source.kernels import record_kernels as rk
-from reput.source.log.offset_range import Boundaries, store_timestamp_at
+from reput.source.log.boundaries import Boundaries, store_timestamp_at
 from reput.source.record.record_fingerprint import FINGERPRINTED_BYTES, RecordFingerprint, fingerprint_of
 from reput.source.segments.damage import STOP
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head

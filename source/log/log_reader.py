@@ -10,11 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from reput.source.errors import CommitLogRewoundError, DataLossError, ReputError, TransientError
-from reput.source.log import offset_range
+from reput.source.log import boundaries
+from reput.source.log.boundaries import Boundaries
 from reput.source.log.last_record import LastRecordWatch, find_record, is_led_to, last_record_before
 from reput.source.log.message_lookup import read_message
-from reput.source.log.offset_range import Boundaries, OffsetRange
-from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
+from reput.source.log.offset_range import OffsetRange
+from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder, begins_with_record
 from reput.source.options import EARLIEST, LATEST, SourceOptions
 from reput.source.record.message_decoder import Message, Verdict
 from reput.source.record.record_fingerprint import RecordFingerprint
@@ -29,6 +30,7 @@ _QUIET_VERDICTS = (Verdict.EMPTY, Verdict.BLANK, Verdict.UNDERFLOW, Verdict.MESS
 
 # An end with nothing behind it stays the end while its first bytes are zeros; now and then everything is looked at.
 _HEAD_BYTES = 8
+_LOOK_BYTES = 4096
 _FULL_LOOK_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.02
 _WAY_OUT = (
@@ -108,7 +110,7 @@ class LogReader:
                 end = self.settled_end(queue.min_offset)
                 self._begin = end
                 if timestamp is not None:
-                    self._begin = offset_range.find_timestamp(queue, end, timestamp, self._options.on_damage)
+                    self._begin = boundaries.find_timestamp(queue, end, timestamp, self._options.on_damage)
             return max(self._begin, queue.min_offset)
         if wanted == EARLIEST:
             return queue.min_offset
@@ -120,7 +122,7 @@ class LogReader:
                 raise DataLossError(gone, advice=advice, physical_offset=wanted)
             _log.warning("%s; beginning at the log's beginning", gone)
             return queue.min_offset
-        offset_range.check_begins_record(queue, wanted, self._options.on_damage)
+        boundaries.check_begins_record(queue, wanted, self._options.on_damage)
         return wanted
 
     def end(self, start: int) -> int:
@@ -182,12 +184,12 @@ class LogReader:
         if file is None:
             return offset
         begin = max(start, file.file_from_offset)
-        return offset_range.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
+        return boundaries.align_down(file, begin, offset, self._options.on_damage, self._boundaries)
 
     def limit(self, start: int, end: int, bytes_max: int | None, messages_max: int | None) -> int:
         """The boundary up to `end` that is at most so many bytes and messages from `start`; always past one record."""
         on_damage = self._options.on_damage
-        return offset_range.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
+        return boundaries.limit(self.queue(), start, end, bytes_max, messages_max, on_damage, self._boundaries)
 
     def split(self, start: int, end: int) -> Iterator[OffsetRange]:
         """The ranges of `[start, end)`: cut at segments, and into about `maxBytesPerPartition` bytes between records.
@@ -197,7 +199,7 @@ class LogReader:
         DataLossError
             A segment of the range has gone, and `failOnDataLoss` is on.
         """
-        return offset_range.split(
+        return boundaries.split(
             self.queue(),
             start,
             end,
@@ -217,7 +219,7 @@ class LogReader:
         """
         file = self.queue().find(offset)
         if file is None:
-            raise offset_range.no_file_with(offset)
+            raise boundaries.no_file_with(offset)
         position = offset - file.file_from_offset
         with open_segment(file) as descriptor:
             return file.path, position, os.pread(descriptor, size, position)
@@ -233,6 +235,20 @@ class LogReader:
     def next_available(self, offset: int) -> int:
         """`offset`, or the offset where the log goes on when the segment that held it is gone."""
         return self.queue().next_available(offset)
+
+    def reaches_beyond(self, offset: int) -> bool:
+        """Whether something stands at `offset` or behind it, by two looks; a long row of zeros there counts as nothing.
+
+        The errors are those of ``SegmentListing.load`` and of ``read_head``.
+        """
+        queue = self.queue()
+        further = queue.next_available(offset)
+        file = queue.find(further)
+        if file is None:
+            return False
+        after = queue.following(file)
+        begun = after is not None and begins_with_record(after)
+        return begun or any(read_head(file, _LOOK_BYTES, further - file.file_from_offset))
 
     def look_anew(self) -> None:
         """Have the segments listed anew at the next question."""
@@ -305,7 +321,7 @@ class LogReader:
         -1 where the log has no byte before `offset`.
         """
         file = self.queue().find(offset - 1) if offset > 0 else None
-        first = offset_range.first_store_timestamp(file) if file is not None else None
+        first = boundaries.first_store_timestamp(file) if file is not None else None
         if file is None or first is None:
             return {"fileFromOffset": -1, "firstStoreTimestamp": -1}
         return {"fileFromOffset": file.file_from_offset, "firstStoreTimestamp": first}

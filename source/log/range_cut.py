@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from reput.source.kernels.own_offset import LOOKED_AT, NOT_FOUND, find_own_offset
-from reput.source.log.offset_range import OffsetRange, no_file_with
+from reput.source.log.boundaries import no_file_with
+from reput.source.log.offset_range import OffsetRange
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, cut_short, open_segment, read_fully
 from reput.source.segments.range_reader import DecodeOptions, read_record
 

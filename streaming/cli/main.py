@@ -70,7 +70,7 @@ def main() -> None:
             sys.exit(1)
     except interruption.InterruptedBySignal as stopped:
         is_service = sys.argv[1:2] == [_SERVICE]
-        sys.stderr.write("" if is_service else f"{stopped}\n")
+        sys.stderr.write(f"{stopped}\n")
         sys.exit(0 if is_service else interruption.exit_code())
     finally:
         interruption.ignore_further()

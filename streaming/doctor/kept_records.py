@@ -11,7 +11,8 @@ import numpy as np
 from reput.source.arrays import Int64s
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
-from reput.source.log.offset_range import Boundaries, OffsetRange, split
+from reput.source.log.boundaries import Boundaries, split
+from reput.source.log.offset_range import OffsetRange
 from reput.source.record.java_string import decode_utf8
 from reput.source.segments.damage import QUARANTINE
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from reput.source.errors import OptionError
+from reput.source.log.boundaries import align_down, find_timestamp, first_store_timestamp, split
 from reput.source.log.log_reader import LogReader
-from reput.source.log.offset_range import OffsetRange, align_down, find_timestamp, first_store_timestamp, split
+from reput.source.log.offset_range import OffsetRange
 from reput.source.options import LONG_MAX, LogOptions, SourceOptions
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.damage import BROKER, QUARANTINE, STOP

@@ -15,7 +15,7 @@ from reput.sinks.queue.consume_queue import KIND, rounded_file_size
 from reput.sinks.queue.queue_reader import load_queues
 from reput.sinks.recover.broker_queue import BrokerQueue, QueueFile
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint
-from reput.source.log.offset_range import first_store_timestamp
+from reput.source.log.boundaries import first_store_timestamp
 from reput.source.record.message_format import MAGIC_AT, MESSAGE_MAGIC_CODE
 from reput.source.segments.broker_check import BrokerRules, check_at
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, read_head

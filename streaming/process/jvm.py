@@ -28,6 +28,9 @@ _CONNECTED_WITHIN_S = 300.0
 _LOOKED_FOR_S = 0.02
 # Spark's launcher puts it behind Spark's own jars, so that the archive of classes still fits.
 _CLASS_PATH = "SPARK_DIST_CLASSPATH"
+# Of the JVM that only makes up the command of the one that stays: with them it takes a third less time. UsePerfData
+# would leave a file in /tmp when it is killed.
+_LAUNCHER_OPTIONS = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 # Signals that a shell ignores stay ignored in the program that replaces it, also in a JVM.
 _LAUNCHER = "trap '' HUP INT TERM; exec \"$@\""
 
@@ -65,7 +68,7 @@ class Jvm:
             # Spark's Python processes load no code from the directory they run in and write no files elsewhere.
             "PYTHONSAFEPATH": "1",
             "TMPDIR": str(directory),
-            "SPARK_LAUNCHER_OPTS": f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} -XX:-UsePerfData".strip(),
+            "SPARK_LAUNCHER_OPTS": f"{_LAUNCHER_OPTIONS} {os.environ.get('SPARK_LAUNCHER_OPTS', '')}".strip(),
         }
         if class_path:
             own = os.environ.get(_CLASS_PATH)

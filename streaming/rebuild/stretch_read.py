@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from reput.source.log.offset_range import OffsetRange, limit, split
+from reput.source.log.boundaries import limit, split
+from reput.source.log.offset_range import OffsetRange
 from reput.source.log.range_cut import RangeCut
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.streaming.effects.range_task import RangeEffects, RangeTask

@@ -31,6 +31,7 @@ from reput.streaming.process.run_directory import clear_run_directory, run_direc
 from reput.streaming.process.submission import submit_gateway
 from reput.streaming.spark.class_archive import SparkClasses, user_cache
 from reput.streaming.spark.java import check_java
+from reput.streaming.spark.kernels import choose_cache, prepare_kernels
 from reput.streaming.spark.s3_jars import PACKAGES, place_of
 from reput.streaming.spark.s3_jars import settings as s3_settings
 from reput.streaming.spark.submitted import builder_beside
@@ -112,7 +113,7 @@ def start_session(
         Spark did not start for a reason that may pass.
     """
     java = check_java()
-    prepare_kernels()
+    choose_cache()
     is_submitted, is_local = submit_gateway() is not None, master.partition("[")[0] == "local"
     # The workers must run this Python, with this package, rather than the first python3 of the PATH; the machines of a
     # cluster may have it elsewhere.
@@ -212,7 +213,7 @@ def _start_once(builder: SparkSession.Builder, log_file: Path | None, start_jvm:
             log_file.parent.mkdir(parents=True, exist_ok=True)
         jvm = start_jvm(options)
     try:
-        return _beside_the_main_thread(lambda: _connected(builder, jvm))
+        return _beside_the_main_thread(lambda: _connected(builder, jvm), meanwhile=prepare_kernels)
     except BaseException:
         if jvm is not None:
             _forget_gateway()
@@ -235,10 +236,11 @@ def _write_no_checksum_files(session: SparkSession) -> None:
     files.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001
 
 
-def _beside_the_main_thread(action: Callable[[], _Result]) -> _Result:
+def _beside_the_main_thread(action: Callable[[], _Result], meanwhile: Callable[[], None]) -> _Result:
     """Run `action` in another thread: a signal interrupts the wait, and Spark only takes SIGINT over in the main one.
 
-    The thread belongs to no pool, so that an interrupted command does not wait for it.
+    This thread does `meanwhile`, then waits. The other one belongs to no pool, so that an interrupted command does not
+    wait for it.
     """
     done: Future[_Result] = Future()
 
@@ -249,6 +251,7 @@ def _beside_the_main_thread(action: Callable[[], _Result]) -> _Result:
             done.set_exception(error)
 
     threading.Thread(target=run, name="spark-start", daemon=True).start()
+    meanwhile()
     while not done.done():
         wait([done], timeout=_SIGNALS_SEEN_WITHIN_S)
     return done.result()
@@ -380,19 +383,6 @@ def _kept(log_file: Path | None) -> Path | None:
             return None
         return kept
     return log_file
-
-
-def prepare_kernels(*, with_rows: bool = True) -> None:
-    """Compile the kernels once, to a writable directory, before workers would each do it themselves.
-
-    `with_rows` as in ``compile_kernels``.
-    """
-    package = Path(__file__).resolve().parents[2]
-    if "NUMBA_CACHE_DIR" not in os.environ and not os.access(package, os.W_OK):
-        os.environ["NUMBA_CACHE_DIR"] = str(user_cache() / "numba")
-    from reput.streaming.spark.warm_up import compile_kernels  # noqa: PLC0415  numba reads its cache directory at import
-
-    compile_kernels(with_rows=with_rows)
 
 
 def temporary_log_file() -> Path:

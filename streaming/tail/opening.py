@@ -51,11 +51,15 @@ _POOL = "spark.scheduler.pool"
 
 @dataclass(frozen=True)
 class Parts:
-    """A query's sinks, recovered: what it does with a batch, the reader of the log they share, their open files."""
+    """A query's sinks, recovered: what it does with a batch, the reader of the log they share, their open files.
+
+    `small` knows the batches that are read in this process.
+    """
 
     dispatch: Dispatch
     log: LogReader
     files: tuple[DurableFiles, ...]
+    small: SmallBatches
 
     def close(self) -> None:
         """Close the files."""
@@ -209,18 +213,20 @@ class QueryOpener:
             progress.note()
 
         gate = BatchGate(dispatch, before_batch, broker)
-        query = self._start(spark, dispatch, gate, parts.log)
+        query = self._start(spark, parts, gate)
         progress.watch(query)
         for name in dispatch.names:
             self._reporter.on_running(name, aligned(parts.log, dispatch.end_offset))
         return OpenQuery(dispatch, gate, query, progress, began_at, partial(sessions.is_lost, spark), parts.close)
 
-    def _start(self, spark: SparkSession, dispatch: Dispatch, gate: BatchGate, log: LogReader) -> StreamingQuery:
-        name = dispatch.names[0]
-        sizes = BatchSizes.of(self._config, dispatch.names)
+    def _start(self, spark: SparkSession, parts: Parts, gate: BatchGate) -> StreamingQuery:
+        names = parts.dispatch.names
+        name = names[0]
+        sizes = BatchSizes.of(self._config, names)
+        parts.small.begin = aligned(parts.log, parts.dispatch.end_offset)
         options = self._config.source_options(
             # Only a first batch asks for it: where batch 0 begins is recorded in the sinks, not in Spark's checkpoint.
-            startingOffset=aligned(log, dispatch.end_offset),
+            startingOffset=parts.small.begin,
             maxBytesPerTrigger=sizes.bytes_a_batch,
             maxMessagesPerTrigger=sizes.messages_a_batch,
             maxBytesPerPartition=sizes.bytes_a_range,
@@ -239,6 +245,7 @@ class QueryOpener:
         output, quarantine = self.logic, None
         if output.quarantine is not None:
             quarantine = self._quarantine_step(spark, must_exist=must_exist)
+        small = SmallBatches(self._paths.checkpoint_of(LOGIC), output.log)
         dispatch = LogicDispatch(
             output.logic,
             output.files,
@@ -254,9 +261,9 @@ class QueryOpener:
             ),
             bytes_a_wave=BatchSizes.of(self._config, (LOGIC,) if table is None else (LOGIC, TABLE)).bytes_a_wave,
             on_read=self._reporter.state.on_read,
-            small=SmallBatches(self._paths.checkpoint_of(LOGIC), output.log),
+            small=small,
         )
-        return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)))
+        return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)), small)
 
     def _table(self, spark: SparkSession, *, must_exist: bool) -> tuple[TableDispatch, Parts]:
         assert self._paths.table is not None
@@ -276,12 +283,13 @@ class QueryOpener:
             recover_sinks([table], log, fail_on_data_loss=self._fails)
             stack.pop_all()
         decode, report = log.decode_options, self._reporter.on_batch
+        small = SmallBatches(self._paths.checkpoint_of(TABLE), log)
         dispatch = TableDispatch(
             *(table, decode, self._continuity(TABLE, log), report, self._upkeep(table)),
             on_read=self._reporter.state.on_read,
-            small=SmallBatches(self._paths.checkpoint_of(TABLE), log),
+            small=small,
         )
-        return dispatch, Parts(dispatch, log, (files,))
+        return dispatch, Parts(dispatch, log, (files,), small)
 
     def _upkeep(self, table: MessageTable) -> BatchUpkeep | None:
         config = self._config.table

@@ -14,10 +14,17 @@ SMALL_BYTES = 8 * 1024 * 1024
 
 
 class SmallBatches:
-    """Knows which of a query's micro-batches are small, and their ranges."""
+    """Knows which of a query's micro-batches are small, and their ranges.
+
+    Attributes
+    ----------
+    begin
+        Where Spark's first batch begins, which Spark does not note: what the source was told; None if unknown.
+    """
 
     def __init__(self, checkpoint: Path, log: LogReader) -> None:
         """`checkpoint` is the query's Spark checkpoint; `log` is only asked for its options."""
+        self.begin: int | None = None
         self._checkpoint = checkpoint
         self._log = LogReader(log.options)
         # The batch that was asked for last, and its end.
@@ -30,9 +37,11 @@ class SmallBatches:
         meets as well, and says so.
         """
         try:
-            start = self._end(batch_id - 1)
+            start = self.begin if batch_id == 0 else self._end(batch_id - 1)
             end = self._end(batch_id)
-            return list(self._log.split(start, end)) if 0 < end - start <= SMALL_BYTES else None
+            if start is None or not 0 < end - start <= SMALL_BYTES:
+                return None
+            return list(self._log.split(start, end))
         except ReputError:
             return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from reput.sinks.files.store_lock import StoreLock
 from reput.sinks.files.store_path import REPUT
 from reput.sinks.files.swap import finish_swap
 from reput.sinks.sink import Sink
-from reput.source.errors import OptionError, OutputError
+from reput.source.errors import OptionError, OutputError, ReputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.made_for import check_made_for, record_in
@@ -44,8 +44,9 @@ from reput.streaming.tail.log_continuity import BadEndWatch
 from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.opening import QueryOpener, check_shared
-from reput.streaming.tail.rehearsal import rehearse
+from reput.streaming.tail.rehearsal import rehearse, rehearse_planning
 from reput.streaming.tail.retry import Retry
+from reput.streaming.tail.small_batch import SMALL_BYTES
 from reput.streaming.tail.supervisor import SupervisedQuery
 
 _POLL_SECONDS = 0.2
@@ -153,8 +154,7 @@ class Tail:
             check_shared(session, self._paths, self._log, self._names, self._stop.is_set, must_exist=False)
         except StoppedBetweenBatchesError:
             return
-        actions = (partial(start_workers, session), partial(self._rehearse, session)) if prepares else ()
-        preparation = Beside(*actions)
+        preparation = Beside(*(self._preparations(session) if prepares else ()))
         try:
             self._run_queries(sessions, session, available_now=available_now)
         finally:
@@ -166,17 +166,26 @@ class Tail:
         keeps_logic = bool(self._logic.logic.sinks) or self._logic.quarantine is not None
         return [*([LOGIC] if keeps_logic else []), *([TABLE] if self._paths.table is not None else [])]
 
-    def _rehearse(self, spark: SparkSession) -> None:
+    def _preparations(self, spark: SparkSession) -> Iterable[Callable[[], None]]:
+        """What to do beside the start of the queries, so that their first micro-batches wait less."""
         if processes_of(self._config.spark.master) is None:
-            return
+            return [partial(start_workers, spark)]
         logic = self._logic.logic
-        task = RangeTask(self._log.decode_options, logic.needs if logic.sinks else None)
         start = min((sink.end_offset for sink in logic.sinks), default=0)
-        rehearse(
+        try:
+            if not self._log.reaches_beyond(start + SMALL_BYTES):
+                return [partial(rehearse_planning, spark)]
+            behind = self._log.queue().end_of_files - start
+        except ReputError:
+            return []  # the queries meet it, and say so
+        task = RangeTask(self._log.decode_options, logic.needs if logic.sinks else None)
+        rehearsal = partial(
+            rehearse,
             *(spark, task, self._config.broker.name),
             with_table=self._paths.table is not None,
-            is_far_behind=self._log.queue().end_of_files - start > self._config.logic.max_bytes_per_trigger,
+            is_far_behind=behind > self._config.logic.max_bytes_per_trigger,
         )
+        return [partial(start_workers, spark), rehearsal]
 
     def _run_queries(self, sessions: Sessions, session: SparkSession, *, available_now: bool) -> None:
         self._reporter.start(self._log_end)

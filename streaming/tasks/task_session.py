@@ -14,7 +14,8 @@ from reput.source.resource_limits import SPARK, check_limits
 from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.spark.job import start_workers
-from reput.streaming.spark.session import TAIL_SETTINGS, end_session, prepare_kernels, start_session
+from reput.streaming.spark.kernels import prepare_kernels
+from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session
 from reput.streaming.tasks.executors import check_executors
 from reput.streaming.tasks.process_tasks import ProcessTasks
 from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks

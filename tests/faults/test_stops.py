@@ -76,7 +76,7 @@ def nothing_is_left(root: Path, temporary: Path) -> None:
     ],
 )
 def test_a_stop_while_it_starts(number: signal.Signals, group: bool, root: Path, temporary: Path) -> None:
-    """At once, and without a word; Java was being started."""
+    """At once, and in one line; Java was being started."""
     with CommitLogWriter(root / "store" / "commitlog", 4096) as writer:
         writer.append(Message())
     tail = TailProcess(root)
@@ -89,7 +89,7 @@ def test_a_stop_while_it_starts(number: signal.Signals, group: bool, root: Path,
         (os.killpg if group else os.kill)(tail.process.pid, number)
         (os.killpg if group else os.kill)(tail.process.pid, number)
         assert tail.process.wait(LIMIT_SECONDS) == 0, tail.last_words()
-        assert tail.said.read_text() == ""
+        assert tail.said.read_text() == "reput: stopped\n"
         nothing_is_left(root, temporary)
     finally:
         tail.end()

@@ -801,10 +801,31 @@ MUTANTS = (
         "unit/streaming/tail/test_small_batch.py::test_ranges_are_those_of_the_batch",
     ),
     _mutant(
+        "a start that is hardly behind starts workers for a job",
+        "streaming/tail/tail.py",
+        "            if not self._log.reaches_beyond(start + SMALL_BYTES):\n",
+        "            if False:\n",
+        "spark/test_started_processes.py::test_workers_only_for_a_first_batch_that_takes_a_job[10-False]",
+    ),
+    _mutant(
+        "a log that goes on in its next segment does not reach there",
+        "source/log/log_reader.py",
+        "        return begun or any(",
+        "        return any(",
+        "unit/source/log/test_log_reader.py::test_whether_the_log_reaches_beyond_an_offset",
+    ),
+    _mutant(
+        "the first small micro-batch begins at the log's beginning",
+        "streaming/tail/small_batch.py",
+        "            start = self.begin if batch_id == 0 else self._end(batch_id - 1)\n",
+        "            start = 0 if batch_id == 0 else self._end(batch_id - 1)\n",
+        "unit/streaming/tail/test_small_batch.py::test_the_first_batch_begins_where_the_source_was_told",
+    ),
+    _mutant(
         "the driver reads a large micro-batch",
         "streaming/tail/small_batch.py",
-        "if 0 < end - start <= SMALL_BYTES else None",
-        "if 0 < end - start else None",
+        "            if start is None or not 0 < end - start <= SMALL_BYTES:\n",
+        "            if start is None or not 0 < end - start:\n",
         "spark/test_small_batches.py::test_files_and_rows[False]",
     ),
     # --- the table's files

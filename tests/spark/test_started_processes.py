@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from faults.tail_process import TailProcess
 from support.record_writer import CommitLogWriter, Message
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -42,3 +43,18 @@ def test_none_but_a_chmod_for_each_of_its_two_files(tmp_path: Path) -> None:
     assert set(started) == {"chmod"}
     # And for the checkpoint's directories and its own description.
     assert 2 * BATCHES <= len(started) <= 2 * BATCHES + 10
+
+
+@pytest.mark.parametrize(("messages", "are_needed"), [(10, False), (90, True)])
+def test_workers_only_for_a_first_batch_that_takes_a_job(messages: int, are_needed: bool, tmp_path: Path) -> None:
+    """8 MiB are read by the driver itself, so a start that is not further behind leaves the processors to the rest."""
+    with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 24) as writer:
+        for number in range(messages):
+            writer.append(Message("A", queue_offset=number, body=bytes(range(1, 101)) * 1000))
+        end = writer.max_offset
+    tail = TailProcess(tmp_path)
+    try:
+        tail.wait_beyond(end - 1)
+        assert bool(tail.children("-m reput.streaming.tail.worker_daemon")) == are_needed
+    finally:
+        tail.end()

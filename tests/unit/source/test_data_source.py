@@ -24,7 +24,7 @@ from reput.source.errors import (
     OptionError,
     TransientError,
 )
-from reput.source.log import last_record, offset_range
+from reput.source.log import boundaries, last_record
 from reput.source.log.offset_range import RANGE_SCHEMA
 from reput.source.rows.message_schema import message_schema
 from reput.source.segments import range_reader
@@ -315,7 +315,7 @@ def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             sizes.append(scan.end - scan.start)
             yield scan
 
-    for module in (offset_range, last_record):
+    for module in (boundaries, last_record):
         monkeypatch.setattr(module, "scan_windows", counting)
     return sizes
 

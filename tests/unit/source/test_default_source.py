@@ -59,3 +59,18 @@ def test_only_two_names_are_installed() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     assert setuptools["package-dir"] == {"": "reput"}
     assert setuptools["py-modules"] == ["pyspark_rocketmq_commitlog"]
+
+
+def test_planning_loads_no_compiled_code(tmp_path: Path) -> None:
+    """Spark makes the source and its reader in processes that only plan: each would load numba, for 0.3 s."""
+    code = f"""
+import sys
+import cloudpickle
+from pyspark_rocketmq_commitlog import DefaultSource
+source = DefaultSource({{"path": {str(tmp_path)!r}, "rows": "ranges"}})
+for reader in (source.streamReader(source.schema()), source.reader(source.schema())):
+    cloudpickle.loads(cloudpickle.dumps(reader.read))
+print("numba" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -15,10 +15,7 @@ from support.logs import end_of, put_bytes, varied_messages, write_log
 from support.record_writer import CommitLogWriter, Message, StoredRecord, encode, encode_entry
 
 from reput.source.errors import CorruptRecordError, OptionError, SegmentError
-from reput.source.log.log_reader import LogReader
-from reput.source.log.message_lookup import MessageLookup
-from reput.source.log.offset_range import (
-    OffsetRange,
+from reput.source.log.boundaries import (
     align_down,
     check_begins_record,
     find_timestamp,
@@ -26,6 +23,9 @@ from reput.source.log.offset_range import (
     limit,
     split,
 )
+from reput.source.log.log_reader import LogReader
+from reput.source.log.message_lookup import MessageLookup
+from reput.source.log.offset_range import OffsetRange
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict

@@ -7,8 +7,8 @@ from pathlib import Path
 from support.logs import put_bytes, write_log
 from support.record_writer import Message
 
+from reput.source.log.boundaries import Boundaries
 from reput.source.log.last_record import LastRecordWatch, last_record_before, record_at
-from reput.source.log.offset_range import Boundaries
 from reput.source.segments.damage import STOP
 
 SIZE = 4096

@@ -43,6 +43,20 @@ def test_where_to_begin(records: list[StoredRecord], tmp_path: Path) -> None:
     assert end == reader(tmp_path, startingTimestamp=2**60).initial_offset()
 
 
+def test_whether_the_log_reaches_beyond_an_offset(tmp_path: Path) -> None:
+    """One look at the byte and one at the segment behind it tell, wherever the log ends."""
+    records = write_log(tmp_path / "log", varied_messages(80), SIZE)[1]
+    log, end = reader(tmp_path / "log"), end_of(records)
+    begins = [record.physical_offset for record in records]
+    assert all(log.reaches_beyond(offset) for offset in [*begins, end - 1])
+    assert not any(log.reaches_beyond(offset) for offset in (end, end + 1, log.queue().end_of_files, 2**40))
+    # In the empty rest of a segment, where a broker has gone on to the next one.
+    assert all(log.reaches_beyond(file.file_from_offset - 1) for file in log.queue().files[1:])
+    (tmp_path / "log" / f"{log.queue().end_of_files:020d}").write_bytes(bytes(SIZE))  # made ahead
+    log.look_anew()
+    assert not log.reaches_beyond(end)
+
+
 def test_an_offset_that_has_expired(
     records: list[StoredRecord], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

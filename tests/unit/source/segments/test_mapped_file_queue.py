@@ -11,7 +11,7 @@ import pytest
 from support.logs import varied_messages, write_log
 
 from reput.source.errors import SegmentError, StoreError
-from reput.source.log.offset_range import check_begins_record, find_timestamp, first_store_timestamp, limit, split
+from reput.source.log.boundaries import check_begins_record, find_timestamp, first_store_timestamp, limit, split
 from reput.source.log.reput_end_offset import ReputEndFinder
 from reput.source.segments.mapped_file_name import file_name
 from reput.source.segments.mapped_file_queue import MappedFile, MappedFileQueue, open_for_reading

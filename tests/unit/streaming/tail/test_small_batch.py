@@ -52,10 +52,22 @@ def test_ranges_are_those_of_the_batch(offsets: list[int], tmp_path: Path) -> No
         assert [(offsets[40], offsets[41])] == [(span.start, span.end) for span in last]
 
 
-def test_a_job_reads_the_rest(offsets: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first batch, whose begin Spark does not note; one that is large; one that is not planned; an empty one."""
-    small = small_batches(tmp_path, offsets[3], offsets[40], offsets[40])
+def test_the_first_batch_begins_where_the_source_was_told(offsets: list[int], tmp_path: Path) -> None:
+    """Spark notes no begin of it; where that is unknown, or sinks were further, a job reads what Spark planned."""
+    small = small_batches(tmp_path, offsets[40])
     assert small.ranges(0) is None
+    small.begin = offsets[3]
+    found = small.ranges(0)
+    assert found is not None
+    assert (offsets[3], offsets[40]) == (found[0].start, found[-1].end)
+    for begin in (offsets[40], offsets[41]):
+        small.begin = begin
+        assert small.ranges(0) is None
+
+
+def test_a_job_reads_the_rest(offsets: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is large; one that is not planned; an empty one."""
+    small = small_batches(tmp_path, offsets[3], offsets[40], offsets[40])
     assert small.ranges(2) is None
     assert small.ranges(3) is None
     monkeypatch.setattr(small_batch, "SMALL_BYTES", offsets[40] - offsets[3])
