@@ -59,6 +59,7 @@ class LogicStep:
         self._scratch.clear()
         needs = replace(logic.needs, arrivals=arrivals)
         self.task = RangeTask(decode, needs, scratch=self._scratch.directory)
+        self._has_waiting = False
         # The previous step of this run; without it, the record before a step is not known.
         self._last_end = -1
         self._last_record: RecordFingerprint | None = None
@@ -73,14 +74,18 @@ class LogicStep:
         """Remove what lost tasks left; call it when all that tasks read is written."""
         self._scratch.sweep()
 
-    def write(self, read: RangeEffects) -> StepReport:
-        """Write the effects of consecutive ranges, durably and once: first the quarantine, then the sinks."""
+    def write(self, read: RangeEffects, *, more_follow: bool = False) -> StepReport:
+        """Write the effects of consecutive ranges, durably and once: first the quarantine, then the sinks.
+
+        Where `more_follow` soon, some waits for the last of them, or for `complete` (``EffectsWriter.write``).
+        """
+        self._has_waiting = False  # after a failure, recovery is what completes
         synced_before = self._logic.sync_seconds
         effects, quarantined = Effects.of(read).sifted(self.quarantine)
         batch = effects.batch
         assert batch is not None
         before = self._last_record if self._last_end == batch.start else None
-        anomalies = batch.anomalies(before) + write_side_by_side(self._writers, effects)
+        anomalies = batch.anomalies(before) + write_side_by_side(self._writers, effects, more_follow=more_follow)
         self._last_end, self._last_record = batch.end, batch.last_record or before
         if batch.last_record is not None and self.sinks:
             queued = next((sink.logics_msg_timestamp for sink in self.sinks if isinstance(sink, QueueSink)), None)
@@ -88,4 +93,12 @@ class LogicStep:
             known = load_store_checkpoint(self._files)
             store_checkpoint(self._files, known.advanced(batch.last_record.store_timestamp, queued, index))
         self._scratch.remove(read.scratch_files)
+        self._has_waiting = more_follow
         return StepReport(batch, anomalies, quarantined, self._logic.sync_seconds - synced_before)
+
+    def complete(self) -> None:
+        """Write, durably, what still waits since more effects were to follow."""
+        if self._has_waiting:
+            for writer in self._writers:
+                writer.finish()
+            self._has_waiting = False

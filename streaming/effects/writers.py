@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Protocol
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
@@ -24,17 +25,20 @@ def writers_of(logic: LogicSinks) -> list[EffectsWriter]:
     return [*([QueueWriter(queues)] if queues else []), *index]
 
 
-def write_side_by_side(writers: Sequence[EffectsWriter], effects: Effects) -> AnomalyCounts:
+def write_side_by_side(
+    writers: Sequence[EffectsWriter], effects: Effects, *, more_follow: bool = False
+) -> AnomalyCounts:
     """Have several writers add the same effects at the same time, durably, once; no two of them may share their files.
 
-    If one fails, its error is raised once all have ended.
+    `more_follow` as in ``EffectsWriter.write``. If one fails, its error is raised once all have ended.
     """
     if not writers:
         return NO_ANOMALIES
     first, *others = writers
     with ThreadPoolExecutor(max(1, len(others)), "reput-writer") as pool:
-        written = [pool.submit(copy_context().run, writer.write, effects) for writer in others]
-        anomalies = first.write(effects)
+        writes = [partial(writer.write, effects, more_follow=more_follow) for writer in others]
+        written = [pool.submit(copy_context().run, write) for write in writes]
+        anomalies = first.write(effects, more_follow=more_follow)
     return sum((each.result() for each in written), anomalies)
 
 
@@ -45,8 +49,11 @@ class EffectsWriter(Protocol):
     def sinks(self) -> Sequence[Any]:
         """The sinks to recover before the first effects (``startup.Recoverable``)."""
 
-    def write(self, effects: Effects) -> AnomalyCounts:
-        """Add effects, durably, once; see ``Sink.write``."""
+    def write(self, effects: Effects, *, more_follow: bool = False) -> AnomalyCounts:
+        """Add effects, durably, once; see ``Sink.write``.
+
+        Where `more_follow`, a part may wait for a later call without it, or for `finish`: what a recovery makes again.
+        """
 
     def finish(self) -> None:
         """Complete what was left for the end, durably."""
@@ -60,7 +67,7 @@ class QueueWriter:
         self.sinks = sinks
         self._write_appends = write_appends
 
-    def write(self, effects: Effects) -> AnomalyCounts:
+    def write(self, effects: Effects, *, more_follow: bool = False) -> AnomalyCounts:  # noqa: ARG002
         """Write the effects to each queue sink."""
         assert effects.batch is not None
         anomalies = NO_ANOMALIES
@@ -78,18 +85,17 @@ class QueueWriter:
 class IndexWriter:
     """Writes IndexFile."""
 
-    def __init__(self, sink: IndexSink, *, slots_later: bool = False, tasks: IndexPutTasks | None = None) -> None:
-        """With `slots_later` `finish` writes the last file's slots; also with `tasks`, which put many keys."""
+    def __init__(self, sink: IndexSink, tasks: IndexPutTasks | None = None) -> None:
+        """`tasks` put many keys side by side; they leave the last file's slots for later."""
         self.sinks = (sink,)
-        self._slots_later = slots_later
         self._tasks = tasks
 
-    def write(self, effects: Effects) -> AnomalyCounts:
-        """Write the keys to the index."""
+    def write(self, effects: Effects, *, more_follow: bool = False) -> AnomalyCounts:
+        """Write the keys to the index; where `more_follow`, the last file's slots wait, of which keys hit any."""
         assert effects.batch is not None
         put_keys = self._tasks if self._tasks and self._tasks.take(effects.batch.entries) else None
         for sink in self.sinks:
-            sink.write(effects.batch, slots_later=self._slots_later, put_keys=put_keys)
+            sink.write(effects.batch, slots_later=more_follow, put_keys=put_keys)
         return NO_ANOMALIES
 
     def finish(self) -> None:
@@ -105,7 +111,7 @@ class TableWriter:
         self.table = table
         self.sinks = (table,)
 
-    def write(self, effects: Effects) -> AnomalyCounts:
+    def write(self, effects: Effects, *, more_follow: bool = False) -> AnomalyCounts:  # noqa: ARG002
         """Commit the files of the effects."""
         if effects.table_files is not None:
             self.table.commit(TableBatch.merge(effects.table_files))

@@ -127,7 +127,8 @@ class RebuildPipeline:
     def _write(self, read: RangeEffects) -> None:
         began = time.monotonic()
         effects, quarantined = Effects.of(read).sifted(self._quarantine)
-        anomalies = write_side_by_side(self._writers, effects) + self._record_anomalies(effects.batch)
+        anomalies = write_side_by_side(self._writers, effects, more_follow=True)
+        anomalies += self._record_anomalies(effects.batch)
         self._scratch.remove(read.scratch_files)
         self._progress.add_seconds("write", time.monotonic() - began)
         self._progress.on_wave(read.end, effects.messages, effects.keys, anomalies, count_causes(quarantined))

@@ -174,7 +174,7 @@ class Rebuild:
             index = LogicSinks.open(only_index(self._config), self._own_files(cleanup)).index
             assert index is not None
             put = IndexPutTasks(tasks, self._root) if tasks.is_on_cluster else None
-            writers.append(IndexWriter(index, slots_later=True, tasks=put))
+            writers.append(IndexWriter(index, put))
         for writer in writers:
             recover_sinks(writer.sinks, self._log_from_start(), fail_on_data_loss=True)
         if self._request.makes_table:

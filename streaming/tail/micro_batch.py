@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -164,7 +165,7 @@ class LogicDispatch:
         try:
             results = self._continuity.results(ranges, job, self._records)
         except BaseException:
-            self._report_written()
+            self._end_badly()
             raise
         if is_job and results:
             self._handed_on = results[-1].end
@@ -188,12 +189,21 @@ class LogicDispatch:
                     self._write(row)
             elif not self._reports:  # nothing of the batch is left in the log
                 self._pass_over(self._continuity.next_available(self.end_offset))
-        finally:
-            self._report_written()
+        except BaseException:
+            self._end_badly()
+            raise
+        self._step.complete()
+        self._report_written()
         self.clean()
 
+    def _end_badly(self) -> None:
+        """Leave the files of a micro-batch that failed as complete as those of one that ends there, and report it."""
+        with suppress(Exception):  # the failure may be that nothing can be written
+            self._step.complete()
+        self._report_written()
+
     def _report_written(self) -> None:
-        """Report what was written of a micro-batch; of one that failed as well."""
+        """Report what was written of a micro-batch."""
         reports, self._reports = self._reports, {}
         for report in reports.values():
             self._report(report)
@@ -204,7 +214,7 @@ class LogicDispatch:
 
     def _write_checked(self, read: RangeEffects) -> None:
         self._continuity.check(self._records())
-        self._write(read)
+        self._write(read, more_follow=True)
 
     def while_idle(self) -> None:
         """Tidy the table a while, if there is one."""
@@ -222,11 +232,11 @@ class LogicDispatch:
         if self._table is not None:
             self._table.finish()
 
-    def _write(self, read: RangeEffects) -> None:
+    def _write(self, read: RangeEffects, *, more_follow: bool = False) -> None:
         read_at = time.monotonic()
         self._on_read(LOGIC, read.end)
         self._pass_over(read.start)
-        done = self._step.write(read)
+        done = self._step.write(read, more_follow=more_follow)
         batch, now = done.batch, time.monotonic()
         phases = {
             "read": read_at - self._written_at,

@@ -219,7 +219,7 @@ def driver_micros(work: Path, messages: int = MESSAGES, ranges: int = RANGES) ->
             queues = [sink for sink in logic.sinks if sink is not logic.index]
             writers = [
                 QueueWriter(queues, lambda entries, appends: None),
-                IndexWriter(logic.index, slots_later=True, tasks=UnwrittenIndex(tasks, root)),
+                IndexWriter(logic.index, UnwrittenIndex(tasks, root)),
             ]
             progress = RebuildProgress()
             run = pipeline.RebuildPipeline(tasks, config, RebuildRequest(root), log, root, writers, None, progress)

@@ -231,9 +231,11 @@ class NothingKept(Random):
 class Processes:
     """One output through a series of processes on one disk; knows what was promised to last."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, in_waves: bool = False) -> None:
+        """With `in_waves` the batch is written in two, the first of which leaves for later what may wait."""
         shape.restore()
         self.shape = shape
+        self._in_waves = in_waves
         self.disk = Disk(shape.root)
         self.promised: dict[str, int] = {}
 
@@ -248,13 +250,15 @@ class Processes:
     def run(self, fault: Fault, *, other_cuts: bool = False, seed: int = 0) -> BaseException | None:
         """Recover and dispatch up to the batch's end in a new process; returns what ended it before that."""
         cuts = [offset for offset in self.shape.cuts(other=other_cuts) if offset <= self.shape.end]
+        if self._in_waves:
+            cuts = [self.shape.start, self.shape.middle, self.shape.end]
         few = {"_OPEN_FILES_MAX": 4} if self.shape.name == "many topics" else {}
         with system(self.disk, fault, seed, **few):
             run = self.shape.new_run()
             try:
                 run.recover()
                 for start, end in itertools.pairwise(cuts):
-                    run.write(self.shape.batch(start, end))
+                    run.write(self.shape.batch(start, end), more_follow=self._in_waves and end < cuts[-1])
             except (Stopped, OutputError) as error:
                 return error
             finally:

@@ -36,9 +36,27 @@ def test_stop_at_every_call(shape: Shape, proof: Proof) -> None:
     assert number > 25
 
 
-def lose_power_everywhere(shape: Shape, seed: int, proof: Proof, first: int = 1, step: int = 1) -> None:
+@pytest.mark.parametrize("shape", ["middle", "index roll"], indirect=True)
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_stop_between_waves(shape: Shape, loses_power: bool, proof: Proof) -> None:
+    """A batch in two waves, of which the first leaves slots for later: the process stops, or the power fails."""
+    for number in itertools.count(1):
+        crashes = Processes(shape, in_waves=True)
+        lived = not crashes.run(stop_at(number))
+        if loses_power:
+            crashes.disk.lose_power(Random(number))
+        crashes.check(other_cuts=number % 2 == 0)
+        proof(POWER if loses_power else KILLS)
+        if lived:
+            break
+    assert number > 25
+
+
+def lose_power_everywhere(
+    shape: Shape, seed: int, proof: Proof, first: int = 1, step: int = 1, *, in_waves: bool = False
+) -> None:
     for number in itertools.count(first, step):
-        crashes = Processes(shape)
+        crashes = Processes(shape, in_waves=in_waves)
         lived = not crashes.run(stop_at(number))
         crashes.disk.lose_power(Random(1000 * seed + number) if seed else NothingKept())
         crashes.check(other_cuts=(number + seed) % 2 == 0)
@@ -56,8 +74,8 @@ def test_power_failure_at_every_call(shape: Shape, seed: int, proof: Proof) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS_FULL))
 def test_power_failure_at_every_call_in_full(shape: Shape, seed: int, proof: Proof) -> None:
-    """As above, with other losses."""
-    lose_power_everywhere(shape, seed, proof)
+    """As above, with other losses; every other time in waves."""
+    lose_power_everywhere(shape, seed, proof, in_waves=seed % 2 == 1)
 
 
 @pytest.mark.parametrize("sink", ["consumequeue", "index"])

@@ -794,6 +794,30 @@ MUTANTS = (
         "spark/test_waves_of_a_batch.py::test_written_while_the_job_runs",
     ),
     _mutant(
+        "slots that waited for the last wave are forgotten where there is none",
+        "streaming/tail/micro_batch.py",
+        "        self._step.complete()\n        self._report_written()\n        self.clean()\n",
+        "        self._report_written()\n        self.clean()\n",
+        "spark/test_waves_of_a_batch.py::test_what_waits_for_the_last_wave_is_written_without_one[False]",
+    ),
+    _mutant(
+        "slots that waited for the last wave are forgotten when a micro-batch fails",
+        "streaming/tail/micro_batch.py",
+        (
+            "        with suppress(Exception):  # the failure may be that nothing can be written\n"
+            "            self._step.complete()\n"
+        ),
+        "",
+        "spark/test_waves_of_a_batch.py::test_what_waits_for_the_last_wave_is_written_without_one[True]",
+    ),
+    _mutant(
+        "waves write their slots one after the other",
+        "streaming/tail/micro_batch.py",
+        "        self._write(read, more_follow=True)\n",
+        "        self._write(read)\n",
+        "spark/test_waves_of_a_batch.py::test_what_waits_for_the_last_wave_is_written_without_one[False]",
+    ),
+    _mutant(
         "a small micro-batch begins where the one before began",
         "streaming/tail/small_batch.py",
         "        if self._last is None or self._last[0] != batch_id:\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from reput.source.errors import SinkError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.output.spark_checkpoint import LOGIC
-from reput.streaming.tail import batch_reading
+from reput.streaming.tail import batch_reading, micro_batch
 from reput.streaming.tail.log_continuity import LogContinuity
 
 pytestmark = pytest.mark.spark
@@ -30,6 +31,12 @@ LIMIT_SECONDS = 60
 SIZES = ("mappedFileSizeConsumeQueue=200", "maxHashSlotNum=7", "maxIndexNum=20", "tailGuardMs=20")
 # One micro-batch of many ranges, each of which is enough for a wave.
 OPTIONS = (*SIZES, "maxBytesPerPartition=600", "tableMaxBytesPerPartition=600")
+
+
+@pytest.fixture(autouse=True)
+def read_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read each micro-batch by a job, however small it is."""
+    monkeypatch.setattr(batch_reading, "read_here", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +73,9 @@ def test_written_while_the_job_runs(
         finally:
             jobs.append("ends")
 
-    def writing(*given: Any) -> Any:
+    def writing(*given: Any, **named: Any) -> Any:
         jobs.append("writes")
-        return write(*given)
+        return write(*given, **named)
 
     monkeypatch.setattr(batch_reading, "read_ranges", reading)
     monkeypatch.setattr(LogicStep, "write", writing)
@@ -78,6 +85,38 @@ def test_written_while_the_job_runs(
     assert "writes" in jobs[: jobs.index("ends")]
     assert all(jobs[number - 1] == "checks" for number, what in enumerate(jobs) if what == "writes")
     assert [f"{MESSAGES} messages in 1 batches" in line for line in reporter.summary()] == [True, True]
+    check(spark, store, tmp_path)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_waits_for_the_last_wave_is_written_without_one(
+    spark: SparkSession, store: Path, tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slots of the index, which waves leave for later: all is written when the job ends, well or badly."""
+    read, write, ends, waited = batch_reading.read_ranges, LogicStep.write, [0], []
+
+    def reading(*given: Any) -> Any:
+        results, deadline = read(*given), time.monotonic() + LIMIT_SECONDS
+        while ends[-1] < results[-1].end:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if fails:
+            raise SinkError("no more of it can be read")
+        return results
+
+    def writing(step: LogicStep, effects: Any, **named: Any) -> Any:
+        done = write(step, effects, **named)
+        waited.append(named["more_follow"])
+        ends.append(effects.end)
+        return done
+
+    monkeypatch.setattr(micro_batch, "worth_a_wave", lambda *_: 1)
+    monkeypatch.setattr(batch_reading, "read_ranges", reading)
+    monkeypatch.setattr(LogicStep, "write", writing)
+    with pytest.raises(SinkError, match="no more of it") if fails else nullcontext():
+        run_tail(spark, store, tmp_path / "out", *OPTIONS, table=tmp_path / "table")
+    assert set(waited) == {True}
+    assert len(waited) > 2
     check(spark, store, tmp_path)
 
 
@@ -100,14 +139,14 @@ def test_a_failure_between_two_waves(
         is_read.set()
         return results
 
-    def writing(*given: Any) -> Any:
+    def writing(*given: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
         has_begun.set()
         assert is_read.wait(LIMIT_SECONDS)  # so the first wave is not the last one
         if calls == failing:
             raise SinkError("this wave cannot be written")
-        return write(*given)
+        return write(*given, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(batch_reading, "read_ranges", reading)
@@ -132,13 +171,12 @@ def test_the_last_wave_is_written_while_spark_goes_on(
             is_next_read.set()
         return read(*given)
 
-    def writing(step: LogicStep, effects: Any) -> Any:
+    def writing(step: LogicStep, effects: Any, **named: Any) -> Any:
         if not waves:
             assert is_next_read.wait(LIMIT_SECONDS)
         waves.append((effects.start, effects.end))
-        return write(step, effects)
+        return write(step, effects, **named)
 
-    monkeypatch.setattr(batch_reading, "read_here", lambda *_: None)
     monkeypatch.setattr(batch_reading, "read_ranges", reading)
     monkeypatch.setattr(LogicStep, "write", writing)
     # A wave is as large as a micro-batch: each has its last one alone.
@@ -158,7 +196,7 @@ def test_a_last_wave_that_fails_when_spark_has_noted_its_batch(
     write, waves = LogicStep.write, 0
     commits = tmp_path / "out" / REPUT / SPARK_CHECKPOINT / LOGIC / "commits"
 
-    def writing(*given: Any) -> Any:
+    def writing(*given: Any, **named: Any) -> Any:
         nonlocal waves
         waves += 1
         if waves == failing:
@@ -167,11 +205,10 @@ def test_a_last_wave_that_fails_when_spark_has_noted_its_batch(
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             raise SinkError("the last wave cannot be written")
-        return write(*given)
+        return write(*given, **named)
 
     options = (*SIZES, "maxMessagesPerTrigger=20")
     with monkeypatch.context() as patched:
-        patched.setattr(batch_reading, "read_here", lambda *_: None)
         patched.setattr(LogicStep, "write", writing)
         with pytest.raises(SinkError, match="the last wave cannot be written"):
             run_tail(spark, store, tmp_path / "out", *options, table=tmp_path / "table")

@@ -197,14 +197,15 @@ class SinkRun:
         for sink in self.sinks:
             self.returned[sink.name] = sink.recover(self._start).end_offset
 
-    def write(self, batch: LogicBatch) -> None:
-        """Do with a batch what the `logic` query does."""
+    def write(self, batch: LogicBatch, *, more_follow: bool = False) -> None:
+        """Do with a batch what the `logic` query does; with `more_follow`, it is a wave and not the last one."""
         end, before = self._before
         before = before if end == batch.start else None
         self._before = batch.end, batch.last_record or before
         self.anomalies += batch.anomalies(before)
         for sink in self.sinks:
-            self.anomalies += sink.write(batch)
+            named = {"slots_later": more_follow} if sink is self.index else {}
+            self.anomalies += sink.write(batch, **named)
             self.returned[sink.name] = max(batch.end, self.returned.get(sink.name, 0))
         if batch.last_record is not None:
             times = batch.last_record.store_timestamp, self.queues.logics_msg_timestamp, self.index.index_msg_timestamp

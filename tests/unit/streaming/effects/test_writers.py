@@ -24,8 +24,9 @@ class Writer:
         self._action = action
         self.has_ended = threading.Event()
 
-    def write(self, effects: Effects) -> AnomalyCounts:
+    def write(self, effects: Effects, *, more_follow: bool = False) -> AnomalyCounts:
         assert effects is NOTHING
+        assert not more_follow
         try:
             return self._action()
         finally:

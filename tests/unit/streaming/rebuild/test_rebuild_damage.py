@@ -336,12 +336,12 @@ def dying(function: Callable[..., Any], most: int) -> Callable[..., Any]:
     """The function, which dies when it was called so often."""
     left = most
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
             raise StoppedError
-        return function(*arguments)
+        return function(*arguments, **named)
 
     return call
 
