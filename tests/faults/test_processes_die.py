@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from faults import tail_with_jobs
 from faults.tail_process import LogWriter, Oracle, TailProcess
 from support.proof_counts import Proof
 
@@ -22,7 +24,7 @@ RATE = 150.0
 def under_load(root: Path) -> Iterator[TailProcess]:
     """A tail beyond its first batches, and a log that goes on; afterwards all is made good and compared."""
     writer = LogWriter(root / "store" / "commitlog", RATE)
-    tail = TailProcess(root)
+    tail = TailProcess(root, program=(sys.executable, tail_with_jobs.__file__))
     try:
         tail.wait_beyond(0)
         yield tail

@@ -789,7 +789,7 @@ MUTANTS = (
     _mutant(
         "a wave of a log that was cut is written",
         "streaming/tail/micro_batch.py",
-        "        self._continuity.check(self._records())\n        self._write(read)\n",
+        "        self._continuity.check(self._records())\n        self._write(read, more_follow=True)\n",
         "        self._write(read)\n",
         "spark/test_waves_of_a_batch.py::test_written_while_the_job_runs",
     ),

@@ -193,7 +193,8 @@ def directories_go(stage: Stage) -> None:
 def processes_die(stage: Stage) -> None:
     stage._seen = len(stage.tail.said.read_text())
     before = stage.tail.end_offset()
-    os.kill(stage.tail.children("-m reput.streaming.tail.worker_daemon")[-1], signal.SIGKILL)
+    # One of those that tell Spark where the log ends.
+    os.kill(stage.tail.children("-m pyspark.sql.streaming.python_streaming_source_runner")[-1], signal.SIGKILL)
     stage.tail.wait_beyond(before)  # Spark may have made it good by itself
     stage.wait(lambda: len(stage.lines(_GOES_ON)) == len(stage.lines(_BEGINS)))
     counts = [held(stage.tail.process.pid)]

@@ -1,0 +1,10 @@
+"""`reput` that has a job of Spark's read each micro-batch, however small it is."""
+
+from __future__ import annotations
+
+from reput.streaming.cli.main import main
+from reput.streaming.tail import small_batch, tail
+
+if __name__ == "__main__":
+    small_batch.SMALL_BYTES = tail.SMALL_BYTES = 0
+    main()
