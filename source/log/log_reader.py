@@ -33,6 +33,9 @@ _HEAD_BYTES = 8
 _LOOK_BYTES = 4096
 _FULL_LOOK_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.02
+# Where nothing has come for a while, nobody's latency is measured in hundredths of a second.
+_IDLE_AFTER_S = 5.0
+_LOOK_SELDOM_S = 0.1
 _WAY_OUT = (
     "'reput recover' with the same --store and --output cuts queues and index back to the last record that still "
     "agrees; a stream of your own needs a new checkpoint"
@@ -63,6 +66,8 @@ class LogReader:
         self._began_at: int | None = None
         # The end found last, if nothing stood there; the segments at that time, and when all of the log was looked at.
         self._empty_end: tuple[int, MappedFileQueue, float] | None = None
+        # The end that was waited at last, and since when.
+        self._waited_at = (-1, 0.0)
         self._found: tuple[ReputEnd, float] | None = None
         self.last_end: int | None = None
         #: The verdict on the last end found, when a growing log has no such thing there.
@@ -144,16 +149,21 @@ class LogReader:
         return self._note_end(found)
 
     def wait_at(self, end: int, seconds: float) -> None:
-        """Wait until something stands at `end`, where the log was found to end, but at most so many seconds.
+        """Wait until something stands at `end`, where the log was found to end, but at most about so many seconds.
+
+        What comes is seen within a fiftieth of a second, or a tenth where nothing has come for seconds.
 
         Where something has stood there for a while that is no record, this waits for the whole time.
         """
         now = time.monotonic()
         deadline = now + seconds
+        if self._waited_at[0] != end:
+            self._waited_at = end, now
+        pause = _LOOK_EVERY_S if now - self._waited_at[1] < _IDLE_AFTER_S else _LOOK_SELDOM_S
         if self._empty_end is None and self._found is not None and now - self._found[1] >= _FULL_LOOK_EVERY_S:
             time.sleep(seconds)
         while time.monotonic() < deadline and self._is_still_empty(self.queue(), end):
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(pause)
 
     def _is_still_empty(self, queue: MappedFileQueue, end: int) -> bool:
         """Whether `end` was the log's end, nothing stood there, and still nothing does."""

@@ -43,6 +43,12 @@ MESSAGES = 40
 BATCHES = 25
 
 
+@pytest.fixture(autouse=True)
+def read_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read each micro-batch by a job, however small it is: a job is one of the places."""
+    monkeypatch.setattr(batch_reading, "read_here", lambda *_: None)
+
+
 class Struck(BaseException):
     """No ``except Exception`` catches it."""
 

@@ -11,6 +11,7 @@ from support.logs import end_of, put_bytes, varied_messages, write_log
 from support.record_writer import CommitLogWriter, Message, StoredRecord
 
 from reput.source.errors import CommitLogRewoundError, DataLossError, OptionError, SegmentError, StoreError
+from reput.source.log import log_reader
 from reput.source.log.log_reader import LogReader
 from reput.source.log.reput_end_offset import ReputEnd, ReputEndFinder
 from reput.source.options import SourceOptions
@@ -55,6 +56,40 @@ def test_whether_the_log_reaches_beyond_an_offset(tmp_path: Path) -> None:
     (tmp_path / "log" / f"{log.queue().end_of_files:020d}").write_bytes(bytes(SIZE))  # made ahead
     log.look_anew()
     assert not log.reaches_beyond(end)
+
+
+def test_an_idle_log_is_looked_at_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until something comes: then often, and what comes is seen at the next look."""
+    pauses: list[float] = []
+    now = 1000.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        pauses.append(seconds)
+        now += seconds
+
+    def monotonic() -> float:
+        nonlocal now
+        now += 0.001
+        return now
+
+    monkeypatch.setattr(log_reader.time, "monotonic", monotonic)
+    monkeypatch.setattr(log_reader.time, "sleep", sleep)
+    with CommitLogWriter(tmp_path / "log", SIZE, preallocate=True) as writer:
+        writer.append(Message())
+        log, end = reader(tmp_path / "log"), writer.max_offset
+        while now < 1010:
+            assert log.end(end) == end
+            log.wait_at(end, 0.5)
+        assert set(pauses) == {0.02, 0.1}
+        assert pauses == sorted(pauses)
+        assert pauses.count(0.02) == pytest.approx(5 / 0.02, rel=0.3)
+        pauses.clear()
+        writer.append(Message())
+        end = log.end(end)
+        assert (end, log.end(end)) == (writer.max_offset, end)
+        log.wait_at(end, 0.5)
+        assert set(pauses) == {0.02}
 
 
 def test_an_offset_that_has_expired(
