@@ -30,12 +30,13 @@ _QUIET_VERDICTS = (Verdict.EMPTY, Verdict.BLANK, Verdict.UNDERFLOW, Verdict.MESS
 
 # An end with nothing behind it stays the end while its first bytes are zeros; now and then everything is looked at.
 _HEAD_BYTES = 8
-_LOOK_BYTES = 4096
 _FULL_LOOK_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.02
-# Where nothing has come for a while, nobody's latency is measured in hundredths of a second.
+# Looking so often is most of what an idle tail costs. Behind a pause of seconds, a tenth more is little.
 _IDLE_AFTER_S = 5.0
 _LOOK_SELDOM_S = 0.1
+# So many zeros count as the end of the log, where it is only to be guessed how far that is.
+_LOOK_BYTES = 4096
 _WAY_OUT = (
     "'reput recover' with the same --store and --output cuts queues and index back to the last record that still "
     "agrees; a stream of your own needs a new checkpoint"
@@ -149,11 +150,10 @@ class LogReader:
         return self._note_end(found)
 
     def wait_at(self, end: int, seconds: float) -> None:
-        """Wait until something stands at `end`, where the log was found to end, but at most about so many seconds.
+        """Wait until something stands at `end`, where the log was found to end, for about so many seconds at most.
 
-        What comes is seen within a fiftieth of a second, or a tenth where nothing has come for seconds.
-
-        Where something has stood there for a while that is no record, this waits for the whole time.
+        What comes is seen within a fiftieth of a second, or a tenth where nothing has come for seconds. Where something
+        has stood there for a while that is no record, this waits for the whole time.
         """
         now = time.monotonic()
         deadline = now + seconds

@@ -99,6 +99,6 @@ class LogicStep:
     def complete(self) -> None:
         """Write, durably, what still waits since more effects were to follow."""
         if self._has_waiting:
+            self._has_waiting = False
             for writer in self._writers:
                 writer.finish()
-            self._has_waiting = False

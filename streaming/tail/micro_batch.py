@@ -189,10 +189,10 @@ class LogicDispatch:
                     self._write(row)
             elif not self._reports:  # nothing of the batch is left in the log
                 self._pass_over(self._continuity.next_available(self.end_offset))
+            self._step.complete()
         except BaseException:
             self._end_badly()
             raise
-        self._step.complete()
         self._report_written()
         self.clean()
 

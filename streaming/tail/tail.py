@@ -176,7 +176,7 @@ class Tail:
             if not self._log.reaches_beyond(start + SMALL_BYTES):
                 return [partial(rehearse_planning, spark)]
             behind = self._log.queue().end_of_files - start
-        except ReputError:
+        except (ReputError, OSError):
             return []  # the queries meet it, and say so
         task = RangeTask(self._log.decode_options, logic.needs if logic.sinks else None)
         rehearsal = partial(

@@ -16,6 +16,8 @@ from support.sink_runner import MEMORY
 
 SEEDS_SHORT, SEEDS_FULL = 2, 25
 KILLS, POWER, TWICE = "G6 crash points, killed", "G6 crash points, power lost", "G6 crashes while recovering"
+# In the middle of an index file, and at its end, where its slots are written at once.
+IN_WAVES = ("middle", "index roll")
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -36,7 +38,7 @@ def test_stop_at_every_call(shape: Shape, proof: Proof) -> None:
     assert number > 25
 
 
-@pytest.mark.parametrize("shape", ["middle", "index roll"], indirect=True)
+@pytest.mark.parametrize("shape", IN_WAVES, indirect=True)
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_stop_between_waves(shape: Shape, loses_power: bool, proof: Proof) -> None:
     """A batch in two waves, of which the first leaves slots for later: the process stops, or the power fails."""
@@ -74,8 +76,16 @@ def test_power_failure_at_every_call(shape: Shape, seed: int, proof: Proof) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS_FULL))
 def test_power_failure_at_every_call_in_full(shape: Shape, seed: int, proof: Proof) -> None:
-    """As above, with other losses; every other time in waves."""
-    lose_power_everywhere(shape, seed, proof, in_waves=seed % 2 == 1)
+    """As above, with other losses."""
+    lose_power_everywhere(shape, seed, proof)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", IN_WAVES, indirect=True)
+@pytest.mark.parametrize("seed", range(SEEDS_FULL))
+def test_power_failure_between_waves_in_full(shape: Shape, seed: int, proof: Proof) -> None:
+    """As `test_stop_between_waves`, with other losses."""
+    lose_power_everywhere(shape, seed, proof, in_waves=True)
 
 
 @pytest.mark.parametrize("sink", ["consumequeue", "index"])

@@ -14,7 +14,7 @@ from faults import tail_with_jobs
 from faults.tail_process import LogWriter, Oracle, TailProcess
 from support.proof_counts import Proof
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 LIMIT_SECONDS = 120
 RATE = 150.0
@@ -39,7 +39,7 @@ def under_load(root: Path) -> Iterator[TailProcess]:
     Oracle(root).check_all(messages)
 
 
-@pytest.mark.parametrize("which", ["daemon", "newest"])
+@pytest.mark.parametrize("which", [pytest.param("daemon", marks=pytest.mark.slow), "newest"])
 def test_a_python_worker_dies(which: str, tmp_path: Path, proof: Proof) -> None:
     """The parent of all workers, or the youngest of them."""
     with under_load(tmp_path) as tail:
