@@ -58,7 +58,8 @@ class Jvm:
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        self._is_asked_to_end = False
+        #: Whether it was told to end, by `kill` or `end`.
+        self.is_asked_to_end = False
         self._connection = directory / f"connection-{time.monotonic_ns()}"
         environment = {
             **os.environ,
@@ -143,19 +144,19 @@ class Jvm:
         """Whether it has ended, or ends within that time, without having been asked to."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(within_s)
-        return not self.is_alive and not self._is_asked_to_end
+        return not self.is_alive and not self.is_asked_to_end
 
     def kill(self) -> None:
         """End it and the processes it started at once; a signal handler may call this."""
         if self.is_alive:
-            self._is_asked_to_end = True
+            self.is_asked_to_end = True
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self, *, within_s: float = 0.0) -> None:
         """Give it `within_s` seconds to end by itself, then kill it; it has ended on return, and its log is written."""
         if self.is_alive:
-            self._is_asked_to_end = True
+            self.is_asked_to_end = True
         if self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()

@@ -6,7 +6,9 @@ must not leave it at that: pyspark leaves its objects in cycles, and each keeps 
 
 A merge of table files takes 200 MB for a second. An allocator keeps what was freed, in pieces for each thread: Arrow's
 own keeps 60 MB even where it is told to release what is unused. So a command that runs for long has Arrow use the
-system's, and gives back what is free behind merges, and once a minute.
+system's, which takes large buffers from the system one by one and gives each back as it is freed. What is left of small
+ones goes back behind merges, and once a minute, and so does what only a cycle of objects keeps: few objects are made,
+so Python by itself would look for these cycles once in many minutes.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ _WHILE_LOADING = 100_000
 #: Behind what is known to have taken much; a process may do that for many brokers.
 BEHIND_MUCH_S = 5.0
 _USUALLY_S = 60.0
+# Buffers of this size and more are pages of their own; left alone, glibc raises the bound to the largest that was freed.
+_LARGE_BYTES = 256 * 1024
+_M_MMAP_THRESHOLD = -3  # malloc.h's number of that bound
 _usual: list[tuple[int, int, int]] = []
 _given_back_at = 0.0
+_is_kept_small = False
 # Of glibc alone; other systems' allocators do it by themselves.
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
@@ -45,19 +51,25 @@ def keep_small() -> None:
     """
     import pyarrow as pa  # noqa: PLC0415  commands call `look_seldom` before they load it
 
+    global _is_kept_small  # noqa: PLW0603  a process has one memory
     is_command = bool(_usual)
     look_as_usual()
     if is_command and _malloc_trim is not None:
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
         pa.set_memory_pool(pa.system_memory_pool())
+    _is_kept_small = is_command
 
 
 def give_back(*, after_s: float = _USUALLY_S) -> None:
     """Give what is free of the process's memory back to the system, unless that was done within so many seconds.
 
-    It takes some milliseconds. Every thread may call it.
+    In a command for which `keep_small` was called, garbage is looked for before. It takes some milliseconds. Every
+    thread may call it.
     """
     global _given_back_at  # noqa: PLW0603  a process has one memory, whoever looks after it
     now = time.monotonic()
     if _malloc_trim is not None and now - _given_back_at >= after_s:
         _given_back_at = now
+        if _is_kept_small:
+            gc.collect()
         _malloc_trim(0)

@@ -214,10 +214,13 @@ def _start_once(builder: SparkSession.Builder, log_file: Path | None, start_jvm:
         jvm = start_jvm(options)
     try:
         return _beside_the_main_thread(lambda: _connected(builder, jvm), meanwhile=prepare_kernels)
-    except BaseException:
+    except BaseException as error:
         if jvm is not None:
+            is_broken_off = jvm.is_asked_to_end
             _forget_gateway()
             jvm.end()
+            if is_broken_off and isinstance(error, Exception):  # not to be tried again
+                raise EnvironmentSetupError("its start was broken off") from error
         raise
 
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -110,7 +110,8 @@ class Brokers:
                 spark.set_result(sessions)
             except BaseException as error:  # noqa: BLE001  each caller raises it
                 spark.set_exception(error)
-        if self.stopped.is_set():
+        wait([spark])
+        if self.stopped.is_set():  # which ends a start by killing it: that is no failure
             return None
         return spark.result(), is_first
 

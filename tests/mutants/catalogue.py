@@ -946,6 +946,27 @@ MUTANTS = (
         "        pass\n",
         "unit/streaming/process/test_memory.py",
     ),
+    _mutant(
+        "large buffers are pieces of the heap",
+        "streaming/process/memory.py",
+        "        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)\n",
+        "",
+        "unit/streaming/process/test_memory.py",
+    ),
+    _mutant(
+        "a program that runs a tail has its garbage collected",
+        "streaming/process/memory.py",
+        "        if _is_kept_small:\n",
+        "        if True:\n",
+        "unit/streaming/process/test_memory.py",
+    ),
+    _mutant(
+        "a stop that kills a Spark that starts is a broker's failure",
+        "streaming/tail/brokers.py",
+        "        wait([spark])\n",
+        "",
+        "unit/streaming/tail/test_brokers.py",
+    ),
     # --- whatever the clock says (G14)
     _mutant(
         "an index file's name is the clock's alone",

@@ -20,8 +20,10 @@ class Cycle:
 
 
 @pytest.fixture(autouse=True)
-def usual() -> Iterator[tuple[int, int, int]]:
+def usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int, int]]:
     """Python's own thresholds, before and after."""
+    monkeypatch.setattr(memory, "_given_back_at", -1e9)
+    monkeypatch.setattr(memory, "_is_kept_small", False)
     before = gc.get_threshold()
     yield before
     memory.look_as_usual()
@@ -61,23 +63,57 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def test_what_arrow_has_freed_goes_back_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last piece keeps the allocator from giving back the others by itself."""
+@pytest.fixture
+def pool() -> Iterator[None]:
+    """Arrow's own allocator afterwards."""
     before = pa.default_memory_pool()
-    monkeypatch.setattr(memory, "_given_back_at", -1e9)
-    try:
+    yield
+    pa.set_memory_pool(before)
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize("is_command", [False, True])
+def test_what_only_a_cycle_keeps_goes_too(is_command: bool) -> None:
+    """But a program in Python that runs a tail has its own collector."""
+    if is_command:
         memory.look_seldom()
-        memory.keep_small()
-        kept = []
-        for is_due, after_s in ((True, 60.0), (False, 60.0), (True, 0.0)):
-            pieces = [pa.allocate_buffer(64 << 10) for _ in range(1000)]
-            for piece in pieces:
-                memoryview(piece).cast("B")[:] = bytes(piece.size)
-            kept.append(pieces.pop())
-            del piece, pieces
-            full = resident_bytes()
-            memory.give_back(after_s=after_s)
-            given = full - resident_bytes()
-            assert (given > 32 << 20) == is_due, given
+    memory.keep_small()
+    gc.disable()
+    try:
+        gone = weakref.ref(Cycle())
+        memory.give_back()
+        assert (gone() is None) == is_command
     finally:
-        pa.set_memory_pool(before)
+        gc.enable()
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_large_buffer_is_given_back_as_it_is_freed() -> None:
+    """Though larger ones were freed before, and though it lies below one that stays."""
+    memory.look_seldom()
+    memory.keep_small()
+    pa.allocate_buffer(16 << 20)
+    pieces = [pa.allocate_buffer(8 << 20) for _ in range(8)]
+    for piece in pieces:
+        memoryview(piece).cast("B")[:] = bytes(piece.size)
+    full = resident_bytes()
+    del piece, pieces[:-1]
+    assert full - resident_bytes() > 48 << 20
+
+
+@pytest.mark.usefixtures("pool")
+def test_what_arrow_has_freed_goes_back_now_and_then() -> None:
+    """The last piece keeps the allocator from giving back the others by itself."""
+    memory.look_seldom()
+    memory.keep_small()
+    kept = []
+    for is_due, after_s in ((True, 60.0), (False, 60.0), (True, 0.0)):
+        pieces = [pa.allocate_buffer(64 << 10) for _ in range(1000)]
+        for piece in pieces:
+            memoryview(piece).cast("B")[:] = bytes(piece.size)
+        kept.append(pieces.pop())
+        del piece, pieces
+        full = resident_bytes()
+        memory.give_back(after_s=after_s)
+        given = full - resident_bytes()
+        assert (given > 32 << 20) == is_due, given

@@ -30,9 +30,13 @@ LIMIT_SECONDS = 20
 
 @dataclass
 class SparksSessions:
-    """Counts how often Spark is started; each start raises the next of `errors`, if there is one."""
+    """Counts how often Spark is started; each start raises the next of `errors`, if there is one.
+
+    A start lasts until it `may_go_on`.
+    """
 
     errors: list[ReputError] = field(default_factory=list)
+    may_go_on: threading.Event | None = None
     starts: int = 0
     ends: int = 0
     logs: list[Path] = field(default_factory=list)
@@ -43,6 +47,8 @@ class SparksSessions:
 
     def current(self) -> None:
         self.starts += 1
+        if self.may_go_on is not None:
+            self.may_go_on.wait()
         if self.errors:
             raise self.errors.pop(0)
 
@@ -221,4 +227,17 @@ def test_a_stop_before_spark_runs(scenes: list[Scene]) -> None:
     with running(a, b) as brokers:
         brokers.stop()
     assert a.run.failure is b.run.failure is None
+    assert brokers.exit_code == 0
+
+
+def test_a_stop_while_spark_starts(scenes: list[Scene]) -> None:
+    """It kills what starts; that is a failure neither for the broker that starts it nor for those that wait."""
+    spark = SparksSessions([TransientError("Spark's Java process was killed")], may_go_on=threading.Event())
+    with running(*scenes, spark=spark) as brokers:
+        wait_until(lambda: {scene.run.state.stage for scene in scenes} == {"starts Spark"} and spark.starts == 1)
+        time.sleep(0.1)  # for the others to begin to wait
+        brokers.stop()
+        assert spark.may_go_on is not None
+        spark.may_go_on.set()
+    assert [scene.run.failure for scene in scenes] == [None, None, None]
     assert brokers.exit_code == 0
