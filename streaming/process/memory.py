@@ -21,7 +21,7 @@ _WHILE_LOADING = 100_000
 #: Behind what is known to have taken much; a process may do that for many brokers.
 BEHIND_MUCH_S = 5.0
 _USUALLY_S = 60.0
-# Buffers of this size and more are pages of their own; left alone, glibc raises the bound to the largest that was freed.
+# Buffers of this size and more are pages of their own; otherwise glibc raises the bound to the largest that was freed.
 _LARGE_BYTES = 256 * 1024
 _M_MMAP_THRESHOLD = -3  # malloc.h's number of that bound
 _usual: list[tuple[int, int, int]] = []
