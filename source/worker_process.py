@@ -9,11 +9,6 @@ import signal
 from contextlib import suppress
 from functools import lru_cache
 
-# <malloc.h>; the threshold is the greatest that glibc takes on 64 bits.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_MMAP_THRESHOLD_MAX, _NEVER = 32 * 1024 * 1024, 2**31 - 1
-# A little less than the largest that is taken from the heap, where it stays.
-_BLOCK_BYTES = _MMAP_THRESHOLD_MAX - 1024 * 1024
 # <sys/prctl.h>
 _PR_SET_PDEATHSIG = 1
 # Libraries that start threads when they are loaded, for what reput does not use.
@@ -47,29 +42,3 @@ def settle_worker() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-@lru_cache(maxsize=1)
-def take_memory(blocks: int) -> None:
-    """Take so many blocks of 31 MiB from the system, once, for what is asked for next, after `keep_freed_memory`.
-
-    A range that takes its memory bit by bit waits for the system as long as for all else.
-    """
-    # Written, or the system gives nothing; all at once, or the second would be the first again.
-    taken = [b"\1" * _BLOCK_BYTES for _ in range(blocks)]
-    del taken
-
-
-def keep_freed_memory() -> None:
-    """Have the C library keep memory that is freed for what is asked for next; forks inherit it.
-
-    What one range takes, the next one takes again. In between, glibc would give it back to the system, which clears
-    each page before it is given out once more: with rows for the table a fifth of all processor time, and more on a
-    virtual machine whose host takes unused pages, too. With other C libraries nothing changes.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_MAX)
-    mallopt(_M_TRIM_THRESHOLD, _NEVER)

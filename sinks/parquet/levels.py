@@ -60,9 +60,15 @@ class ListLevels:
         self._valid = _NO_BOOLS if valid is None else valid
         most = len(offsets) - 1 + int(offsets[-1] - offsets[0])
         self._repetition, self._definition = np.empty(most, np.uint8), np.empty(most, np.uint8)
+        self._pages: dict[tuple[int, int], PageLevels] = {}
 
     def of_page(self, first: int, last: int) -> PageLevels:
-        """See `Levels`."""
+        """See `Levels`; a map's values have the pages that its keys had."""
+        if (first, last) not in self._pages:
+            self._pages[first, last] = self._made(first, last)
+        return self._pages[first, last]
+
+    def _made(self, first: int, last: int) -> PageLevels:
         repetition, definition = self._repetition, self._definition
         count = kernels.list_levels(self._offsets, self._valid, first, last, repetition, definition)
         levels = _with_size(hybrid(repetition[:count], 1)) + _with_size(hybrid(definition[:count], 2))

@@ -126,6 +126,13 @@ def number_values(values: Any, codes: Any, table: Any, found: Any) -> int:
     return count
 
 
+@kernel
+def mark(codes: Any, used: Any) -> None:
+    """Set `used` (bool) at each of the codes, which are not negative."""
+    for i in range(codes.size):
+        used[np.uint64(codes[i])] = True
+
+
 @inlined
 def _put_varint(number: Any, out: Any, to: int) -> int:
     while number > np.uint64(0x7F):

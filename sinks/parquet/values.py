@@ -154,7 +154,7 @@ class Numbered:
     def bounds(self) -> Bounds | None:
         """See `Values`."""
         used = np.zeros(self.size, np.bool_)
-        used[self._codes] = True
+        kernels.mark(self._codes, used)
         if isinstance(self.dictionary, Numbers):
             return Numbers(self.dictionary.values[used]).bounds()
         texts = [self.dictionary.text(number) for number in np.flatnonzero(used).tolist()]

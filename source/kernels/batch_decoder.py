@@ -185,10 +185,10 @@ class RecordColumns:
             self.store_timestamp[part],
         )
 
-    def other_fields(self) -> OtherFields:
-        """Decode the fields that only the message table needs."""
+    def other_fields(self, into: OtherFields | None = None) -> OtherFields:
+        """Decode the fields that only the message table needs, to the memory of `into` where that is given."""
         count = len(self)
-        fields = OtherFields(
+        fields = into or OtherFields(
             np.empty(count, np.int32),
             np.empty(count, np.int64),
             np.empty(count, np.int64),

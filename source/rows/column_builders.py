@@ -42,11 +42,16 @@ class Values:
             self._array = grown
         return self._array
 
+    def extend(self, count: int) -> NDArray[Any]:
+        """Add `count` values, and return their memory, which the caller fills in."""
+        start = self.size
+        array = self.reserve(count)
+        self.size += count
+        return array[start : self.size]
+
     def append(self, values: Any) -> None:
         """Add values of this type, or of a wider one that this one can hold."""
-        end = self.size + len(values)
-        self.reserve(len(values))[self.size : end] = values
-        self.size = end
+        self.extend(len(values))[:] = values
 
     def clear(self) -> None:
         """Forget all."""

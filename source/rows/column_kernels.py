@@ -19,8 +19,10 @@ from reput.source.kernels.byte_kernels import (
     spans_equal,
 )
 from reput.source.kernels.compile import inlined, kernel
-from reput.source.kernels.record_kernels import PROPERTIES, PROPERTIES_SIZE
+from reput.source.kernels.record_kernels import AT, PROPERTIES, PROPERTIES_SIZE, TOPIC, TOPIC_SIZE
+from reput.source.record import message_format as fmt
 from reput.source.record import message_properties as props
+from reput.source.record.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 
 _ITEM_END = ord(props.PROPERTY_SEPARATOR)
 _NAME_END = ord(props.NAME_VALUE_SEPARATOR)
@@ -30,6 +32,30 @@ _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.
 _OFFSET_SIZE = 8
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+#: The rows of `field_spans`: three fields, then the properties as ``property_kernels.LOCATED`` has them.
+TOPIC_FIELD, BORN_HOST_FIELD, STORE_HOST_FIELD, PROPERTY_FIELDS = range(4)
+_BORN_HOST_AT, _HOST_V4_SIZE, _HOST_V6_SIZE = fmt.BORN_HOST_AT, fmt.HOST_V4_SIZE, fmt.HOST_V6_SIZE
+_BORN_V6, _STORE_V6 = BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+
+
+@kernel
+def field_spans(parts: Any, spans: Any, sys_flags: Any, store_hosts: Any, out: Any) -> None:
+    """Lay out where each record's texts and hosts are, as the other kernels want it.
+
+    `out` (int64[fields, 2, n]) takes a field's starts and sizes: topic, born host, store host, and as many properties
+    of `spans` as it has room for. `parts`, `spans` and `sys_flags` are ``RecordColumns``'s, `store_hosts` is
+    ``OtherFields.store_host_at``.
+    """
+    for row in range(parts.shape[0]):
+        out[TOPIC_FIELD, 0, row], out[TOPIC_FIELD, 1, row] = parts[row, TOPIC], parts[row, TOPIC_SIZE]
+        out[BORN_HOST_FIELD, 0, row] = parts[row, AT] + _BORN_HOST_AT
+        out[BORN_HOST_FIELD, 1, row] = _HOST_V6_SIZE if sys_flags[row] & _BORN_V6 else _HOST_V4_SIZE
+        out[STORE_HOST_FIELD, 0, row] = store_hosts[row]
+        out[STORE_HOST_FIELD, 1, row] = _HOST_V6_SIZE if sys_flags[row] & _STORE_V6 else _HOST_V4_SIZE
+        for i in range(out.shape[0] - PROPERTY_FIELDS):
+            out[PROPERTY_FIELDS + i, 0, row] = spans[row, i, 0]
+            out[PROPERTY_FIELDS + i, 1, row] = spans[row, i, 1]
 
 
 @kernel

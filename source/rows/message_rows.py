@@ -13,16 +13,11 @@ import pyarrow as pa
 from reput.source.arrays import Int64s
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
-from reput.source.kernels.batch_decoder import RecordColumns
-from reput.source.record import message_format as fmt
+from reput.source.kernels.batch_decoder import OtherFields, RecordColumns
 from reput.source.record.java_string import decode_utf8, parse_int
 from reput.source.record.message_origin import PROPERTY_BORN_HOST, PROPERTY_PRODUCER_GROUP
-from reput.source.record.message_sys_flag import (
-    BORNHOST_V6_FLAG,
-    STOREHOSTADDRESS_V6_FLAG,
-    TRANSACTION_MASK,
-    TRANSACTION_TYPE_NAMES,
-)
+from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_TYPE_NAMES
+from reput.source.rows import column_kernels as ck
 from reput.source.rows.column_builders import (
     TEXT,
     KeyTexts,
@@ -81,38 +76,43 @@ class MessageRows:
 
     def add(self, columns: RecordColumns) -> None:
         """Add the records of a window; copies what it needs of its buffer."""
-        data, parts, other = columns.data, columns.parts, columns.other_fields()
-        physical_offsets = columns.physical_offset
-        store_sizes = _host_sizes(columns.sys_flag & STOREHOSTADDRESS_V6_FLAG)
-        born_sizes = _host_sizes(columns.sys_flag & BORNHOST_V6_FLAG)
-        values = {
-            "queue_id": columns.queue_id,
-            "queue_offset": columns.queue_offset,
-            "physical_offset": physical_offsets,
-            "msg_size": columns.msg_size,
-            "tags_code": columns.tags_code,
-            "body_size": parts[:, rk.BODY_SIZE],
-            "body_crc": other.body_crc,
-            "flag": other.flag,
-            "sys_flag": columns.sys_flag,
-            "reconsume_times": other.reconsume_times,
-            "prepared_transaction_offset": other.prepared_transaction_offset,
-        }
-        for name, column in self._numbers.items():
-            column.append(values[name])
-        self._times["store_time"].append(columns.store_timestamp)
-        self._times["born_time"].append(other.born_timestamp)
-        spans = np.ascontiguousarray(columns.spans[:, :_PROPERTIES_WITH_COLUMNS].transpose(1, 2, 0), np.int64)
-        self._repeated["topic"].add(data, *np.ascontiguousarray(parts[:, [rk.TOPIC, rk.TOPIC_SIZE]].T))
-        self._repeated["born_host"].add(data, parts[:, rk.AT] + fmt.BORN_HOST_AT, born_sizes)
-        self._repeated["store_host"].add(data, other.store_host_at, store_sizes)
+        data, parts, count = columns.data, columns.parts, len(columns)
+        numbers_of, times = self._numbers, self._times
+        other = columns.other_fields(
+            OtherFields(
+                numbers_of["flag"].extend(count),
+                times["born_time"].extend(count),
+                np.empty(count, np.int64),
+                numbers_of["reconsume_times"].extend(count),
+                numbers_of["prepared_transaction_offset"].extend(count),
+                numbers_of["body_crc"].extend(count),
+            )
+        )
+        times["store_time"].append(columns.store_timestamp)
+        for name, values in (
+            ("queue_id", columns.queue_id),
+            ("queue_offset", columns.queue_offset),
+            ("msg_size", columns.msg_size),
+            ("tags_code", columns.tags_code),
+            ("body_size", parts[:, rk.BODY_SIZE]),
+            ("sys_flag", columns.sys_flag),
+        ):
+            numbers_of[name].append(values)
+        physical_offsets = numbers_of["physical_offset"].extend(count)
+        physical_offsets[:] = columns.physical_offset
+        spans = np.empty((ck.PROPERTY_FIELDS + _PROPERTIES_WITH_COLUMNS, 2, count), np.int64)
+        ck.field_spans(parts, columns.spans, columns.sys_flag, other.store_host_at, spans)
+        properties = spans[ck.PROPERTY_FIELDS :]
+        self._repeated["topic"].add(data, *spans[ck.TOPIC_FIELD])
+        self._repeated["born_host"].add(data, *spans[ck.BORN_HOST_FIELD])
+        self._repeated["store_host"].add(data, *spans[ck.STORE_HOST_FIELD])
         for name, which in (*_REPEATED_PROPERTIES.items(), *_INTEGER_PROPERTIES.items()):
-            self._repeated[name].add(data, *spans[which])
-        self._keys.add(data, *spans[pk.KEYS])
-        self._uniq_keys.add(data, *spans[pk.UNIQ_KEY])
-        self._message_ids.add(data, other.store_host_at, store_sizes, physical_offsets)
+            self._repeated[name].add(data, *properties[which])
+        self._keys.add(data, *properties[pk.KEYS])
+        self._uniq_keys.add(data, *properties[pk.UNIQ_KEY])
+        self._message_ids.add(data, spans[ck.STORE_HOST_FIELD, 0], spans[ck.STORE_HOST_FIELD, 1], physical_offsets)
         self._properties.add(data, parts)
-        self._count += len(columns)
+        self._count += count
 
     def batch(self) -> pa.RecordBatch:
         """All rows, valid until there are more or they are cleared.
@@ -183,10 +183,6 @@ def _integer(span: bytes) -> int | None:
 def _timestamps(milliseconds: Int64s, is_known: Any = True) -> pa.Array:
     valid = (milliseconds >= _YEAR_1_MS) & (milliseconds < _YEAR_10000_MS) & is_known
     return numbers(np.where(valid, milliseconds, 0) * 1000, valid).view(_TIME)
-
-
-def _host_sizes(is_v6: Any) -> Int64s:
-    return np.where(is_v6, fmt.HOST_V6_SIZE, fmt.HOST_V4_SIZE)
 
 
 @lru_cache(maxsize=16384)

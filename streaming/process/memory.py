@@ -13,22 +13,18 @@ so Python by itself would look for these cycles once in many minutes.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import time
+
+from reput.source import allocator
 
 _WHILE_LOADING = 100_000
 #: Behind what is known to have taken much; a process may do that for many brokers.
 BEHIND_MUCH_S = 5.0
 _USUALLY_S = 60.0
-# Buffers of this size and more are pages of their own; otherwise glibc raises the bound to the largest that was freed.
-_LARGE_BYTES = 256 * 1024
-_M_MMAP_THRESHOLD = -3  # malloc.h's number of that bound
 _usual: list[tuple[int, int, int]] = []
 _given_back_at = 0.0
 _is_kept_small = False
-# Of glibc alone; other systems' allocators do it by themselves.
-_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def look_seldom() -> None:
@@ -54,8 +50,8 @@ def keep_small() -> None:
     global _is_kept_small  # noqa: PLW0603  a process has one memory
     is_command = bool(_usual)
     look_as_usual()
-    if is_command and _malloc_trim is not None:
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    if is_command and allocator.GIVES_BACK:
+        allocator.keep_large_buffers_apart()
         pa.set_memory_pool(pa.system_memory_pool())
     _is_kept_small = is_command
 
@@ -68,8 +64,8 @@ def give_back(*, after_s: float = _USUALLY_S) -> None:
     """
     global _given_back_at  # noqa: PLW0603  a process has one memory, whoever looks after it
     now = time.monotonic()
-    if _malloc_trim is not None and now - _given_back_at >= after_s:
+    if now - _given_back_at >= after_s:
         _given_back_at = now
         if _is_kept_small:
             gc.collect()
-        _malloc_trim(0)
+        allocator.give_back_freed_memory()

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from reput.sinks.table.message_file import TableFileWriter
 from reput.sinks.table.storage import table_storage
-from reput.source.worker_process import take_memory
+from reput.source.allocator import take_memory
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.warm_up import small_record, write_small_log

@@ -20,8 +20,9 @@ from typing import Any
 
 import cloudpickle
 
+from reput.source.allocator import keep_freed_memory
 from reput.source.errors import TransientError
-from reput.source.worker_process import end_with_parent, keep_freed_memory, load_without_threads
+from reput.source.worker_process import end_with_parent, load_without_threads
 from reput.streaming.tasks.tasks import OnResult, Result, Results, Tasks, result_of
 
 _PRELOADED = "reput.streaming.spark.warm_up"

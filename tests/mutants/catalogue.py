@@ -949,7 +949,7 @@ MUTANTS = (
     _mutant(
         "large buffers are pieces of the heap",
         "streaming/process/memory.py",
-        "        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)\n",
+        "        allocator.keep_large_buffers_apart()\n",
         "",
         "unit/streaming/process/test_memory.py",
     ),
