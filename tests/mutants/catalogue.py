@@ -856,9 +856,23 @@ MUTANTS = (
     _mutant(
         "a text that no row has is a bound",
         "sinks/parquet/values.py",
-        "        used[self._codes] = True\n",
+        "        kernels.mark(self._codes, used)\n",
         "        used[:] = True\n",
         "unit/sinks/parquet/test_parquet_file.py::test_dictionaries_of_any_size",
+    ),
+    _mutant(
+        "a map's values have the levels of its first page",
+        "sinks/parquet/levels.py",
+        "        return self._pages[first, last]\n",
+        "        return next(iter(self._pages.values()))\n",
+        "unit/sinks/parquet/test_parquet_file.py",
+    ),
+    _mutant(
+        "a born host of 16 bytes has 4",
+        "source/rows/column_kernels.py",
+        "_HOST_V6_SIZE if sys_flags[row] & _BORN_V6 else _HOST_V4_SIZE",
+        "_HOST_V4_SIZE",
+        "unit/source/rows",
     ),
     _mutant(
         "differences of 32 bits do not wrap around",
@@ -935,8 +949,8 @@ MUTANTS = (
     _mutant(
         "memory that is free is given back at each look",
         "streaming/process/memory.py",
-        "and now - _given_back_at >= after_s",
-        "and now >= _given_back_at",
+        "if now - _given_back_at >= after_s",
+        "if now >= _given_back_at",
         "unit/streaming/process/test_memory.py",
     ),
     _mutant(
