@@ -1,4 +1,4 @@
-"""The only module that writes, syncs, renames or removes a file.
+"""The only module that writes, syncs, renames or removes a file of an output.
 
 Everything goes through a `DurableFiles` below one root, so that tests can count, fail or tear each call, and so that
 nothing is ever written outside the output. Nothing is written by ``mmap``: a full disk would be a SIGBUS, no error.
@@ -9,21 +9,22 @@ from __future__ import annotations
 import errno
 import os
 import re
-import tempfile
+import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
+from reput.sinks.files.file_system import FileSystems
+from reput.sinks.files.single_file import refused, sync_directory
 from reput.source.errors import OutputError
-from reput.source.resource_limits import limit_reached
-from reput.source.system_errors import output_error_of
 
 # How many files are kept open. Files written since the last `sync` stay open beyond that, so that a failed write-back
-# is reported to the descriptor that wrote.
+# is reported to the descriptor that wrote, unless it will be reported by their file system.
 _OPEN_FILES_MAX = 512
+# From so many files and directories on, their file systems are synced as a whole.
+_SYNCED_WHOLE_FROM = 512
 # Syncs of many small files wait for the disk, not for a processor; syncs side by side share the disk's flushes.
 _SYNC_THREADS = 8
 _COMPONENT = re.compile(r"[^/\0]+")
@@ -46,6 +47,9 @@ class DurableFiles:
         self._changed_directories: set[str] = set()
         # Those that were synced once: names in them that these files have not changed since are durable.
         self._synced_directories: set[str] = set()
+        self._file_systems = FileSystems()
+        # Whether files were closed that wait for a sync of their file system.
+        self._has_closed = False
         self._failure: OutputError | None = None
         # The root's device and inode, once something was written below it.
         self._identity: tuple[int, int] | None = None
@@ -64,7 +68,7 @@ class DurableFiles:
         try:
             self._make(path)
         except OSError as error:
-            raise _refused("create the directory", path, error) from error
+            raise refused("create the directory", path, error) from error
         return path
 
     def create(self, *parts: str, size: int, keeps: bool = False) -> None:
@@ -77,7 +81,7 @@ class DurableFiles:
             self._keep(str(path), os.open(path, flags, 0o644))
             os.ftruncate(self._descriptors[str(path)], size)
         except OSError as error:
-            raise _refused("create", path, error) from error
+            raise refused("create", path, error) from error
         self._changed_directories.add(str(path.parent))
 
     def write(self, *parts: str, offset: int, data: bytes | memoryview) -> None:
@@ -91,7 +95,7 @@ class DurableFiles:
             while done < len(view):
                 done += os.pwrite(descriptor, view[done:], offset + done)
         except OSError as error:
-            raise _refused("write", path, error) from error
+            raise refused("write", path, error) from error
 
     def sync(self) -> None:
         """Make everything written so far durable.
@@ -102,10 +106,11 @@ class DurableFiles:
             raise self._failure
         began = time.monotonic()
         try:
+            self._sync_whole()
             self._sync_files(sorted(self._dirty))
             self._sync_directories()
         except OSError as error:
-            raise _refused("sync", Path(error.filename or self.root), error) from error
+            raise refused("sync", Path(error.filename or self.root), error) from error
         self._close_idle()
         self.sync_seconds += time.monotonic() - began
 
@@ -140,7 +145,7 @@ class DurableFiles:
                 self._changed_directories.add(str(path.parent))
                 self._sync_directories()
         except OSError as error:
-            raise _refused("replace", path, error) from error
+            raise refused("replace", path, error) from error
         if durable:
             self.sync_seconds += time.monotonic() - began
 
@@ -155,7 +160,7 @@ class DurableFiles:
                 try:
                     self._descriptor(path)
                 except OSError as error:
-                    raise _refused("open", path, error) from error
+                    raise refused("open", path, error) from error
                 self._changed_directories.add(str(path.parent))  # another process has changed it
             self.sync()
         finally:
@@ -172,7 +177,7 @@ class DurableFiles:
             self._changed_directories.update((str(old.parent), str(new.parent)))
             self._sync_directories()
         except OSError as error:
-            raise _refused("move", old, error) from error
+            raise refused("move", old, error) from error
 
     def remove(self, *parts: str) -> None:
         """Remove a file, if it exists."""
@@ -183,7 +188,7 @@ class DurableFiles:
                 os.unlink(path)
                 self._changed_directories.add(str(path.parent))
         except OSError as error:
-            raise _refused("remove", path, error) from error
+            raise refused("remove", path, error) from error
 
     def sync_names(self, *parts: str) -> None:
         """Make durable which files a directory has, where that has changed.
@@ -194,9 +199,9 @@ class DurableFiles:
         if str(directory) not in self._changed_directories:
             return
         try:
-            _sync_directory(str(directory))
+            sync_directory(str(directory))
         except OSError as error:
-            raise _refused("sync", directory, error) from error
+            raise refused("sync", directory, error) from error
         self._changed_directories.discard(str(directory))
         self._synced_directories.add(str(directory))
 
@@ -216,7 +221,7 @@ class DurableFiles:
                 self._sync_directories()
                 _remove_below(leftover)
         except OSError as error:
-            raise _refused("remove the directory", path, error) from error
+            raise refused("remove the directory", path, error) from error
 
     def close(self) -> None:
         """Close every file; unsynced data may be lost."""
@@ -224,6 +229,8 @@ class DurableFiles:
             os.close(descriptor)
         self._descriptors.clear()
         self._dirty.clear()
+        self._file_systems.close()
+        self._has_closed = False
         for files in self._beside:
             files.close()
 
@@ -250,8 +257,10 @@ class DurableFiles:
             if directory != self.root:
                 raise
             os.makedirs(directory)
-        if directory != self.root and directory.is_symlink():
+        status = directory.stat() if directory == self.root else directory.lstat()
+        if stat.S_ISLNK(status.st_mode):
             raise OSError(errno.ELOOP, "a symbolic link inside the output is not followed", str(directory))
+        self._file_systems.see(directory, status.st_dev)
         self._checked_directories.add(str(directory))
 
     def _check_root(self) -> None:
@@ -275,14 +284,21 @@ class DurableFiles:
         return self._descriptors[key]
 
     def _keep(self, key: str, descriptor: int) -> None:
+        self._file_systems.watch()
         self._descriptors[key] = descriptor
         self._dirty.add(key)  # it was opened to be written, and must not be closed as idle below
         if len(self._descriptors) > _OPEN_FILES_MAX:
             self._close_idle()
         if len(self._descriptors) > _OPEN_FILES_MAX:
-            # All wait for a sync: sync the oldest half, so that they can be closed.
-            self._sync_files([name for name in self._descriptors if name != key][: _OPEN_FILES_MAX // 2])
-            self._close_idle()
+            # All wait for a sync.
+            oldest = [name for name in self._descriptors if name != key][: _OPEN_FILES_MAX // 2]
+            if self._file_systems.are_synced_whole:
+                self._has_closed = True
+                for name in oldest:
+                    os.close(self._descriptors.pop(name))
+            else:
+                self._sync_files(oldest)
+                self._close_idle()
 
     def _close_idle(self) -> None:
         if len(self._descriptors) > _OPEN_FILES_MAX:
@@ -304,13 +320,26 @@ class DurableFiles:
         for names in (self._checked_directories, self._changed_directories, self._synced_directories):
             names -= {path for path in names if _is_at(path, directory)}
 
+    def _sync_whole(self) -> None:
+        """Sync whole file systems instead of many files and directories, which are then synced."""
+        is_enough = self._file_systems.are_synced_whole
+        is_due = is_enough and len(self._dirty) + len(self._changed_directories) >= _SYNCED_WHOLE_FROM
+        if not (self._has_closed or is_due):
+            return
+        self._sync_each(lambda _: self._file_systems.sync(), [str(self.root)], alone=1)
+        self._has_closed = False
+        self._dirty.intersection_update(() if is_enough else self._descriptors)
+        if is_enough:
+            self._synced_directories |= self._changed_directories
+            self._changed_directories.clear()
+
     def _sync_files(self, paths: Sequence[str]) -> None:
         self._sync_each(lambda path: os.fsync(self._descriptors[path]), paths, alone=1)
         self._dirty.difference_update(paths)
 
     def _sync_directories(self) -> None:
         changed = sorted(self._changed_directories)
-        self._sync_each(_sync_directory, changed, alone=_SYNC_THREADS)  # a few take less time than threads
+        self._sync_each(sync_directory, changed, alone=_SYNC_THREADS)  # a few take less time than threads
         self._changed_directories.clear()
         self._synced_directories.update(changed)
 
@@ -322,7 +351,7 @@ class DurableFiles:
                 sync(path)
             except OSError as error:
                 error.filename = path
-                self._failure = _refused("sync", Path(path), error)
+                self._failure = refused("sync", Path(path), error)
                 raise
 
         if len(paths) > alone:
@@ -330,45 +359,6 @@ class DurableFiles:
                 list(pool.map(one, paths))
         else:
             list(map(one, paths))
-
-
-@contextmanager
-def written_beside(path: Path) -> Iterator[BinaryIO]:
-    """Write a file beside `path`, then put it durably in its place; what an error leaves is removed; raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _sync_directory(str(path.parent))
-
-
-def write_scratch(directory: Path, *parts: bytes | memoryview) -> Path:
-    """Write a new file under a unique name, not durably: a task's message to the driver."""
-    try:
-        descriptor, path = tempfile.mkstemp(dir=directory, suffix=".scratch")
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[file.write(view) :]
-    except OSError as error:
-        raise _refused("write a scratch file in", directory, error) from error
-    return Path(path)
-
-
-def remove_scratch(paths: Iterable[Path]) -> None:
-    """Remove scratch files that nobody will ask for; the next run removes those that cannot be removed now."""
-    for path in paths:
-        with suppress(OSError):
-            os.unlink(path)
 
 
 def _is_at(path: str, directory: Path) -> bool:
@@ -384,17 +374,3 @@ def _remove_below(directory: Path) -> None:
         else:
             os.unlink(path)
     os.rmdir(directory)
-
-
-def _sync_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _refused(action: str, path: Path, error: OSError) -> OutputError:
-    needed = "the output needs a writable directory with room on its disk"
-    why, advice = limit_reached(error) or (error.strerror, needed)
-    return output_error_of(error)(f"cannot {action} {path}: {why}", advice=advice, file=path)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
-from reput.sinks.files.durable_file import remove_scratch
+from reput.sinks.files.single_file import remove_scratch
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFile, TableFileWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
 from reput.sinks.table.record_digest import StretchSums

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from reput.sinks.files.durable_file import written_beside
+from reput.sinks.files.single_file import written_beside
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import LOG
 from reput.source.errors import OptionError, OutputError

@@ -95,6 +95,7 @@ SHAPES: dict[str, tuple[Callable[[], list[Message]], int, int]] = {
     "index roll": (index_roll_messages, 29, 37),
     "segment roll": (segment_roll_messages, 11, 39),
     "many topics": (many_topics_messages, 4, 14),
+    "many topics, synced whole": (many_topics_messages, 4, 14),
     "ext": (ext_messages, 11, 25),
     "inner batches": (inner_batch_messages, 7, 17),
 }
@@ -104,6 +105,11 @@ NEEDS = {
     "inner batches": LogicNeeds(batch_topics=frozenset({b"B"})),
 }
 EXT_FILE_SIZES = {"ext": 84}
+#: How `system` differs for them.
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "many topics": {"_OPEN_FILES_MAX": 4},
+    "many topics, synced whole": {"_OPEN_FILES_MAX": 4, "_SYNCED_WHOLE_FROM": 4, "is_synced_whole": True},
+}
 BATCH_FILE_SIZES = {"inner batches": 3 * 46}
 
 
@@ -252,8 +258,7 @@ class Processes:
         cuts = [offset for offset in self.shape.cuts(other=other_cuts) if offset <= self.shape.end]
         if self._in_waves:
             cuts = [self.shape.start, self.shape.middle, self.shape.end]
-        few = {"_OPEN_FILES_MAX": 4} if self.shape.name == "many topics" else {}
-        with system(self.disk, fault, seed, **few):
+        with system(self.disk, fault, seed, **SYSTEMS.get(self.shape.name, {})):
             run = self.shape.new_run()
             try:
                 run.recover()

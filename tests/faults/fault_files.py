@@ -19,7 +19,7 @@ from unittest import mock
 
 from support.sink_runner import OneThread
 
-from reput.sinks.files import durable_file
+from reput.sinks.files import durable_file, file_system, single_file
 
 SECTOR_BYTES = 512
 #: Told the number and the name of a call, may raise.
@@ -185,6 +185,13 @@ def _write_tree(path: Path, directory: DirectoryNode, rng: Random) -> None:
             _write_tree(path / name, node, rng)
 
 
+def _nodes_below(top: FileNode | DirectoryNode) -> Iterator[FileNode | DirectoryNode]:
+    yield top
+    if isinstance(top, DirectoryNode):
+        for node in top.seen.values():
+            yield from _nodes_below(node)
+
+
 # --- the calls -------------------------------------------------------------------------------------------
 
 
@@ -265,6 +272,19 @@ class FaultyOs:
             raise
         node.sync()
 
+    def syncfs(self, descriptor: int) -> None:
+        assert isinstance(self._nodes[descriptor], DirectoryNode)
+        nodes = list(_nodes_below(self._disk.top))
+        try:
+            self._count("sync")
+        except OSError:
+            for node in nodes:
+                if isinstance(node, FileNode) and len(node.states) > 1:
+                    node.fail_sync(self._rng)
+            raise
+        for node in nodes:
+            node.sync()
+
     def replace(self, source: str | Path, target: str | Path) -> None:
         self._count("rename")
         Path(target).unlink(missing_ok=True)
@@ -325,10 +345,19 @@ def no_fault(_: int, __: str) -> None:
 
 
 @contextmanager
-def system(disk: Disk, fault: Fault = no_fault, seed: int = 0, **constants: int) -> Iterator[FaultyOs]:
-    """Let `durable_file` run on a faulty system, with other `constants`; one process from its start to its end."""
+def system(
+    disk: Disk, fault: Fault = no_fault, seed: int = 0, *, is_synced_whole: bool = False, **constants: int
+) -> Iterator[FaultyOs]:
+    """Let `durable_file` run on a faulty system, with other `constants`; one process from its start to its end.
+
+    `is_synced_whole` is whether the disk's file system is one that is synced whole, where there is much to sync.
+    """
     faulty = FaultyOs(disk, fault, Random(seed))
-    with mock.patch.multiple(durable_file, os=faulty, ThreadPoolExecutor=OneThread, **constants):
+    with (
+        mock.patch.multiple(durable_file, os=faulty, ThreadPoolExecutor=OneThread, **constants),
+        mock.patch.object(single_file, "os", faulty),
+        mock.patch.multiple(file_system, os=faulty, is_synced_whole=lambda _: is_synced_whole, _sync=faulty.syncfs),
+    ):
         try:
             yield faulty
         finally:

@@ -47,16 +47,31 @@ MUTANTS = (
     _mutant(
         "a directory is not synced",
         "sinks/files/durable_file.py",
-        "        self._sync_each(_sync_directory, changed, alone=_SYNC_THREADS)  # a few take less time than threads\n",
+        "        self._sync_each(sync_directory, changed, alone=_SYNC_THREADS)  # a few take less time than threads\n",
         "        pass\n",
         f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-0]",
         f"{CRASHES}::test_power_failure_at_every_call[queue-file roll-1]",
     ),
     _mutant(
+        "files that were closed are not synced",
+        "sinks/files/durable_file.py",
+        "        if not (self._has_closed or is_due):\n",
+        "        if not is_due:\n",
+        f"{CRASHES}::test_stop_at_every_call[many topics, synced whole]",
+    ),
+    _mutant(
+        "many files are taken for synced",
+        "sinks/files/durable_file.py",
+        "        self._sync_each(lambda _: self._file_systems.sync(), [str(self.root)], alone=1)\n",
+        "",
+        f"{CRASHES}::test_power_failure_at_every_call[many topics, synced whole-0]",
+        f"{CRASHES}::test_power_failure_at_every_call[many topics, synced whole-1]",
+    ),
+    _mutant(
         "a renaming is not made durable",
         "sinks/files/durable_file.py",
-        '                self._sync_directories()\n        except OSError as error:\n            raise _refused("rep',
-        '                pass\n        except OSError as error:\n            raise _refused("rep',
+        '                self._sync_directories()\n        except OSError as error:\n            raise refused("rep',
+        '                pass\n        except OSError as error:\n            raise refused("rep',
         f"{DURABLE}::test_replace_is_durable_on_return_with_the_directories_above",
     ),
     _mutant(
@@ -69,7 +84,7 @@ MUTANTS = (
     _mutant(
         "a failed sync is tried again",
         "sinks/files/durable_file.py",
-        '                self._failure = _refused("sync", Path(path), error)\n                raise\n',
+        '                self._failure = refused("sync", Path(path), error)\n                raise\n',
         "                raise\n",
         f"{DURABLE}::test_a_failed_sync_is_never_taken_back",
     ),

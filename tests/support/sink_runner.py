@@ -21,7 +21,7 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import Piece, PieceRow, QueueFilter, make_pieces
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import find_runs
-from reput.sinks.files import durable_file
+from reput.sinks.files import durable_file, file_system
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.sinks.formats.consume_queue import ENTRY
@@ -291,6 +291,7 @@ def no_fsync() -> Iterator[None]:
     """Leave out the waiting for the disk, for the tests that run thousands of batches and pull no plug."""
     with (
         mock.patch.object(durable_file.os, "fsync"),
+        mock.patch.object(file_system, "_sync"),
         mock.patch.object(durable_file.os, "replace", _rename),
         mock.patch.object(durable_file, "ThreadPoolExecutor", OneThread),
     ):

@@ -45,11 +45,13 @@ def test_nothing_is_imported_as_a_top_level_name(path: Path) -> None:
 def test_only_two_modules_write_files() -> None:
     """`durable_file` writes, and `storage` puts the commits of a table in place; nothing else writes a file.
 
-    But for what is no output: the lock, Spark's messages, what `reput prepare` keeps, and logs to warm up with.
+    But for what is no output: files that users name, scratch files, the lock, Spark's messages, what `reput prepare`
+    keeps, and logs to warm up with.
     """
     calls = ("pwrite", "ftruncate", "os.replace", "os.unlink", "write_text", "write_bytes", "os.rename", "mkstemp")
     allowed = {
         "sinks/files/durable_file.py",
+        "sinks/files/single_file.py",
         "sinks/files/store_lock.py",
         "sinks/table/storage.py",
         "streaming/process/process_log.py",

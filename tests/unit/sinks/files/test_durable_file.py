@@ -16,7 +16,7 @@ from support.record_writer import Message
 from support.sink_runner import SMALL, LogBatches, SinkRun, check_output, files_below, record_bounds, write_log
 from support.small_disk import mounted
 
-from reput.sinks.files import durable_file
+from reput.sinks.files import durable_file, file_system
 from reput.sinks.files.durable_file import DurableFiles
 from reput.source.errors import OutputAwayError, OutputError, OutputFullError
 
@@ -248,6 +248,7 @@ def test_a_failed_sync_to_make_room_is_never_taken_back_either(
     files: DurableFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files synced early, because too many are open, count like the others."""
+    monkeypatch.setattr(file_system, "is_synced_whole", lambda _: False)
     monkeypatch.setattr(durable_file, "_OPEN_FILES_MAX", 4)
     with monkeypatch.context() as failing:
         failing.setattr(os, "fsync", fail)

@@ -1,0 +1,81 @@
+"""The file systems that an output is on, each made durable as a whole.
+
+Ten thousand files that are synced one by one take three times as long: the disk is waited for at each of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+#: Of these `syncfs` leaves nothing behind; some of the others only begin to write.
+_WHOLE: Final = frozenset({"ext4", "xfs"})
+# Since this kernel `syncfs` reports what could not be written since the descriptor was opened.
+_REPORTS_SINCE = (5, 8)
+_MOUNTS = Path("/proc/self/mountinfo")
+_library = ctypes.CDLL(None, use_errno=True)
+
+
+class FileSystems:
+    """The file systems of the directories that were seen; raises OSError from every method."""
+
+    def __init__(self) -> None:
+        # By device, the first directory on it that was seen, and its descriptor: None where `syncfs` is of no use.
+        self._directories: dict[int, Path] = {}
+        self._descriptors: dict[int, int | None] = {}
+
+    def see(self, directory: Path, device: int) -> None:
+        """Something will be written in this directory, on that device."""
+        self._directories.setdefault(device, directory)
+
+    def watch(self) -> None:
+        """From now on, notice what cannot be written; before anything is written in a directory that was seen."""
+        for device, directory in self._directories.items():
+            if device not in self._descriptors:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+                self._descriptors[device] = os.open(directory, flags) if is_synced_whole(device) else None
+
+    @property
+    def are_synced_whole(self) -> bool:
+        """Whether `sync` makes all durable that was written since `watch`, or says what failed."""
+        return bool(self._descriptors) and None not in self._descriptors.values()
+
+    def sync(self) -> None:
+        """Make all that was written durable, whoever wrote it; an error may be another writer's."""
+        for descriptor in self._descriptors.values():
+            if descriptor is not None:
+                _sync(descriptor)
+
+    def close(self) -> None:
+        """Watch no more."""
+        for descriptor in self._descriptors.values():
+            if descriptor is not None:
+                os.close(descriptor)
+        self._descriptors.clear()
+
+
+@lru_cache
+def is_synced_whole(device: int) -> bool:
+    """Whether `syncfs` makes a device's file system durable and reports what it could not write."""
+    release = re.match(r"(\d+)\.(\d+)", platform.release())
+    if release is None or tuple(map(int, release.groups())) < _REPORTS_SINCE or not hasattr(_library, "syncfs"):
+        return False
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError):
+        for line in _MOUNTS.read_text(errors="replace").splitlines():
+            mount, _, of_file_system = line.partition(" - ")
+            if mount.split(" ")[2] == number:
+                return of_file_system.partition(" ")[0] in _WHOLE
+    return False
+
+
+def _sync(descriptor: int) -> None:
+    if _library.syncfs(descriptor) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
