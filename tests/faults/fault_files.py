@@ -7,8 +7,10 @@ names since their directory's.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -195,10 +197,21 @@ def _nodes_below(top: FileNode | DirectoryNode) -> Iterator[FileNode | Directory
 # --- the calls -------------------------------------------------------------------------------------------
 
 
+def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call that no other thread's comes between, as with the real system."""
+
+    @functools.wraps(call)
+    def alone(faulty: FaultyOs, *args: Any, **kwargs: Any) -> Any:
+        with faulty.lock:
+            return call(faulty, *args, **kwargs)
+
+    return alone
+
+
 class FaultyOs:
     """What `durable_file` calls of ``os``. Changing calls ask `fault` first, with their number and their name.
 
-    A write that meets a fault has written half. Nothing waits for a real disk.
+    A write that meets a fault has written half. Nothing waits for a real disk. Threads may call it: one at a time.
     """
 
     def __init__(self, disk: Disk, fault: Fault, rng: Random) -> None:
@@ -207,6 +220,7 @@ class FaultyOs:
         self._fault = fault
         self._rng = rng
         self._nodes: dict[int, FileNode | DirectoryNode] = {}
+        self.lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
         assert name.isupper() or name in {"fspath", "path", "strerror", "fdopen"}, f"os.{name} is unknown to the twin"
@@ -216,6 +230,7 @@ class FaultyOs:
         self.calls += 1
         self._fault(self.calls, name)
 
+    @_alone
     def open(self, path: str | Path, flags: int, mode: int = 0o777) -> int:
         node = self._disk.find(path)
         if flags & os.O_CREAT:
@@ -229,6 +244,7 @@ class FaultyOs:
         self._nodes[descriptor] = node
         return descriptor
 
+    @_alone
     def close(self, descriptor: int) -> None:
         del self._nodes[descriptor]
         os.close(descriptor)
@@ -238,12 +254,14 @@ class FaultyOs:
         for descriptor in list(self._nodes):
             self.close(descriptor)
 
+    @_alone
     def ftruncate(self, descriptor: int, size: int) -> None:
         self._count("truncate")
         os.ftruncate(descriptor, size)
         node: Any = self._nodes[descriptor]
         node.cut(size)
 
+    @_alone
     def pwrite(self, descriptor: int, data: memoryview, offset: int) -> int:
         try:
             self._count("write")
@@ -254,6 +272,7 @@ class FaultyOs:
             raise
         return self._put(descriptor, bytes(data), offset)
 
+    @_alone
     def write(self, descriptor: int, data: memoryview) -> int:
         return self.pwrite(descriptor, data, os.lseek(descriptor, 0, os.SEEK_END))
 
@@ -262,6 +281,7 @@ class FaultyOs:
         node.write(offset, data)
         return os.pwrite(descriptor, data, offset)
 
+    @_alone
     def fsync(self, descriptor: int) -> None:
         node = self._nodes[descriptor]
         try:
@@ -272,6 +292,7 @@ class FaultyOs:
             raise
         node.sync()
 
+    @_alone
     def syncfs(self, descriptor: int) -> None:
         assert isinstance(self._nodes[descriptor], DirectoryNode)
         nodes = list(_nodes_below(self._disk.top))
@@ -285,12 +306,14 @@ class FaultyOs:
         for node in nodes:
             node.sync()
 
+    @_alone
     def replace(self, source: str | Path, target: str | Path) -> None:
         self._count("rename")
         Path(target).unlink(missing_ok=True)
         Path(source).rename(target)
         self._disk.rename(source, target)
 
+    @_alone
     def unlink(self, path: str | Path) -> None:
         node = self._disk.find(path)
         if node is not None:
@@ -298,11 +321,13 @@ class FaultyOs:
         os.unlink(path)
         self._disk.name(path, None)
 
+    @_alone
     def rmdir(self, path: str | Path) -> None:
         self._count("rmdir")
         os.rmdir(path)
         self._disk.name(path, None)
 
+    @_alone
     def mkdir(self, path: str | Path) -> None:
         if self._disk.find(path) is None:
             self._count("mkdir")
