@@ -10,7 +10,6 @@ import os
 import platform
 import re
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +59,6 @@ class FileSystems:
         self._descriptors.clear()
 
 
-@lru_cache
 def is_synced_whole(device: int) -> bool:
     """Whether `syncfs` makes a device's file system durable and reports what it could not write."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())

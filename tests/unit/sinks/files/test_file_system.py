@@ -155,8 +155,4 @@ def test_where_a_sync_of_the_whole_is_enough(
     )
     monkeypatch.setattr(file_system, "_MOUNTS", mounts)
     monkeypatch.setattr(platform, "release", lambda: release)
-    file_system.is_synced_whole.cache_clear()
-    try:
-        assert file_system.is_synced_whole(os.makedev(*device)) == expected
-    finally:
-        file_system.is_synced_whole.cache_clear()
+    assert file_system.is_synced_whole(os.makedev(*device)) == expected
