@@ -147,19 +147,26 @@ class Idle:
 
 
 def idles(samples: Sequence[Sample], events: Sequence[Event]) -> list[Idle]:
-    """Of each quiet stretch, behind its first minute; of one in which the tail was started again, nothing."""
+    """Of each quiet stretch, behind its first minute; of one in which the tail was started again, nothing.
+
+    What the JVM takes when it is told to collect its heap is the measurement's doing, and so is left out: it comes
+    between the sample that tells the heap and the next one.
+    """
     found = []
     for event in events:
         if event.kind != QUIET:
             continue
         settled = event.begin + min(IDLE_SETTLE_SECONDS, (event.end - event.begin) / 3)
         quiet = [sample for sample in samples if settled <= sample.at <= event.end]
-        if len(quiet) < 2 or len({sample.pid for sample in quiet}) > 1 or quiet[0].pid is None:
+        steps = [(one, other) for one, other in itertools.pairwise(quiet) if one.live_heap_mb is None]
+        if not steps or len({sample.pid for sample in quiet}) > 1 or quiet[0].pid is None:
             continue
-        first, last = quiet[0], quiet[-1]
-        seconds = last.at - first.at
-        shares = {kind: (last.processes[kind].cpu - first.processes[kind].cpu) / seconds for kind in first.processes}
-        found.append(Idle(first.at, last.at, sum(shares.values()), shares))
+        seconds = sum(other.at - one.at for one, other in steps)
+        shares = {
+            kind: sum(other.processes[kind].cpu - one.processes[kind].cpu for one, other in steps) / seconds
+            for kind in quiet[0].processes
+        }
+        found.append(Idle(quiet[0].at, quiet[-1].at, sum(shares.values()), shares))
     return found
 
 

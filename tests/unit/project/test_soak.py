@@ -145,6 +145,16 @@ def test_idle_is_what_all_processes_take_behind_the_first_minute(cores: float) -
     assert set(found.by_kind) == {DRIVER, JVM, WORKERS}
 
 
+def test_what_a_look_at_the_heap_takes_is_left_out() -> None:
+    """The JVM was told to collect it, for a second, between two samples."""
+    samples = quiet(BEGIN, 0.01)
+    samples[20].live_heap_mb = 70.0
+    for each in samples[21:]:
+        each.processes[JVM].cpu += 1
+    (found,) = idles(samples, [Event(QUIET, BEGIN, BEGIN + 300)])
+    assert found.share == pytest.approx(0.01)
+
+
 def test_a_disturbed_quiet_stretch_says_nothing() -> None:
     """The tail was started again in it."""
     samples = [*quiet(BEGIN, 0.0)[:20], *quiet(BEGIN, 0.0, pid=2)[20:]]
