@@ -73,7 +73,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     Where the point is what Spark's readers make of a table, `compiled` goes with it; the tests that start `reput` as
     a process have Spark as users have it.
     """
-    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, TAIL_SETTINGS, start_session
+    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, TAIL_SETTINGS, end_session, start_session
 
     directory = tmp_path_factory.mktemp("spark")
     session = start_session(
@@ -89,7 +89,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         },
     )
     yield session
-    session.stop()
+    end_session(session)
 
 
 @pytest.fixture(scope="module")
