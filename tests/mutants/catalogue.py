@@ -57,7 +57,8 @@ MUTANTS = (
         "sinks/files/durable_file.py",
         "        if not (self._has_closed or is_due):\n",
         "        if not is_due:\n",
-        f"{CRASHES}::test_stop_at_every_call[many topics, synced whole]",
+        "unit/sinks/files/test_file_system.py::"
+        "test_a_directory_on_another_file_system_has_its_files_synced_one_by_one",
     ),
     _mutant(
         "many files are taken for synced",
