@@ -57,8 +57,7 @@ MUTANTS = (
         "sinks/files/durable_file.py",
         "        if not (self._has_closed or is_due):\n",
         "        if not is_due:\n",
-        "unit/sinks/files/test_file_system.py::"
-        "test_a_directory_on_another_file_system_has_its_files_synced_one_by_one",
+        "unit/sinks/files/test_file_system.py::test_a_directory_on_another_file_system_has_its_files_synced_one_by_one",
     ),
     _mutant(
         "many files are taken for synced",
