@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from reput.sinks.files.file_system import FileSystems
-from reput.sinks.files.single_file import refused, sync_directory
+from reput.sinks.files.file_system import FileSystems, sync_directory
+from reput.sinks.files.refusal import refused
 from reput.source.errors import OutputError
 
 # How many files are kept open. Files written since the last `sync` stay open beyond that, so that a failed write-back
@@ -322,16 +322,19 @@ class DurableFiles:
 
     def _sync_whole(self) -> None:
         """Sync whole file systems instead of many files and directories, which are then synced."""
-        is_enough = self._file_systems.are_synced_whole
-        is_due = is_enough and len(self._dirty) + len(self._changed_directories) >= _SYNCED_WHOLE_FROM
-        if not (self._has_closed or is_due):
+        many = len(self._dirty) + len(self._changed_directories) >= _SYNCED_WHOLE_FROM
+        if not (self._has_closed or (many and self._file_systems.are_synced_whole)):
             return
         self._sync_each(lambda _: self._file_systems.sync(), [str(self.root)], alone=1)
         self._has_closed = False
-        self._dirty.intersection_update(() if is_enough else self._descriptors)
-        if is_enough:
-            self._synced_directories |= self._changed_directories
-            self._changed_directories.clear()
+        if self._file_systems.are_synced_whole:
+            self._dirty.clear()
+            # The others may be on another file system: a file was removed there, and none was written.
+            synced = self._changed_directories & self._checked_directories
+            self._changed_directories -= synced
+            self._synced_directories |= synced
+        else:  # what was closed before a directory on another file system was seen is synced
+            self._dirty &= self._descriptors.keys()
 
     def _sync_files(self, paths: Sequence[str]) -> None:
         self._sync_each(lambda path: os.fsync(self._descriptors[path]), paths, alone=1)

@@ -1,4 +1,4 @@
-"""The file systems that an output is on, each made durable as a whole.
+"""How directories, and the file systems that an output is on as a whole, are made durable.
 
 Ten thousand files that are synced one by one take three times as long: the disk is waited for at each of them.
 """
@@ -71,6 +71,15 @@ def is_synced_whole(device: int) -> bool:
             if mount.split(" ")[2] == number:
                 return of_file_system.partition(" ")[0] in _WHOLE
     return False
+
+
+def sync_directory(directory: str) -> None:
+    """Make the names in a directory durable; raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync(descriptor: int) -> None:

@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from reput.source.errors import OutputError
-from reput.source.resource_limits import limit_reached
-from reput.source.system_errors import output_error_of
+from reput.sinks.files.file_system import sync_directory
+from reput.sinks.files.refusal import refused
 
 
 @contextmanager
@@ -51,19 +50,3 @@ def remove_scratch(paths: Iterable[Path]) -> None:
     for path in paths:
         with suppress(OSError):
             os.unlink(path)
-
-
-def sync_directory(directory: str) -> None:
-    """Make the names in a directory durable; raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def refused(action: str, path: Path, error: OSError) -> OutputError:
-    """What to raise where the system refused to do something to a file: `action` is a verb, and what is done."""
-    needed = "the output needs a writable directory with room on its disk"
-    why, advice = limit_reached(error) or (error.strerror, needed)
-    return output_error_of(error)(f"cannot {action} {path}: {why}", advice=advice, file=path)

@@ -14,6 +14,7 @@ so Python by itself would look for these cycles once in many minutes.
 from __future__ import annotations
 
 import gc
+import threading
 import time
 
 from reput.source import allocator
@@ -25,6 +26,7 @@ _USUALLY_S = 60.0
 _usual: list[tuple[int, int, int]] = []
 _given_back_at = 0.0
 _is_kept_small = False
+_lock = threading.Lock()
 
 
 def look_seldom() -> None:
@@ -41,19 +43,22 @@ def look_as_usual() -> None:
 
 
 def keep_small() -> None:
-    """Prepare a command for a long run: `look_as_usual`, and `give_back` reaches Arrow's memory, too.
+    """Prepare a command for a long run: `look_as_usual`, and `give_back` reaches Arrow's memory and garbage, too.
 
     It does nothing without `look_seldom`: in a program that runs a tail, collector and allocator are the program's.
+    Each of several tails may call it, in its thread.
     """
     import pyarrow as pa  # noqa: PLC0415  commands call `look_seldom` before they load it
 
     global _is_kept_small  # noqa: PLW0603  a process has one memory
-    is_command = bool(_usual)
-    look_as_usual()
-    if is_command and allocator.GIVES_BACK:
-        allocator.keep_large_buffers_apart()
-        pa.set_memory_pool(pa.system_memory_pool())
-    _is_kept_small = is_command
+    with _lock:
+        if not _usual:
+            return
+        look_as_usual()
+        _is_kept_small = True
+        if allocator.GIVES_BACK:
+            allocator.keep_large_buffers_apart()
+            pa.set_memory_pool(pa.system_memory_pool())
 
 
 def give_back(*, after_s: float = _USUALLY_S) -> None:

@@ -95,6 +95,26 @@ def test_a_stop_while_it_starts(number: signal.Signals, group: bool, root: Path,
         tail.end()
 
 
+def test_a_stop_of_several_brokers_while_they_start(root: Path, temporary: Path) -> None:
+    """Those that wait for Spark end as the one that starts it does, and nobody starts it again."""
+    sections = []
+    for name in "abc":
+        with CommitLogWriter(root / name / "commitlog", 4096) as writer:
+            writer.append(Message())
+        sections.append(f'[[broker]]\nbroker = "{name}"\nstore = "{root / name}"\noutput = "{root / "out" / name}"\n')
+    (root / "brokers.toml").write_text("".join(sections))
+    tail = TailProcess(root, whose=("--config", str(root / "brokers.toml")))
+    try:
+        tail.wait(lambda: bool(tail.children("pyspark-shell")))
+        time.sleep(0.5)  # for all to wait
+        tail.process.send_signal(signal.SIGINT)
+        assert tail.process.wait(LIMIT_SECONDS) == 0, tail.last_words()
+        assert not re.search("WARNING|ERROR|reput: ", tail.said.read_text()), tail.last_words()
+        nothing_is_left(root, temporary)
+    finally:
+        tail.end()
+
+
 def to_the_group(tail: TailProcess, _: Path) -> None:
     """As a terminal does, and somebody without patience."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):

@@ -55,9 +55,16 @@ MUTANTS = (
     _mutant(
         "files that were closed are not synced",
         "sinks/files/durable_file.py",
-        "        if not (self._has_closed or is_due):\n",
-        "        if not is_due:\n",
+        "        if not (self._has_closed or (many and self._file_systems.are_synced_whole)):\n",
+        "        if not (many and self._file_systems.are_synced_whole):\n",
         "unit/sinks/files/test_file_system.py::test_a_directory_on_another_file_system_has_its_files_synced_one_by_one",
+    ),
+    _mutant(
+        "a directory that nobody looked at is taken for synced",
+        "sinks/files/durable_file.py",
+        "            synced = self._changed_directories & self._checked_directories\n",
+        "            synced = set(self._changed_directories)\n",
+        "unit/sinks/files/test_file_system.py",
     ),
     _mutant(
         "many files are taken for synced",
@@ -987,6 +994,20 @@ MUTANTS = (
         "streaming/process/memory.py",
         "        if _is_kept_small:\n",
         "        if True:\n",
+        "unit/streaming/process/test_memory.py",
+    ),
+    _mutant(
+        "Spark is started again after a stop",
+        "streaming/spark/session.py",
+        "            is_broken_off = jvm.is_asked_to_end\n",
+        "            is_broken_off = False\n",
+        "faults/test_stops.py::test_a_stop_of_several_brokers_while_they_start",
+    ),
+    _mutant(
+        "another broker's tail forgets that garbage is looked for",
+        "streaming/process/memory.py",
+        "        if not _usual:\n            return\n",
+        "        if not _usual:\n            _is_kept_small = False\n            return\n",
         "unit/streaming/process/test_memory.py",
     ),
     _mutant(

@@ -62,12 +62,16 @@ def create(files: DurableFiles, count: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "whole"), [(4, 0), (5, 1), (6, 1), (7, 1), (60, 1)])
-def test_many_files_are_synced_at_once(count: int, whole: int, files: DurableFiles, syncs: Syncs) -> None:
+def test_many_files_are_synced_at_once(
+    count: int, whole: int, files: DurableFiles, syncs: Syncs, tmp_path: Path
+) -> None:
     """As soon as they and their directories are many, or more than stay open; and nothing is synced twice."""
     create(files, count)
     files.sync()
     assert syncs.whole == whole
-    assert len(syncs.one_by_one) == (0 if whole else count + 3)  # `d`, the root and what holds it
+    names = [f"{number:02d}" for number in range(count)]
+    # What holds the root is none of the directories of which the file system was looked up.
+    assert sorted(syncs.one_by_one) == sorted([tmp_path.name, *([] if whole else [*names, "d", "out"])])
     syncs.one_by_one.clear()
     files.sync()
     assert (syncs.whole, syncs.one_by_one) == (whole, [])
@@ -118,6 +122,20 @@ def test_a_directory_on_another_file_system_has_its_files_synced_one_by_one(
     files.sync()
     assert syncs.whole == 1
     assert {f"{number:02d}" for number in range(20)} <= set(syncs.one_by_one)
+
+
+def test_what_was_only_removed_has_its_directory_synced(files: DurableFiles, syncs: Syncs, tmp_path: Path) -> None:
+    """Nobody has looked which file system it is on."""
+    create(files, 20)
+    files.sync()
+    other = DurableFiles(tmp_path / "out")
+    other.remove("d", "00")
+    for number in range(20):
+        other.create("e", f"{number:02d}", size=1)
+    syncs.one_by_one.clear()
+    other.sync()
+    other.close()
+    assert (syncs.whole, syncs.one_by_one) == (2, ["d"])
 
 
 def test_a_real_file_system(files: DurableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
