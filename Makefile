@@ -106,7 +106,7 @@ soak: $(PREPARED)  ## a live broker and its tail as a service for 90 minutes, wi
 soak-lag: $(PREPARED)  ## the lag that reput shows, and the one seen from outside: eight minutes
 	$(BENCH).soak --only lag --work .work/soak-lag --docs docs
 
-soak-metrics-cost: $(PREPARED)  ## what metrics and page take of the throughput
+soak-metrics-cost: $(PREPARED)  ## what metrics and page take of the throughput: six minutes
 	$(BENCH).soak --only metrics-cost --work .work/soak-metrics-cost --docs docs
 
 ##@ Tidy

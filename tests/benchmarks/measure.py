@@ -113,10 +113,13 @@ def ratio(summary: Summary, others: Iterable[Summary]) -> float | None:
 
 
 def in_turn(cases: Sequence[T], rounds: int, measure: Callable[[T], Run]) -> dict[T, list[Run]]:
-    """Measure every case once a round: what slows the machine for a while slows all of them."""
+    """Measure every case once a round: what slows the machine for a while slows all of them.
+
+    Every second round has the other order, so that no case always runs behind the same one.
+    """
     runs: dict[T, list[Run]] = {case: [] for case in cases}
-    for _ in range(rounds):
-        for case in cases:
+    for number in range(rounds):
+        for case in reversed(cases) if number % 2 else cases:
             runs[case].append(measure(case))
     return runs
 

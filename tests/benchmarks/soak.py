@@ -44,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=("soak", "lag", "metrics-cost"), default="soak")
     parser.add_argument("--rates", type=int, nargs="*", default=list(lag.RATES), help="of --only lag")
     parser.add_argument("--seconds", type=float, default=lag.SECONDS, help="of --only lag, for each rate")
-    parser.add_argument("--rounds", type=int, default=5, help="of --only metrics-cost")
+    parser.add_argument("--rounds", type=int, default=metrics_cost.ROUNDS, help="of --only metrics-cost")
     parser.add_argument("--messages", type=int, default=metrics_cost.MESSAGES, help="of --only metrics-cost")
     parser.add_argument("--judge", action="store_true", help="look again at what a run has left in --work")
     given = parser.parse_args(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 from collections.abc import Callable, Sequence
@@ -17,9 +18,11 @@ from benchmarks.shapes import SHAPES, made_log
 from benchmarks.soaking.prometheus import get
 from benchmarks.subjects import TAIL, ReputCase
 
-MESSAGES = 5_000_000
+MESSAGES = 10_000_000
+ROUNDS = 10
 SCRAPE_SECONDS, POLL_SECONDS = 1.0, 2.0
-LOSS_MAX = 0.01
+#: The share of the rate that may be lost, and of processor time that may be added.
+COST_MAX = 0.01
 PAGE, NAME = "soak.md", "soak-metrics-cost"
 
 
@@ -81,24 +84,31 @@ def run(rounds: int, messages: int, work: Path, docs: Path | None, say: Callable
         return found
 
     runs = measure.in_turn(CASES, rounds, one)
-    rates = {case.name: [each.messages / each.seconds for each in found] for case, found in runs.items()}
-    ratio = pairwise_ratio(rates[CASES[1].name], rates[CASES[0].name])
+    without, with_both = (runs[case] for case in CASES)
+    rate = Ratio.of_rounds([_rate(each) for each in with_both], [_rate(each) for each in without])
+    cpu = Ratio.of_rounds([_cpu(each) for each in with_both], [_cpu(each) for each in without])
     rows = [
-        [name, f"{statistics.median(found):,.0f}", f"{min(found):,.0f} to {max(found):,.0f}"]
-        for name, found in rates.items()
+        [
+            case.name,
+            f"{statistics.median(map(_rate, found)):,.0f}",
+            f"{min(map(_rate, found)):,.0f} to {max(map(_rate, found)):,.0f}",
+            f"{statistics.median(map(_cpu, found)):.1f}",
+        ]
+        for case, found in runs.items()
     ]
     block = (
         f"{rounds} rounds of {messages:,} messages with a table; {machine.sentence(found_on)}.\n\n"
-        f"{report.markdown_table(('metrics and page', 'messages/s', 'slowest to fastest'), rows)}\n\n"
-        f"With metrics and page the rate is {ratio:.3f} of that without, at the median of the rounds."
+        f"{report.markdown_table(('metrics and page', 'messages/s', 'slowest to fastest', 'CPU s'), rows)}\n\n"
+        f"Of a round, with metrics and page beside without: the rate is {rate}, processor time {cpu}, at the median."
     )
-    wrong = [f"metrics and page take {100 * (1 - ratio):.1f} % of the throughput"] if ratio < 1 - LOSS_MAX else []
+    wrong = too_dear(rate, cpu)
     if not all(answers):
         wrong.append(f"a reader got no answer, so that nothing was measured: {answers}")
     results = {
         "machine": found_on,
         "failed": wrong,
-        "ratio": ratio,
+        "rate": asdict(rate),
+        "processor_time": asdict(cpu),
         "answers": answers,
         "runs": {case.name: [asdict(each) for each in found] for case, found in runs.items()},
     }
@@ -107,6 +117,41 @@ def run(rounds: int, messages: int, work: Path, docs: Path | None, say: Callable
     return wrong
 
 
-def pairwise_ratio(ours: Sequence[float], others: Sequence[float]) -> float:
-    """The median of the ratios of each round: what slows the machine for a while slows both of a round."""
-    return statistics.median(one / other for one, other in zip(ours, others, strict=True))
+@dataclass(frozen=True)
+class Ratio:
+    """The median of the ratios of each round, and by how much chance may have moved it.
+
+    What slows the machine for a while slows both of a round. `uncertainty` is half of McGill's notch: two medians whose
+    notches do not overlap differ, at a level of about 95 %.
+    """
+
+    median: float
+    uncertainty: float
+
+    @classmethod
+    def of_rounds(cls, ours: Sequence[float], others: Sequence[float]) -> Ratio:
+        """Ours divided by the other's of the same round; at least two rounds."""
+        ratios = [one / other for one, other in zip(ours, others, strict=True)]
+        lower, _, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+        return cls(statistics.median(ratios), 1.57 * (upper - lower) / math.sqrt(len(ratios)))
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} (± {self.uncertainty:.3f})"
+
+
+def too_dear(rate: Ratio, cpu: Ratio) -> list[str]:
+    """Say what costs more than COST_MAX beyond what chance explains; empty if nothing does."""
+    wrong = []
+    if rate.median + rate.uncertainty < 1 - COST_MAX:
+        wrong.append(f"metrics and page take {100 * (1 - rate.median):.1f} % of the throughput")
+    if cpu.median - cpu.uncertainty > 1 + COST_MAX:
+        wrong.append(f"metrics and page add {100 * (cpu.median - 1):.1f} % of processor time")
+    return wrong
+
+
+def _rate(run: Run) -> float:
+    return run.messages / run.seconds
+
+
+def _cpu(run: Run) -> float:
+    return run.usage.cpu_in_all

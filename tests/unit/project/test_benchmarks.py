@@ -61,11 +61,11 @@ def test_a_ratio_is_of_rates() -> None:
 
 
 def test_cases_of_a_round_alternate() -> None:
-    """A b a b, not a a b b."""
+    """Each once a round, and every second round the other way round."""
     asked: list[str] = []
-    runs = in_turn(["a", "b"], 2, lambda case: asked.append(case) or RUNS[0])  # type: ignore[func-returns-value]
-    assert asked == ["a", "b", "a", "b"]
-    assert {case: len(found) for case, found in runs.items()} == {"a": 2, "b": 2}
+    runs = in_turn(["a", "b"], 3, lambda case: asked.append(case) or RUNS[0])  # type: ignore[func-returns-value]
+    assert asked == ["a", "b", "b", "a", "a", "b"]
+    assert {case: len(found) for case, found in runs.items()} == {"a": 3, "b": 3}
 
 
 def test_the_estimate_tells_what_is_extrapolated() -> None:

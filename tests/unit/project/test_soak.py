@@ -16,7 +16,7 @@ import pytest
 from benchmarks.soaking import lag, page
 from benchmarks.soaking.equality import Equality, Keeper, compare_files, compare_rows, entries, newest_offset
 from benchmarks.soaking.judgement import SERIES, Series, false_alerts, growths, idles, of_process, slope, stretches
-from benchmarks.soaking.metrics_cost import pairwise_ratio
+from benchmarks.soaking.metrics_cost import Ratio, too_dear
 from benchmarks.soaking.plan import EXPIRE, FULL, KILL, QUIET, RESTART, Event, plan
 from benchmarks.soaking.prometheus import Firing, firings
 from benchmarks.soaking.run import Record
@@ -509,5 +509,17 @@ def test_the_lag_is_that_of_the_first_message_that_is_missing(tmp_path: Path) ->
 
 
 def test_a_ratio_of_rounds() -> None:
-    """Each round is compared with itself."""
-    assert pairwise_ratio([90, 198, 300], [100, 200, 300]) == pytest.approx(0.99)
+    """Each round is compared with itself; chance is what the rounds differ by."""
+    found = Ratio.of_rounds([90, 198, 303, 99], [100, 200, 300, 100])
+    assert found.median == pytest.approx(0.99)
+    assert found.uncertainty == pytest.approx(1.57 * (0.995 - 0.9675) / 2)
+    assert str(found) == "0.990 (± 0.022)"
+
+
+def test_what_costs_too_much() -> None:
+    """More than a hundredth, and more than chance explains."""
+    same = Ratio(1.0, 0.0)
+    assert not too_dear(Ratio(0.99, 0.0), Ratio(1.01, 0.0))
+    assert not too_dear(Ratio(0.97, 0.021), Ratio(1.03, 0.021))
+    assert too_dear(Ratio(0.97, 0.01), same) == ["metrics and page take 3.0 % of the throughput"]
+    assert too_dear(same, Ratio(1.03, 0.01)) == ["metrics and page add 3.0 % of processor time"]
