@@ -23,7 +23,7 @@ from reput.source.errors import OutputError
 # How many files are kept open. Files written since the last `sync` stay open beyond that, so that a failed write-back
 # is reported to the descriptor that wrote, unless it will be reported by their file system.
 _OPEN_FILES_MAX = 512
-# From so many files and directories on, their file systems are synced as a whole.
+# From so many directories with new names on, and files where those count, their file systems are synced as a whole.
 _SYNCED_WHOLE_FROM = 512
 # Syncs of many small files wait for the disk, not for a processor; syncs side by side share the disk's flushes.
 _SYNC_THREADS = 8
@@ -39,8 +39,13 @@ class DurableFiles:
         From every method: the path leaves the root, passes through a symbolic link, or the system refused.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, whole: bool = False) -> None:
+        """With `whole`, many files are made durable by a sync of their file system, not only many new ones.
+
+        It waits for what others wrote there, too: beside a live broker that may take longer than to sync each file.
+        """
         self.root = root
+        self._syncs_whole = whole
         self._descriptors: dict[str, int] = {}
         self._dirty: set[str] = set()
         self._checked_directories: set[str] = set()
@@ -59,7 +64,7 @@ class DurableFiles:
 
     def beside(self) -> DurableFiles:
         """Files below the same root that another thread may write and sync meanwhile; closed with these."""
-        self._beside.append(DurableFiles(self.root))
+        self._beside.append(DurableFiles(self.root, whole=self._syncs_whole))
         return self._beside[-1]
 
     def make_directory(self, *parts: str) -> Path:
@@ -292,7 +297,7 @@ class DurableFiles:
         if len(self._descriptors) > _OPEN_FILES_MAX:
             # All wait for a sync.
             oldest = [name for name in self._descriptors if name != key][: _OPEN_FILES_MAX // 2]
-            if self._file_systems.are_synced_whole:
+            if self._are_for_whole(self._syncs_whole):
                 self._has_closed = True
                 for name in oldest:
                     os.close(self._descriptors.pop(name))
@@ -320,10 +325,14 @@ class DurableFiles:
         for names in (self._checked_directories, self._changed_directories, self._synced_directories):
             names -= {path for path in names if _is_at(path, directory)}
 
+    def _are_for_whole(self, is_enough: bool = False) -> bool:
+        """Whether file systems are to be synced whole: what waits is much, or already enough."""
+        waiting = len(self._changed_directories) + (len(self._dirty) if self._syncs_whole else 0)
+        return (is_enough or waiting >= _SYNCED_WHOLE_FROM) and self._file_systems.are_synced_whole
+
     def _sync_whole(self) -> None:
         """Sync whole file systems instead of many files and directories, which are then synced."""
-        many = len(self._dirty) + len(self._changed_directories) >= _SYNCED_WHOLE_FROM
-        if not (self._has_closed or (many and self._file_systems.are_synced_whole)):
+        if not (self._has_closed or self._are_for_whole()):
             return
         self._sync_each(lambda _: self._file_systems.sync(), [str(self.root)], alone=1)
         self._has_closed = False

@@ -33,7 +33,7 @@ class QueueAppendTasks:
         root, file_size, paths = self._root, self._file_size, entries.paths
 
         def write(read: PieceEntries, queues: list[QueueAppend]) -> None:
-            with closing(DurableFiles(root)) as files:
+            with closing(DurableFiles(root, whole=True)) as files:
                 write_queue_appends(files, file_size, read, queues)
 
         total = sum(int(entries.counts[queue.number]) for queue in appends)
@@ -68,7 +68,7 @@ class IndexPutTasks:
         def work(number: int) -> IndexPutDone:
             put, paths, before = shares[number]
             own = replace(put, begin=put.begin - before, end=put.end - before)
-            with closing(DurableFiles(root)) as files:
+            with closing(DurableFiles(root, whole=True)) as files:
                 return put_keys_into_file(files, PieceEntries.read(paths), own)
 
         return self._tasks.run(work, len(shares))

@@ -216,7 +216,7 @@ class Rebuild:
         return QuarantineStep(quarantine, self._log, next(queues, None), table)
 
     def _own_files(self, cleanup: ExitStack) -> DurableFiles:
-        files = DurableFiles(self._root)
+        files = DurableFiles(self._root, whole=True)
         cleanup.callback(files.close)
         return files
 

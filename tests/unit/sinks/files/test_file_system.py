@@ -38,7 +38,7 @@ class Syncs:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[DurableFiles]:
-    files = DurableFiles(tmp_path / "out")
+    files = DurableFiles(tmp_path / "out", whole=True)
     yield files
     files.close()
 
@@ -82,12 +82,26 @@ def test_many_files_are_synced_at_once(
     assert len(list(Path("/proc/self/fd").iterdir())) < 100
 
 
+def test_beside_other_writers_only_many_new_names_count(files: DurableFiles, syncs: Syncs) -> None:
+    """Unless the caller says otherwise, many files that get more do not wait for what others wrote."""
+    beside_others = DurableFiles(files.root)
+    create(beside_others, 60)
+    beside_others.sync()
+    names = {f"{number:02d}" for number in range(60)}
+    assert (syncs.whole, names <= set(syncs.one_by_one)) == (0, True)
+    for number in range(8):
+        beside_others.create(f"new {number}", "00", size=1)
+    beside_others.sync()
+    beside_others.close()
+    assert syncs.whole == 1
+
+
 def test_what_others_placed_is_synced_at_once(files: DurableFiles, syncs: Syncs, tmp_path: Path) -> None:
     """Also by an object that was closed since."""
     names = [("d", f"{number:02d}") for number in range(20)]
     for name in names:
         files.put_unsynced(*name, data=b"x")
-    other = DurableFiles(tmp_path / "out")
+    other = DurableFiles(tmp_path / "out", whole=True)
     for times in (1, 2):
         other.make_durable(names)
         assert (syncs.whole, syncs.one_by_one) == (times, [])
@@ -128,7 +142,7 @@ def test_what_was_only_removed_has_its_directory_synced(files: DurableFiles, syn
     """Nobody has looked which file system it is on."""
     create(files, 20)
     files.sync()
-    other = DurableFiles(tmp_path / "out")
+    other = DurableFiles(tmp_path / "out", whole=True)
     other.remove("d", "00")
     for number in range(20):
         other.create("e", f"{number:02d}", size=1)
