@@ -55,9 +55,16 @@ MUTANTS = (
     _mutant(
         "files that were closed are not synced",
         "sinks/files/durable_file.py",
-        "        if not (self._has_closed or (many and self._file_systems.are_synced_whole)):\n",
-        "        if not (many and self._file_systems.are_synced_whole):\n",
+        "        if not (self._has_closed or self._are_for_whole()):\n",
+        "        if not self._are_for_whole():\n",
         "unit/sinks/files/test_file_system.py::test_a_directory_on_another_file_system_has_its_files_synced_one_by_one",
+    ),
+    _mutant(
+        "files that get more wait for what others wrote",
+        "sinks/files/durable_file.py",
+        "(len(self._dirty) if self._syncs_whole else 0)",
+        "len(self._dirty)",
+        "unit/sinks/files/test_file_system.py::test_beside_other_writers_only_many_new_names_count",
     ),
     _mutant(
         "a directory that nobody looked at is taken for synced",
@@ -967,6 +974,7 @@ MUTANTS = (
         "                if not is_table(path):  # otherwise another process was first\n",
         "                if True:\n",
         "spark/test_s3_table.py::test_in_a_session_with_hadoops_jars",
+        marks="slow",
     ),
     _mutant(
         "memory that is free is given back at each look",

@@ -41,7 +41,7 @@ PARSER_REFUSES = "what Spark's parser refuses itself"
 LIGHT = {"spark.databricks.delta.stalenessLimit": "1h"}
 
 # In short, every eighth statement or function; all of them are decided by name all the same.
-SHARES = [8, pytest.param(1, marks=pytest.mark.slow)]
+SHARES = [16, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @pytest.fixture
