@@ -103,6 +103,10 @@ class LogWriter:
         return int(said)
 
 
+# Tests that are run in the background may ignore these, and with them whatever they start.
+HEARS_SIGNALS = ("env", "--default-signal=INT,HUP")
+
+
 class TailProcess:
     """One run of `reput tail` in a process group of its own; what it says goes to `said`.
 
@@ -123,7 +127,7 @@ class TailProcess:
         self.said = root / "tail.log"
         settings = [word for setting in SETTINGS for word in ("--option", setting)]
         command = [
-            *(*wrapper, *program, "tail"),
+            *(*HEARS_SIGNALS, *wrapper, *program, "tail"),
             *(whose or ("--store", str(root / "store"), "--output", str(root / "out"))),
             *("--table", str(table or root / "table")),
             *("--option", "sparkDriverMemory=600m", "--option", "tableTriggerMs=500", *settings, *options),
