@@ -297,7 +297,7 @@ class DurableFiles:
         if len(self._descriptors) > _OPEN_FILES_MAX:
             # All wait for a sync.
             oldest = [name for name in self._descriptors if name != key][: _OPEN_FILES_MAX // 2]
-            if self._are_for_whole(self._syncs_whole):
+            if self._are_many:
                 self._has_closed = True
                 for name in oldest:
                     os.close(self._descriptors.pop(name))
@@ -325,14 +325,15 @@ class DurableFiles:
         for names in (self._checked_directories, self._changed_directories, self._synced_directories):
             names -= {path for path in names if _is_at(path, directory)}
 
-    def _are_for_whole(self, is_enough: bool = False) -> bool:
-        """Whether file systems are to be synced whole: what waits is much, or already enough."""
+    @property
+    def _are_many(self) -> bool:
+        """Whether so many wait for a sync that it is one of their whole file systems."""
         waiting = len(self._changed_directories) + (len(self._dirty) if self._syncs_whole else 0)
-        return (is_enough or waiting >= _SYNCED_WHOLE_FROM) and self._file_systems.are_synced_whole
+        return waiting >= _SYNCED_WHOLE_FROM and self._file_systems.are_synced_whole
 
     def _sync_whole(self) -> None:
         """Sync whole file systems instead of many files and directories, which are then synced."""
-        if not (self._has_closed or self._are_for_whole()):
+        if not (self._has_closed or self._are_many):
             return
         self._sync_each(lambda _: self._file_systems.sync(), [str(self.root)], alone=1)
         self._has_closed = False

@@ -22,7 +22,7 @@ def rates(summaries: Sequence[Summary], path: Path, title: str) -> None:
         axes.barh(place, summary.rate, color=color, xerr=spread, ecolor="black", capsize=3)
         axes.plot(summary.rate_in_all, place, "k|", markersize=12)
     axes.set_yticks(range(len(summaries)), [summary.case for summary in reversed(summaries)])
-    _in_thousands(axes.xaxis)
+    _with_prefixes(axes.xaxis)
     axes.set_xlabel("messages/s without start-up; | with start-up")
     _save(figure, axes, path, title)
 
@@ -36,7 +36,7 @@ def shapes(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         for case, shift, color in zip(shape["cases"], (0.2, -0.2), (_BROKER, _REPUT), strict=False):
             axes.barh(place + shift, case["rate"], 0.4, color=color, label=case["case"] if not place else None)
     axes.set_yticks(range(len(found)), list(found)[::-1])
-    _in_thousands(axes.xaxis)
+    _with_prefixes(axes.xaxis)
     axes.set_xlabel("messages/s without start-up")
     axes.legend(loc="lower right")
     _save(figure, axes, path, "Reput of logs of several shapes")
@@ -61,7 +61,7 @@ def curves(
     if logarithmic == "x":
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
-        _in_thousands(axes.yaxis)
+        _with_prefixes(axes.yaxis)
     else:
         axes.set_yscale("log")
         axes.set_xlim(left=0)
@@ -115,7 +115,7 @@ def _figure(height: float, rows: int = 1) -> tuple[Any, Any]:
     return figure, figure.subplots(rows, sharex=True)
 
 
-def _in_thousands(axis: Any) -> None:
+def _with_prefixes(axis: Any) -> None:
     """Mark 2,000,000 as 2 M."""
     from matplotlib.ticker import EngFormatter
 

@@ -22,7 +22,6 @@ from unittest import mock
 from support.sink_runner import OneThread
 
 from reput.sinks.files import durable_file, file_system, single_file
-from reput.sinks.files.durable_file import DurableFiles
 
 SECTOR_BYTES = 512
 #: Told the number and the name of a call, may raise.
@@ -382,7 +381,6 @@ def system(
     with (
         mock.patch.multiple(durable_file, os=faulty, ThreadPoolExecutor=OneThread, **constants),
         mock.patch.object(single_file, "os", faulty),
-        mock.patch.dict(DurableFiles.__init__.__kwdefaults__, whole=is_synced_whole),
         mock.patch.multiple(file_system, os=faulty, is_synced_whole=lambda _: is_synced_whole, _sync=faulty.syncfs),
     ):
         try:

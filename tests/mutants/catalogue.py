@@ -55,8 +55,8 @@ MUTANTS = (
     _mutant(
         "files that were closed are not synced",
         "sinks/files/durable_file.py",
-        "        if not (self._has_closed or self._are_for_whole()):\n",
-        "        if not self._are_for_whole():\n",
+        "        if not (self._has_closed or self._are_many):\n",
+        "        if not self._are_many:\n",
         "unit/sinks/files/test_file_system.py::test_a_directory_on_another_file_system_has_its_files_synced_one_by_one",
     ),
     _mutant(
@@ -974,7 +974,6 @@ MUTANTS = (
         "                if not is_table(path):  # otherwise another process was first\n",
         "                if True:\n",
         "spark/test_s3_table.py::test_in_a_session_with_hadoops_jars",
-        marks="slow",
     ),
     _mutant(
         "memory that is free is given back at each look",

@@ -51,8 +51,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("which", ["not slow", "slow"])
+@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_in_a_session_with_hadoops_jars(which: str) -> None:
     """The cases of s3_cases.py: a process has one Spark session, and that of other tests knows no S3."""
     cases = str(ROOT / "tests/spark/s3_cases.py")
