@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -69,7 +70,7 @@ class StoredFile:
     first_time: datetime | None
     last_time: datetime | None
 
-    @property
+    @cached_property
     def share(self) -> float:
         """How much of a target file it is."""
         return max(self.size_bytes / TARGET_BYTES, self.rows / TARGET_ROWS)
@@ -79,7 +80,7 @@ class StoredFile:
         """Whether it is not merged with others any more."""
         return self.share >= 0.5
 
-    @property
+    @cached_property
     def level(self) -> int:
         """Which files it is merged with."""
         return math.floor(math.log(max(self.share, 1e-9), _MERGED_MIN))

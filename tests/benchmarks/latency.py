@@ -144,9 +144,7 @@ def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int, topic_count
     topics = ",".join(f"Latency{number}:{QUEUES if is_few else QUEUES_OF_MANY}" for number in range(topic_count))
     with ExitStack() as stack:
         names = stack.enter_context(rocketmq.name_server(work / "namesrv"))
-        broker = rocketmq.broker(work / "broker", names, {})
-        broker.is_short_lived = False
-        stack.enter_context(broker)
+        broker = stack.enter_context(rocketmq.broker(work / "broker", names, {}))
         tail = Tail(broker, work)
         guard = ReputEndFinder(check_crc=False, tail_guard_ms=0)
         tail.start(*TAIL_OPTIONS)
@@ -212,7 +210,7 @@ def main() -> None:
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     found_on = machine.facts(given.work)
-    rocketmq, found = RocketMQ(given.version), []
+    rocketmq, found = RocketMQ(given.version, is_short_lived=False), []
     for rate in given.rates:
         with tempfile.TemporaryDirectory(dir=given.work.resolve(), prefix=f"rate-{rate}-") as scratch:
             found.append(measure(rocketmq, Path(scratch) / "run", rate, given.seconds, given.topics))

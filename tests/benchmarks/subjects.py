@@ -79,7 +79,7 @@ class BrokerCase:
             **dict(self.settings),
         }
         words = [f"{name}={value}" for name, value in settings.items()]
-        process = RocketMQ(self.version).launch(home, BROKER_JVM, "BrokerReput", *words)
+        process = RocketMQ(self.version, is_short_lived=False).launch(home, BROKER_JVM, "BrokerReput", *words)
         sampler = Sampler(process.pid, "broker JVM")
         deadline = time.monotonic() + BROKER_TIMEOUT_S
         try:

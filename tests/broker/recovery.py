@@ -13,7 +13,7 @@ from broker.artifacts import HarnessError
 from broker.java_process import tail
 from broker.release import Release
 
-JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JVM = ("-Xms256m", "-Xmx1g")
 SECONDS_A_STORE = 20.0
 # A start that has not ended by then waits for something that never comes.
 START_MS = 4000

@@ -10,6 +10,9 @@ from broker.java_process import JavaProcess
 
 DEFAULT_WORK_DIR = Path(__file__).resolve().parents[2] / ".work" / "broker"
 
+# A process of a test lives for a minute: compiling its code well would take more time than it gives.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
 LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
     <file>{file}</file>
@@ -30,6 +33,8 @@ class Release:
     work_dir
         Where class path and classes are kept; ``.work/broker`` below the repository unless told. Safe to
         share between processes.
+    is_short_lived
+        Whether its JVMs spare the time to compile well; false where a broker is measured.
 
     Raises
     ------
@@ -37,8 +42,9 @@ class Release:
         The release could not be resolved, or the client does not compile against it.
     """
 
-    def __init__(self, version: str = "4.9.3", work_dir: Path | None = None) -> None:
+    def __init__(self, version: str = "4.9.3", work_dir: Path | None = None, *, is_short_lived: bool = True) -> None:
         self.version = version
+        self.is_short_lived = is_short_lived
         self.work_dir = (work_dir or DEFAULT_WORK_DIR).resolve()
         jars = resolve_class_path(version, self.work_dir)
         classes = compile_client(version, jars, self.work_dir)
@@ -52,6 +58,7 @@ class Release:
         for name in ("logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml", "logback.xml"):
             (conf / name).write_text(logback, encoding="utf-8")
         options = [
+            *(SHORT_LIVED if self.is_short_lived else ()),
             *jvm,
             "-cp",
             self.class_path,

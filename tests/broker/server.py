@@ -21,9 +21,7 @@ ConfValue = str | int | bool
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 90.0
-# A process of a test lives for a minute: compiling its code well would take more time than it gives.
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-NAME_SERVER_JVM = (*SHORT_LIVED, "-Xms64m", "-Xmx256m")
+NAME_SERVER_JVM = ("-Xms64m", "-Xmx256m")
 BROKER_JVM = (
     "-Xms256m",
     "-Xmx512m",
@@ -169,8 +167,6 @@ class Broker(_Server):
     def __init__(self, release: Release, home: Path, name_server: NameServer, conf: Mapping[str, ConfValue]) -> None:
         super().__init__(release, home)
         self.name_server = name_server
-        #: Whether its JVM spares the time to compile well; false where the broker itself is measured.
-        self.is_short_lived = True
         store = Path(str(conf.get("storePathRootDir", self.home / "store")))
         self.conf: dict[str, ConfValue] = {
             "brokerClusterName": "reput",
@@ -192,6 +188,8 @@ class Broker(_Server):
             "osPageCacheBusyTimeOutMills": 10_000,
             "maxTransferCountOnMessageInMemory": 1000,
             "maxTransferCountOnMessageInDisk": 1000,
+            # 5.x waits for its first flush in a loop without a pause: ten seconds of a core by default.
+            "transactionMetricFlushInterval": 200,
             **conf,
         }
 
@@ -219,7 +217,7 @@ class Broker(_Server):
             It did not start; the message holds the end of its log.
         """
         self._start(
-            (*BROKER_JVM, *(SHORT_LIVED if self.is_short_lived else ())),
+            BROKER_JVM,
             "org.apache.rocketmq.broker.BrokerStartup",
             self.conf,
             {

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from conftest import BrokerStore
 from support.broker_table import make_table, messages_of
+from support.command_line import invoke
 from support.paths import ROOT
-from typer.testing import CliRunner
 
 from broker.rocketmq import RocketMQ
 from broker.server import NameServer
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.query.message_row import plain_body
 
@@ -51,7 +50,7 @@ def dead_letters(store: BrokerStore, work: Path) -> tuple[list[dict[str, Any]], 
     make_table(store, work / "table")
     words = ["--table", work / "table", "--store", store.root, "--broker-conf", store.broker_conf, "--format", "json"]
     words += ["--group", GROUP, "--plan", "--bodies", work / "dead.jsonl"]
-    result = CliRunner().invoke(cli.app, ["ask", "dead-letters", *map(str, words)])
+    result = invoke(["ask", "dead-letters", *map(str, words)])
     assert result.exit_code == 0, result.output
     lines = (work / "dead.jsonl").read_text(encoding="utf-8").splitlines()
     return list(map(json.loads, result.stdout.splitlines())), list(map(json.loads, lines))

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support.browser import ask
+from support.command_line import invoke
 from support.report_page import ReportPage
 from support.report_tables import hostile_table
-from typer.testing import CliRunner
 
-from reput.streaming.cli import main as cli
 from reput.streaming.report import page as page_module
 
 pytestmark = pytest.mark.deploy
@@ -80,7 +79,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     for topics in TOPICS:
         table, page = hostile_table(root / f"table-{topics}", topics), root / "pages" / f"report-{topics}.html"
         page.parent.mkdir(exist_ok=True)
-        done = CliRunner().invoke(cli.app, ["report", "--table", str(table), "--html", str(page)])
+        done = invoke(["report", "--table", str(table), "--html", str(page)])
         assert done.exit_code == 0, done.output
         made[topics] = page
     return made

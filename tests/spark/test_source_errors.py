@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from support.command_line import invoke
 from support.logs import put_bytes, varied_messages, write_log
 from support.record_writer import Message
-from typer.testing import CliRunner
 
 from reput.source.data_source import NAME, CommitLogDataSource
 from reput.source.errors import OutputFullError
 from reput.source.printable import printable
-from reput.streaming.cli import main as cli
 from reput.streaming.process.failures import failure_of
 from reput.streaming.spark import session
 from reput.streaming.tail import batch_reading
@@ -128,7 +127,7 @@ def test_what_a_program_reads_of_a_tail(spark: SparkSession, tmp_path: Path, mon
     monkeypatch.setattr(session, "start_session", lambda *_, **__: spark)
     monkeypatch.setattr(session, "end_session", lambda *_: None)
     arguments = ["--store", str(tmp_path), "--output", str(tmp_path / "out"), "-o", f"maxBytesPerTrigger={SIZE}"]
-    result = CliRunner().invoke(cli.app, ["tail", *arguments, "--available-now", "--json"])
+    result = invoke(["tail", *arguments, "--available-now", "--json"])
     told = json.loads(result.stderr.splitlines()[-1])["error"]
     assert (result.exit_code, told["code"], told["physicalOffset"]) == (1, "data-loss", SIZE)
     assert told["message"] == f"{told['cause']}; {told['advice']}"

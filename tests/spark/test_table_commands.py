@@ -12,8 +12,8 @@ import deltalake
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from support.command_line import invoke
 from support.kept_table import KeptTable
-from typer.testing import CliRunner
 
 from reput.sinks.table import log_cleanup
 from reput.sinks.table.history import log_entries
@@ -21,7 +21,6 @@ from reput.sinks.table.storage import table_storage
 from reput.sinks.table.table_state import TableState
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.cli import main as cli
 from reput.streaming.table.optimize import optimize
 from reput.streaming.table.vacuum import vacuum
 
@@ -44,7 +43,7 @@ def both(spark: SparkSession, tmp_path: Path) -> list[KeptTable]:
 
 
 def run(*words: str) -> str:
-    result = CliRunner().invoke(cli.app, ["table", *words])
+    result = invoke(["table", *words])
     assert result.exit_code == 0, result.stderr
     return result.stdout
 

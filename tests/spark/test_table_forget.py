@@ -16,10 +16,10 @@ import pytest
 from faults.fault_files import Stopped
 from pyspark.sql import SparkSession
 from spark.test_upkeep_crashes import copy_of, counting
+from support.command_line import invoke
 from support.kept_table import KeptTable
 from support.proof_counts import Proof
 from support.record_writer import Message
-from typer.testing import CliRunner
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
@@ -32,7 +32,6 @@ from reput.sinks.table.forgotten import Forgotten
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError, RowsLostError
-from reput.streaming.cli import main as cli
 from reput.streaming.table.optimize import existing_table
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
@@ -286,14 +285,14 @@ def test_the_command(kept: KeptTable) -> None:
     """Without --yes nothing is changed, and Spark is not asked."""
     before = {path: path.stat().st_mtime_ns for path in kept.path.rglob("*")}
     words = ["table", "forget", "--table", str(kept.path), "--key", KEY]
-    result = CliRunner().invoke(cli.app, words)
+    result = invoke(words)
     assert result.exit_code == 0, result.stderr
     assert "3 rows in 1 files of the present version" in result.stdout
     assert "no older version of the table can be read" in result.stdout
-    told = json.loads(CliRunner().invoke(cli.app, [*words, "--json"]).stdout)
+    told = json.loads(invoke([*words, "--json"]).stdout)
     assert (told["rows"], told["files"], told["older_files"]) == (3, 1, 2)
     assert {path: path.stat().st_mtime_ns for path in kept.path.rglob("*")} == before
-    assert CliRunner().invoke(cli.app, words[:-2]).exit_code == 2
+    assert invoke(words[:-2]).exit_code == 2
 
 
 @pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])

@@ -19,11 +19,11 @@ from pyspark.sql import Row, SparkSession
 from rich.console import Console
 from spark.test_log_changes_under_tail import wait_until
 from spark.test_upkeep_crashes import copy_of, counting
+from support.command_line import invoke
 from support.kept_table import KeptTable
 from support.other_writer import in_the_moment_of_a_commit
 from support.proof_counts import Proof
 from support.record_writer import Message
-from typer.testing import CliRunner
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
@@ -32,7 +32,6 @@ from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.row_retention import DAY_MS, RowRetention
 from reput.sinks.table.upkeep import TableUpkeep
-from reput.streaming.cli import main as cli
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.table import optimize
@@ -306,7 +305,7 @@ def test_spark_and_reput_agree_on_what_has_expired(spark: SparkSession) -> None:
 
 
 def reput(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(cli.app, ["table", "expire", *arguments])
+    result = invoke(["table", "expire", *arguments])
     return result.exit_code, result.output
 
 

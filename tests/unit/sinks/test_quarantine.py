@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.anomaly_logs import SETTINGS, offsets
+from support.command_line import invoke
 from support.live_log import Clock
 from support.logs import end_of, put_bytes
 from support.record_writer import CommitLogWriter, Message, encode
 from support.sink_runner import LogBatches, SinkRun, queue_files, write_log
-from typer.testing import CliRunner
 
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles
@@ -29,7 +29,6 @@ from reput.source.options import SourceOptions
 from reput.source.record.message_decoder import Verdict
 from reput.source.segments.damage import DamagedRange
 from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.status.progress import ProgressReporter
@@ -250,17 +249,17 @@ def test_the_command_lists_them(tmp_path: Path) -> None:
     """As text and as JSON, in log order; an output without any has none."""
     opened(tmp_path).write(900, [damaged(600, 630), damaged(100, 130)])
     command = ["quarantine", "list", "--output", str(tmp_path)]
-    text = CliRunner().invoke(cli.app, command)
+    text = invoke(command)
     assert text.exit_code == 0
     assert text.stdout.splitlines()[0] == (
         "100: 30 bytes, BAD_MAGIC, /log/0 byte 100, found 2023-11-14T22:13:20.250Z (quarantine), begins "
         "6464646464646464"
     )
-    rows = [json.loads(line) for line in CliRunner().invoke(cli.app, [*command, "--json"]).stdout.splitlines()]
+    rows = [json.loads(line) for line in invoke([*command, "--json"]).stdout.splitlines()]
     assert [row["physical_offset"] for row in rows] == [100, 600]
     (tmp_path / "empty").mkdir()
-    assert CliRunner().invoke(cli.app, [*command[:3], str(tmp_path / "empty")]).exit_code == 0
-    assert CliRunner().invoke(cli.app, [*command[:3], str(tmp_path / "nowhere")]).exit_code == 1
+    assert invoke([*command[:3], str(tmp_path / "empty")]).exit_code == 0
+    assert invoke([*command[:3], str(tmp_path / "nowhere")]).exit_code == 1
 
 
 # --- records that no queue takes -------------------------------------------------------------------------

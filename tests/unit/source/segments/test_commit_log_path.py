@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StructType
+from support.command_line import invoke
 from support.logs import varied_messages, write_log
-from typer.testing import CliRunner
 
 from reput.source.data_source import CommitLogDataSource
 from reput.source.errors import OptionError, ReputError, StoreError
 from reput.source.segments.commit_log_path import given_commit_logs
 from reput.source.segments.mapped_file_queue import MappedFileQueue
-from reput.streaming.cli.main import app
 
 SIZE = 1 << 16
 MESSAGES = 10
@@ -82,7 +81,7 @@ def test_a_wrong_store_is_never_an_empty_one(command: str, data: Path, tmp_path:
         if command in ("verify", "recover", "expire"):
             (tmp_path / "out").mkdir(exist_ok=True)
         logging.getLogger("reput").handlers = []  # of the command before, whose terminal is gone
-        result = CliRunner().invoke(app, [arguments[0], "--store", str(path), *arguments[1:]])
+        result = invoke([arguments[0], "--store", str(path), *arguments[1:]])
         assert result.exit_code == 1, (given, result.output)
         assert result.stderr.splitlines() == ["reput: " + words.format(path=path, data=data)], given
         assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*/*"))
@@ -92,7 +91,7 @@ def test_a_dledger_store(data: Path, tmp_path: Path) -> None:
     """Its root is no plain one; and the directory above it is neither."""
     for command, words in COMMANDS.items():
         arguments = [str(tmp_path / "out") if word == "O" else word for word in words]
-        result = CliRunner().invoke(app, [command, "--store", str(tmp_path / "d"), *arguments[1:]])
+        result = invoke([command, "--store", str(tmp_path / "d"), *arguments[1:]])
         assert result.exit_code == 2, (command, result.output)
         assert f"{tmp_path}/d/dledger-n0 holds a DLedger commitlog: set enableDLegerCommitLog=true" in result.stderr
 

@@ -19,12 +19,11 @@ import pyarrow as pa
 import pytest
 from conftest import BrokerStore
 from support.broker_table import make_table, messages_of
+from support.command_line import invoke
 from support.paths import DATA, ROOT
-from typer.testing import CliRunner
 
 from reput.sinks.table.quarantine_schema import QUARANTINE_SCHEMA
 from reput.source.record.message_decoder import Message
-from reput.streaming.cli import main as cli
 
 ANSWERS: dict[str, Any] = json.loads((DATA / "broker_queries.json").read_text(encoding="utf-8"))
 HALF, OP, DISCARDED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -54,7 +53,7 @@ class Asked:
 
 
 def rows_of(question: str, *words: str) -> list[Row]:
-    result = CliRunner().invoke(cli.app, ["ask", question, "--format", "json", *words])
+    result = invoke(["ask", question, "--format", "json", *words])
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -225,7 +224,7 @@ def test_the_plan_on_the_page(v4: Asked) -> None:
     """docs/commands/ask.md shows what is printed."""
     words = ("ask", "dead-letters", "--table", str(v4.table), "--group", "retry_cg", "--plan", "--format", "csv")
     shown = (ROOT / "docs" / "commands" / "ask.md").read_text(encoding="utf-8")
-    assert f"--group retry_cg --plan --format csv\n{CliRunner().invoke(cli.app, words).stdout}```" in shown
+    assert f"--group retry_cg --plan --format csv\n{invoke(words).stdout}```" in shown
 
 
 def test_dead_letters(v4: Asked) -> None:
@@ -341,7 +340,7 @@ def test_what_was_left_out(v5: Asked, tmp_path: Path) -> None:
     """The rows of the quarantine's table; without one, a word on standard error."""
     table = tmp_path / "table"
     shutil.copytree(v5.table, table)
-    result = CliRunner().invoke(cli.app, ["ask", "left-out", "--table", str(table), "--format", "csv"])
+    result = invoke(["ask", "left-out", "--table", str(table), "--format", "csv"])
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
     assert "nothing is known of ranges that were left out" in result.stderr
     ranges = [

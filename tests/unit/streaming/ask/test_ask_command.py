@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command_line import invoke
 from support.hostile_texts import HOSTILE_TEXTS
 from support.record_writer import Message
-from typer.testing import CliRunner
 from unit.streaming.query.test_table_query import make_table
 
 from reput.streaming.ask.question import questions
-from reput.streaming.cli import main as cli
 
 START = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -38,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reput(*words: str | Path) -> Any:
-    return CliRunner().invoke(cli.app, [*map(str, words)])
+    return invoke([*map(str, words)])
 
 
 def ask(root: Path, *words: str | Path) -> list[dict[str, Any]]:
@@ -80,7 +79,7 @@ def test_what_is_shown_can_be_asked(name: str, root: Path) -> None:
     assert shown.exit_code == 0
     assert shown.stdout.startswith(f"-- {questions()[name].summary}.\n--\n")
     words = ["sql", "--table", str(root / "table"), "--format", "json"]
-    asked = CliRunner().invoke(cli.app, words, input=shown.stdout)
+    asked = invoke(words, shown.stdout)
     assert asked.exit_code == 0, asked.output
     assert [json.loads(line) for line in asked.stdout.splitlines()] == rows
 

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import BrokerStore
+from support.command_line import invoke
 from support.record_writer import CommitLogWriter, Message
 from support.spark_text import spark_text
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import reput
 from reput.streaming.cli import commands
@@ -33,18 +34,15 @@ def store(tmp_path: Path) -> Path:
 
 
 def tail(store: Path, output: Path, *more: str) -> Result:
-    return CliRunner().invoke(
-        cli.app, ["tail", "--store", str(store), "--output", str(output), "--available-now", *more]
-    )
+    return invoke(["tail", "--store", str(store), "--output", str(output), "--available-now", *more])
 
 
 def test_version_and_help() -> None:
     """Both end with 0; help has an example for each command."""
-    runner = CliRunner()
-    version = runner.invoke(cli.app, ["--version"])
+    version = invoke(["--version"])
     assert (0, f"reput {reput.__version__}\n") == (version.exit_code, version.output)
     for command in ("tail", "rebuild", "sql"):
-        shown = runner.invoke(cli.app, [command, "--help"])
+        shown = invoke([command, "--help"])
         assert shown.exit_code == 0
         assert f"Example: reput {command}" in shown.output
 
@@ -73,12 +71,12 @@ def test_every_command_is_told_its_settings_the_same_way(command: str, store: Pa
     if command != "sql":
         settings["--broker-conf"] = "cannot read the broker's configuration"
     for option, words in settings.items():
-        result = CliRunner().invoke(cli.app, [command, *paths, option, f"{tmp_path}/none"])
+        result = invoke([command, *paths, option, f"{tmp_path}/none"])
         assert words in result.output
     if command != "sql":
-        plain = CliRunner().invoke(cli.app, [command, *paths, "--dledger"])
+        plain = invoke([command, *paths, "--dledger"])
         assert "it has no directory dledger-SELFID" in plain.output
-        twice = CliRunner().invoke(cli.app, [command, *paths, "--dledger", "-o", "enabledlegercommitlog=false"])
+        twice = invoke([command, *paths, "--dledger", "-o", "enabledlegercommitlog=false"])
         assert "enableDLegerCommitLog is given twice: false and true" in twice.output
 
 
@@ -100,7 +98,7 @@ def test_sql_runs_where_its_settings_say(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "reput.toml").write_text('sparkMaster = "local[3]"\nmaxIndexNum = 7\n')
     words = ["sql", "--engine", "spark", "--table", str(tmp_path / "table"), "SELECT 1"]
     for more in ([], ["--config", str(tmp_path / "reput.toml")], ["-o", "sparkDriverMemory=3g"]):
-        assert "enough" in CliRunner().invoke(cli.app, [*words, *more]).output
+        assert "enough" in invoke([*words, *more]).output
     assert started == [("local[*]", "2g"), ("local[3]", "2g"), ("local[*]", "3g")]
 
 
@@ -310,5 +308,5 @@ def test_a_job_that_spark_spoils_is_run_again() -> None:
 def test_wrong_rebuilds(store: Path, tmp_path: Path, options: list[str], code: int, message: str) -> None:
     """`reput rebuild` says what it wants before Spark is started."""
     arguments = ["rebuild", "--store", str(store), "--output", str(tmp_path / "out"), *options]
-    result = CliRunner().invoke(cli.app, arguments)
+    result = invoke(arguments)
     assert (result.exit_code, message in result.output) == (code, True), result.output

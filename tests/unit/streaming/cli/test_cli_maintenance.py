@@ -9,15 +9,15 @@ from random import Random
 
 import pytest
 from conftest import BrokerStore
+from support.command_line import invoke
 from support.outputs import Output, lost_index_file, lost_page
 from support.sink_runner import files_below
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from reput.sinks.files.sink_progress import RecordFingerprint
 from reput.source.errors import CommitLogRewoundError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.cli import main as cli
 from reput.streaming.output.startup import check_fingerprint
 
 CONF = "mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=7\nmaxIndexNum=10\n"
@@ -32,7 +32,7 @@ def output(tmp_path: Path) -> Output:
 
 def run(command: str, output: Output, *more: str) -> Result:
     paths = ["--store", str(output.store), "--output", str(output.out)]
-    return CliRunner().invoke(cli.app, [command, *paths, "--broker-conf", str(output.root / "broker.conf"), *more])
+    return invoke([command, *paths, "--broker-conf", str(output.root / "broker.conf"), *more])
 
 
 def test_recover_tells_what_it_does(output: Output) -> None:
@@ -89,7 +89,7 @@ def test_a_light_queue_has_any_name(broker_store: Callable[[str], BrokerStore]) 
     names = {path.name for path in (store.root / "consumequeue").iterdir() if not path.name.isascii()}
     assert names
     for command in ("recover", "expire"):
-        result = CliRunner().invoke(cli.app, [command, *paths, "--dry-run"])
+        result = invoke([command, *paths, "--dry-run"])
         assert result.exit_code == 0, result.output
         assert all(f"\n{name}-0: min 0" in result.output for name in names)
 

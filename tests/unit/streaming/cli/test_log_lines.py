@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.command_line import invoke
 from support.live_log import Clock
-from typer.testing import CliRunner
 
-from reput.streaming.cli import main as cli
 from reput.streaming.cli.app import _lines, report_error, set_up_logging
 from reput.streaming.cli.log_lines import FewOfAKind, LogFormat, LogLines
 from reput.streaming.effects.range_task import RangeEffects
@@ -173,16 +172,16 @@ def test_the_journal_gets_priorities(tmp_path: Path, log_format: str, in_journal
 def test_every_command_that_logs_has_the_option(command: str, tmp_path: Path) -> None:
     """The error that ends it is a line of JSON as well; a word that is no format is wrong usage."""
     given = [command, "--store", str(tmp_path / "missing"), "--output", str(tmp_path / "out")]
-    result = CliRunner().invoke(cli.app, [*given, "--log-format", "json"])
+    result = invoke([*given, "--log-format", "json"])
     told = [json.loads(line) for line in result.stderr.splitlines()]
     assert (result.exit_code, [each["level"] for each in told]) == (1, ["ERROR"])
     assert str(tmp_path / "missing") in told[0]["message"]
-    assert CliRunner().invoke(cli.app, [*given, "--log-format", "xml"]).exit_code == 2
+    assert invoke([*given, "--log-format", "xml"]).exit_code == 2
 
 
 def test_a_command_leaves_its_format_behind(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     """The next command of the process, which sets no format, has lines of text."""
-    CliRunner().invoke(cli.app, ["recover", "--store", "/none", "--output", "/none", "--log-format", "json"])
+    invoke(["recover", "--store", "/none", "--output", "/none", "--log-format", "json"])
     report_error("over")
     assert capsys.readouterr().err == "reput: over\n"
 

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from support.command_line import invoke
 from support.record_writer import CommitLogWriter, Message
-from typer.testing import CliRunner
 
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.recover.retention import QueueRetention
 from reput.sinks.verify.findings import Difference, Findings
-from reput.streaming.cli import main as cli
 from reput.streaming.cli.app import set_up_logging
 from reput.streaming.recover import report
 from reput.streaming.recover.recover import RetentionReport
@@ -61,7 +60,7 @@ def test_quarantine_list(tmp_path: Path, options: list[str]) -> None:
     line = QuarantinedRange("b", 1, 2, HOSTILE, HOSTILE, 3, "00", HOSTILE, "quarantine")
     (tmp_path / "reput").mkdir()
     (tmp_path / "reput" / "quarantine.jsonl").write_text(json.dumps(asdict(line)) + "\n")
-    result = CliRunner().invoke(cli.app, ["quarantine", "list", "--output", str(tmp_path), *options])
+    result = invoke(["quarantine", "list", "--output", str(tmp_path), *options])
     assert result.exit_code == 0
     assert "T\\" in result.stdout
     assert is_harmless(result.stdout)
@@ -74,7 +73,7 @@ def test_query(tmp_path: Path, output_format: str) -> None:
         writer.append(Message(topic="T", properties={"TAGS": HOSTILE}, body=HOSTILE.encode()))
     msg_id = "7F00000100002A9F" + "0" * 16
     given = ["query", "--store", str(tmp_path / "store"), "--msg-id", msg_id, "--format", output_format, "--body"]
-    result = CliRunner().invoke(cli.app, given)
+    result = invoke(given)
     assert result.exit_code == 0, result.output
     assert is_harmless(result.stdout)
     if output_format == "json":

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.command_line import invoke
 from support.record_writer import CommitLogWriter, Message
-from typer.testing import CliRunner, Result
-
-from reput.streaming.cli import main as cli
+from typer.testing import Result
 
 
 def tail(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, ["tail", "--available-now", *map(str, words)])
+    return invoke(["tail", "--available-now", *map(str, words)])
 
 
 @pytest.fixture

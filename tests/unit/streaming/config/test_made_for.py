@@ -11,14 +11,14 @@ from random import Random
 import pytest
 from conftest import BrokerStore
 from rich.console import Console
+from support.command_line import invoke
 from support.outputs import Output, messages_of
 from support.rebuild_runner import rebuild
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import MADE_FOR, REBUILD_SWAP
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.cli import main as cli
 from reput.streaming.config.made_for import check_stated, record_in, recorded_in
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
@@ -62,7 +62,7 @@ def make(output: Output, given: dict[str, str] = NEW) -> None:
 
 def run(output: Output, command: str, *more: str) -> Result:
     words = ["--store", str(output.store), "--output", str(output.out), *NO_GUARD]
-    return CliRunner().invoke(cli.app, [command, *words, *more])
+    return invoke([command, *words, *more])
 
 
 def record_of(output: Output) -> dict[str, object]:
@@ -262,12 +262,12 @@ def test_settings_of_real_brokers_need_not_be_given_again(
     store = broker_store(name)
     rebuild(load_config(store.root, broker_conf=store.broker_conf), tmp_path / "out")
     words = ["--store", str(store.root), "--output", str(tmp_path / "out")]
-    verified = CliRunner().invoke(cli.app, ["verify", *words])
+    verified = invoke(["verify", *words])
     assert verified.exit_code == 0, verified.output
     if name != "v5-batchcq":  # of which recover compares nothing
-        planned = CliRunner().invoke(cli.app, ["recover", *words, "--dry-run"])
+        planned = invoke(["recover", *words, "--dry-run"])
         assert "all agrees with the log: nothing to do" in planned.output
-    assert CliRunner().invoke(cli.app, ["expire", *words, "--dry-run"]).exit_code == 0
+    assert invoke(["expire", *words, "--dry-run"]).exit_code == 0
 
 
 def test_a_broker_that_was_upgraded_is_told(output: Output, caplog: pytest.LogCaptureFixture) -> None:

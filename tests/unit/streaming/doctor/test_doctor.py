@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from support.broker_stores import unpack
+from support.command_line import invoke
 from support.paths import ROOT
 from support.sink_runner import files_below
 from support.store_damage import write
-from typer.testing import CliRunner, Result
-
-from reput.streaming.cli import main as cli
+from typer.testing import Result
 
 SEGMENT = "00000000000003145728"
 # Bytes of a record in the middle of that segment, its lengths among them.
@@ -32,7 +31,7 @@ def home(tmp_path: Path) -> Path:
 
 def doctor(home: Path, *more: str) -> Result:
     paths = ["--store", str(home / "store"), "--broker-conf", str(home / "broker.conf")]
-    return CliRunner().invoke(cli.app, ["doctor", *paths, *more])
+    return invoke(["doctor", *paths, *more])
 
 
 def told(home: Path, release: str) -> dict[str, Any]:
@@ -54,7 +53,7 @@ def follow(advice: list[dict[str, str]]) -> None:
         if words[:1] == ["reput"] and words[1] in ("doctor", "query"):
             continue
         if words[:1] == ["reput"]:
-            done = CliRunner().invoke(cli.app, words[1:])
+            done = invoke(words[1:])
             assert done.exit_code == 0, done.output
         elif words:
             subprocess.run(words, check=True)
@@ -202,6 +201,6 @@ def test_a_directory_without_anything_of_a_store_was_not_meant(home: Path, tmp_p
     assert "consumequeue" in doctor(home).stdout
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "page.md").touch()
-    done = CliRunner().invoke(cli.app, ["doctor", "--store", str(tmp_path / "docs")])
+    done = invoke(["doctor", "--store", str(tmp_path / "docs")])
     assert (done.exit_code, done.stdout) == (1, "")
     assert "give the store root that holds commitlog/" in done.stderr

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.command_line import invoke
 from support.record_writer import CommitLogWriter, Message
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 from unit.streaming.cli.test_reports_printable import HOSTILE, is_harmless
 
 from reput.sinks.formats.consume_queue import ENTRY
-from reput.streaming.cli import main as cli
 
 REPUT = [sys.executable, "-m", "reput.streaming.cli.main"]
 KEY = HOSTILE.replace(" ", "")
@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def dump(*words: str) -> Result:
-    return CliRunner().invoke(cli.app, ["dump", "-o", "tailGuardMs=0", *words])
+    return invoke(["dump", "-o", "tailGuardMs=0", *words])
 
 
 EVERYTHING = ["--properties", "--body", "text"]

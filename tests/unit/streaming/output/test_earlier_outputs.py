@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from support.command_line import invoke
 from support.earlier_outputs import COMMITS, unpack_earlier_outputs
 from support.outputs import config_of
 from support.rebuild_runner import rebuild
 from support.sink_runner import dispatch_store
 from support.store_compare import differing_bytes
-from typer.testing import CliRunner
 
-from reput.streaming.cli.commands import application
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.tail import Tail
@@ -32,7 +31,7 @@ def test_it_goes_on(commit: str, tmp_path: Path) -> None:
     sizes = [f"{name}={value}" for name, value in (("maxHashSlotNum", 7), ("maxIndexNum", 10))]
     options = [word for each in ("mappedFileSizeConsumeQueue=100", *sizes, "tailGuardMs=0") for word in ("-o", each)]
     recovered = ["recover", "--store", str(half), "--output", str(output), "--dry-run", *options]
-    assert CliRunner().invoke(application("recover"), recovered).exit_code == 0
+    assert invoke(recovered).exit_code == 0
     assert {path: path.read_bytes() for path in before} == before
     with Tail(config_of(half), OutputPaths(output), ProgressReporter(Console(quiet=True))):
         pass

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support.command_line import invoke
 from support.outputs import config_of, messages_of
 from support.rebuild_runner import rebuild
 from support.record_writer import CommitLogWriter
-from typer.testing import CliRunner
 
 from reput.source.errors import LaterFormatError, OutputError, ReputError
-from reput.streaming.cli.commands import application
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.spark_checkpoint import spark_offset
 from reput.streaming.status.progress import ProgressReporter
@@ -95,7 +94,7 @@ def said_by(command: str, store: Path, output: Path) -> tuple[str, ReputError | 
         return str(caught.value), caught.value
     words = [{"STORE": str(store), "OUT": str(output)}.get(word, word) for word in COMMANDS[command]]
     options = SETTINGS_OF_COMMANDS if "--store" in words else ()
-    result = CliRunner().invoke(application(words[0]), [*words, *options])
+    result = invoke([*words, *options])
     assert result.exit_code == LaterFormatError.exit_code, result.output
     return result.output, None
 

@@ -13,10 +13,10 @@ from random import Random
 
 import pytest
 from rich.console import Console
+from support.command_line import invoke
 from support.outputs import SEGMENT_BYTES, Output, cut_log, messages_of
 from support.rebuild_runner import rebuild
 from support.sink_runner import files_below, no_fsync
-from typer.testing import CliRunner
 
 from reput.sinks.files import swap
 from reput.sinks.files.durable_file import DurableFiles
@@ -24,7 +24,6 @@ from reput.sinks.formats.index_file import IndexHeader
 from reput.source.errors import CommitLogRewoundError, DataLossError, StoreError, TransientError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.streaming.cli import main as cli
 from reput.streaming.output.log_explains import Gap, find_unexplained
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.recover.recover import expire_output, recover_output
@@ -387,7 +386,7 @@ def test_one_line_and_the_exit_code(command: str, output: Output) -> None:
     conf.write_text("mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=7\nmaxIndexNum=10\n")
     no_segment(output)
     paths = ["--store", str(output.store), "--output", str(output.out), "--broker-conf", str(conf)]
-    result = CliRunner().invoke(cli.app, [command, *paths])
+    result = invoke([command, *paths])
     assert result.exit_code == 1
     assert result.output.startswith("reput: the log in ")
     assert result.output.count("\n") == 1

@@ -15,8 +15,8 @@ import typer
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
+from support.command_line import invoke
 from support.spark_text import spark_text
-from typer.testing import CliRunner
 
 from reput.source.errors import (
     CommitLogRewoundError,
@@ -224,14 +224,13 @@ def test_text_of_strangers_stays_on_its_line(capsys: pytest.CaptureFixture[str])
 
 def test_a_defect_anywhere_in_a_command_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in what a command does before it begins its work."""
-    from reput.streaming.cli import main as cli
 
     def broken(*_: object) -> None:
         raise LookupError("nobody thought of it")
 
     monkeypatch.setattr("reput.streaming.cli.verify.set_up_logging", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    result = CliRunner().invoke(cli.app, ["verify", "--store", str(tmp_path)])
+    result = invoke(["verify", "--store", str(tmp_path)])
     assert result.exit_code == 70
     assert "nobody thought of it; please report it with" in result.output
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command_line import invoke
 from support.logs import SHAPES, put_bytes
 from support.model import Settings, consume_queue_files, index_file_contents
 from support.record_writer import Message, StoredRecord, write_store
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 from unit.source.rows.test_message_columns import ORIGINS
 
 from reput.source.errors import OptionError
@@ -24,7 +25,6 @@ from reput.source.record.message_decoder import Message as Decoded
 from reput.source.rows.message_batches import message_batch
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.source.segments.range_reader import DecodeOptions, read_windows
-from reput.streaming.cli import main as cli
 from reput.streaming.query import message_row as query_rows
 from reput.streaming.query.lines import parse_time, time_text
 from reput.streaming.query.message_row import message_row
@@ -69,7 +69,7 @@ def store(tmp_path: Path) -> Path:
 
 def query(store: Path, *words: str, conf: bool = True) -> Result:
     given = ["--broker-conf", str(store / "broker.conf")] if conf else []
-    return CliRunner().invoke(cli.app, ["query", "--store", str(store), *given, *words])
+    return invoke(["query", "--store", str(store), *given, *words])
 
 
 def rows(store: Path, *words: str) -> list[dict[str, Any]]:
@@ -434,7 +434,7 @@ def test_neither_spark_nor_java_is_loaded(store: Path) -> None:
 
 def test_help_tells_the_rule_of_times() -> None:
     """Which of the two versions' rules is used, and an example."""
-    shown = CliRunner().invoke(cli.app, ["query", "--help"])
+    shown = invoke(["query", "--help"])
     words = " ".join(shown.output.replace("│", " ").split())
     assert shown.exit_code == 0
     assert "Example: reput query" in words

@@ -10,12 +10,11 @@ from typing import Any
 
 import deltalake
 import pytest
+from support.command_line import invoke
 from support.logs import SHAPES
 from support.record_writer import Message, write_store
 from support.store_table import add_store
-from typer.testing import CliRunner, Result
-
-from reput.streaming.cli import main as cli
+from typer.testing import Result
 
 START = 1_700_000_000_000
 SIMPLE = [
@@ -32,7 +31,7 @@ def make_table(root: Path, messages: list[Message], broker: str = "b", body_byte
 
 
 def query(*words: str) -> Result:
-    return CliRunner().invoke(cli.app, ["query", *words])
+    return invoke(["query", *words])
 
 
 def found(*words: str) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import AccumulatorParam
 from rich.console import Console
+from support.command_line import invoke
 from support.logs import put_bytes
 from support.outputs import config_of, messages_of
 from support.proof_counts import Proof
@@ -26,7 +27,6 @@ from support.rebuild_runner import LocalTasks, rebuild
 from support.record_writer import CommitLogWriter, Message, StoredRecord, encode
 from support.sink_runner import MEMORY, SMALL, no_fsync
 from support.store_compare import differing_bytes
-from typer.testing import CliRunner
 
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.dispatch import piece as range_entries
@@ -41,7 +41,6 @@ from reput.source.log.range_cut import cut_ranges
 from reput.source.options import SourceOptions
 from reput.source.segments.damage import DamagedRange
 from reput.source.segments.range_reader import read_windows
-from reput.streaming.cli import main as cli
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.effects.range_task import RangeEffects, RangeTask
 from reput.streaming.effects.writers import IndexWriter, QueueWriter
@@ -509,7 +508,7 @@ def test_a_whole_rebuild_replaces_what_was_left_out(damaged: DamagedLog, tmp_pat
     assert report.quarantined == {"BAD_MAGIC": 1, "BAD_QUEUE_OFFSET": 1, "HOSTILE_TOPIC": 2}
     assert json.loads(report.to_json())["quarantined"] == report.quarantined
     assert report.text().endswith("\nquarantined: 1 BAD_MAGIC, 1 BAD_QUEUE_OFFSET, 2 HOSTILE_TOPIC")
-    listed = CliRunner().invoke(cli.app, ["quarantine", "list", "--output", str(out)])
+    listed = invoke(["quarantine", "list", "--output", str(out)])
     assert [line.split(":")[0] for line in listed.stdout.splitlines()] == [
         str(line["physical_offset"]) for line in lines_of(out)
     ]

@@ -11,20 +11,20 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pytest
+from support.command_line import invoke
 from support.report_page import ReportPage
 from support.report_tables import HOSTILE, row_of, write_rows
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from reput.sinks.quarantine import QuarantinedRange
 from reput.sinks.table.quarantine_table import QUARANTINE_SCHEMA, quarantine_table_path
-from reput.streaming.cli import main as cli
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.run_state import RunState
 from reput.streaming.status.status_file import StatusFile
 
 
 def report(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, ["report", *map(str, words)])
+    return invoke(["report", *map(str, words)])
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import BrokerStore
+from support.command_line import invoke
 from support.model import Record, parse_properties, read_entries, read_log
 from support.report_page import ReportPage
 from support.report_tables import START, row_of, write_rows
 from support.store_table import add_store
-from typer.testing import CliRunner
 
 from reput.sinks.table.message_file import TABLE_SCHEMA
-from reput.streaming.cli import main as cli
 from reput.streaming.report.distribution import Distribution, delay_edges, size_edges
 from reput.streaming.report.figures import Figures, figures_of
 from reput.streaming.report.selection import Selection
@@ -32,7 +31,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def page_of(table: Path, html: Path, *words: str) -> ReportPage:
-    done = CliRunner().invoke(cli.app, ["report", "--table", str(table), "--html", str(html), *words])
+    done = invoke(["report", "--table", str(table), "--html", str(html), *words])
     assert done.exit_code == 0, done.output
     return ReportPage(html.read_text())
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import invoke
 
-from reput.streaming.cli import main as cli
 from reput.streaming.process.jvm import spark_home
 from reput.streaming.spark.class_archive import SparkClasses
 
@@ -148,7 +147,7 @@ def test_prepare_says_why_it_would_be_of_no_use(home: Path) -> None:
     """Instead of making 200 MB that nothing looks at."""
     (home / "conf").mkdir()
     (home / "conf" / "spark-defaults.conf").touch()
-    result = CliRunner().invoke(cli.app, ["prepare"])
+    result = invoke(["prepare"])
     assert result.exit_code == 1
     assert "spark-defaults.conf is there" in result.stderr
     assert not (home.parent / "cache").exists()

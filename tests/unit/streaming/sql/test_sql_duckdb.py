@@ -18,16 +18,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.command_line import invoke
 from support.proof_counts import Proof
 from support.sql_corpus import statements
-from typer.testing import CliRunner
 
 from reput.sinks.table.file_list import FileList
 from reput.sinks.table.key_filter import KeyFilterWriter
 from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError
-from reput.streaming.cli import main as cli
 from reput.streaming.sql import duckdb_allowed as allowed
 from reput.streaming.sql import duckdb_query as module
 from reput.streaming.sql.duckdb_check import check_query
@@ -285,7 +284,7 @@ def test_columns_that_came_later_and_no_files(tmp_path: Path) -> None:
 
 
 def reput(*words: str | Path) -> Any:
-    return CliRunner().invoke(cli.app, ["sql", *map(str, words)])
+    return invoke(["sql", *map(str, words)])
 
 
 @pytest.mark.parametrize(

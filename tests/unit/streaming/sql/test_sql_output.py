@@ -15,10 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
+from support.command_line import invoke
 
 from reput.source.errors import OptionError, OutputError
-from reput.streaming.cli import main as cli
 from reput.streaming.output.table_path import check_table
 from reput.streaming.sql.output import write_result
 from reput.streaming.sql.result import Result
@@ -175,7 +174,7 @@ def test_a_path_that_is_no_table(tmp_path: Path, kind: str) -> None:
     """What is there instead is said in one line, with the exit code of what a person must look at."""
     make, words = PATHS[kind]
     path = make(tmp_path / "t")
-    result = CliRunner().invoke(cli.app, ["sql", "--table", str(path), "SELECT 1"])
+    result = invoke(["sql", "--table", str(path), "SELECT 1"])
     assert result.exit_code == 1
     assert result.stdout == ""
     assert words in result.stderr
@@ -205,6 +204,6 @@ def test_a_table_without_permission(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [["--format", "xml"], ["--csv-safe"], ["--csv-safe", "--format", "json"]])
 def test_wrong_usage(tmp_path: Path, options: list[str]) -> None:
     """Told before Spark is started."""
-    result = CliRunner().invoke(cli.app, ["sql", "--table", str(tmp_path), *options, "SELECT 1"])
+    result = invoke(["sql", "--table", str(tmp_path), *options, "SELECT 1"])
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1

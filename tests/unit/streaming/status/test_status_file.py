@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import invoke
 
 from reput.sinks.files.store_lock import StoreLock
-from reput.streaming.cli.commands import application
 from reput.streaming.status import report as report_module
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.publisher import StatusPublisher
@@ -65,7 +64,7 @@ def write(output: Path, state: RunState) -> None:
 
 
 def asked(output: Path, *options: str) -> tuple[int, str]:
-    result = CliRunner().invoke(application("status"), ["status", "--output", str(output), *options])
+    result = invoke(["status", "--output", str(output), *options])
     return result.exit_code, result.output
 
 

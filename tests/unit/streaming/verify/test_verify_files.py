@@ -10,15 +10,15 @@ from random import Random
 
 import numpy as np
 import pytest
+from support.command_line import invoke
 from support.outputs import SETTINGS, Output, overwrite
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 from unit.streaming.verify.test_verify import ENTRIES_AT, index_of, queue_of, state_of
 
 from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, StretchSums
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.store_comparison import Pair, compare_pair
 from reput.sinks.verify.table_rows import compare_rows
-from reput.streaming.cli.main import app
 from reput.streaming.tasks.process_tasks import ProcessTasks
 from reput.streaming.verify import verify as verify_command
 from reput.streaming.verify.store_verification import StoreVerification
@@ -32,7 +32,7 @@ SIZES = [
 
 def run(output: Output, *arguments: str | Path) -> Result:
     words = ["verify", "--store", output.store, "--output", output.out, *SIZES, *arguments]
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return invoke([str(word) for word in words])
 
 
 @pytest.fixture
