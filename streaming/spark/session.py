@@ -273,6 +273,7 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
             if submit_gateway() is None:
                 raise
         return
+    _end_accumulators(session.sparkContext)
     with suppress(Exception), warnings.catch_warnings():
         # The JVM may have died, or die meanwhile, after a stop was requested; pyspark warns of that.
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -281,6 +282,19 @@ def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:
     _forget_gateway()
     jvm.end(within_s=jvm_within_s)
     _close(gateway)
+
+
+def _end_accumulators(context: Any) -> None:
+    """End the server that gets accumulators' values from the JVM; nobody waits for its threads.
+
+    They look once a second whether they are to end, and a context that is stopped waits for them.
+    """
+    server, context._accumulatorServer = context._accumulatorServer, None  # noqa: SLF001
+    if server is not None:
+        server.server_shutdown = True
+        if isinstance(server.server_address, str):
+            Path(server.server_address).unlink(missing_ok=True)
+        threading.Thread(target=server.shutdown, daemon=True).start()
 
 
 def _forget_gateway() -> None:
