@@ -1011,6 +1011,13 @@ MUTANTS = (
         "faults/test_stops.py::test_a_stop_of_several_brokers_while_they_start",
     ),
     _mutant(
+        "the end of a session waits for threads of pyspark",
+        "streaming/spark/session.py",
+        "        threading.Thread(target=server.shutdown, daemon=True).start()\n",
+        "        server.shutdown()\n",
+        "unit/streaming/spark/test_session_end.py",
+    ),
+    _mutant(
         "another broker's tail forgets that garbage is looked for",
         "streaming/process/memory.py",
         "        if not _usual:\n            return\n",
