@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,6 +14,9 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.storage import TableStorage
 from reput.source.errors import OutputError
+
+if TYPE_CHECKING:
+    from reput.sinks.table.file_list import FileList
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,24 @@ def files_of(spark: SparkSession, storage: TableStorage, broker: str) -> list[Lo
     from reput.sinks.table.file_list import FileList  # noqa: PLC0415
 
     try:
-        rows = FileList(storage.location).files().to_pylist()
-        files = [LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows]
+        return files_without_spark(FileList(storage.location), broker)
     except OutputError:  # Delta reads more kinds of tables, and of paths; a JVM that has just started takes seconds
-        files = list(_files_by_spark(spark, storage.location))
+        return _with_rows_of(broker, _files_by_spark(spark, storage.location))
+
+
+def files_without_spark(listed: FileList, broker: str) -> list[LoggedFile]:
+    """The files of the version that was `listed` that may hold rows of the broker, sorted by their paths.
+
+    Raises
+    ------
+    OutputError
+        The log cannot be read.
+    """
+    rows = listed.files().to_pylist()
+    return _with_rows_of(broker, (LoggedFile(row["path"], row["size_bytes"], FileBounds.of_row(row)) for row in rows))
+
+
+def _with_rows_of(broker: str, files: Iterable[LoggedFile]) -> list[LoggedFile]:
     return sorted((file for file in files if file.bounds.may_hold(broker)), key=lambda file: file.path)
 
 

@@ -65,8 +65,21 @@ def _expired(columns: RecordColumns, store_times_ms: Int64s, limits: ExpiryLimit
 
 
 def table_fields(batch: pa.RecordBatch) -> list[Int64s]:
-    """The columns of `COMPARED` of rows that have them as int64, with the store time in ms or null."""
-    return [batch.column(name).fill_null(NO_TIME).to_numpy(zero_copy_only=False).astype(np.int64) for name in COMPARED]
+    """The columns of `COMPARED` of rows that have some of them, as integers; the store time in ms or as a timestamp."""
+    return [_numbers(batch.column(name)) if name in batch.schema.names else _nulls(batch.num_rows) for name in COMPARED]
+
+
+def _numbers(column: pa.Array) -> Int64s:
+    if not pa.types.is_timestamp(column.type):
+        numbers: Int64s = column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
+        return numbers
+    microseconds = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
+    times = microseconds.fill_null(0).to_numpy() // 1000
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), times, NO_TIME)
+
+
+def _nulls(count: int) -> Int64s:
+    return np.full(count, NO_TIME, np.int64)
 
 
 @dataclass

@@ -14,6 +14,7 @@ from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.process.interruption import deferred
 from reput.streaming.spark import session as spark
+from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.facts import facts_of, versions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.publisher import StatusPublisher
@@ -54,7 +55,7 @@ def tail_broker(
         with Tail(settings, paths, reporter) as job:
             publisher.write_files()
             reporter.starting("starts Spark")
-            sessions = spark.Sessions(
+            sessions = Sessions(
                 partial(
                     spark.start_session,
                     "reput tail",

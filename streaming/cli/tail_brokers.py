@@ -22,6 +22,7 @@ from reput.streaming.output.paths import OutputPaths, refuse_paths_in
 from reput.streaming.process.failures import failure_of, one_line
 from reput.streaming.process.interruption import deferred
 from reput.streaming.spark import session as spark
+from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.facts import facts_of, versions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.status.publisher import StatusPublisher
@@ -119,8 +120,8 @@ def _run(
     return BrokerRun(RunState(name, {"store": str(section.store), "output": str(section.output)}), section.output, fail)
 
 
-def _sessions(options: SparkOptions, table: TableLocation | None, spark_log: Path, *, verbose: bool) -> spark.Sessions:
-    return spark.Sessions(
+def _sessions(options: SparkOptions, table: TableLocation | None, spark_log: Path, *, verbose: bool) -> Sessions:
+    return Sessions(
         partial(
             spark.start_session,
             "reput tail",

@@ -13,14 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.delta_files import BadFile, ignoring_missing_files
 from reput.sinks.table.history import transaction_id
 from reput.sinks.table.message_table import MessageTable, TableBatch
-from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, compared_fields, table_fields
+from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, StretchSums, compared_fields
 from reput.sinks.table.replace import LogRanges, RowReplacement
 from reput.sinks.table.row_retention import ExpiryLimits
 from reput.source.errors import OptionError, OutputError
@@ -30,8 +29,7 @@ from reput.source.options import SourceOptions
 from reput.source.segments.range_reader import DecodeOptions, read_windows
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.startup import fingerprint_at
-from reput.streaming.output.table_rows import compared_rows, row_sums
-from reput.streaming.spark.job import run_job
+from reput.streaming.output.table_rows import ComparedRows, compared_rows
 from reput.streaming.tasks.tasks import Tasks, run_over
 
 _log = logging.getLogger("reput")
@@ -157,20 +155,19 @@ class TableRepair:
 
     def _differing(self, limit: int, *, is_cut: bool) -> list[tuple[int, int]]:
         """The ranges, between whole records, in which the table differs from the log."""
-        with ignoring_missing_files(self._spark):
-            rows = compared_rows(self._spark, self._table.path, self._config.broker.name, self._expired)
-            rows = rows.where(sf.col("physical_offset") >= self._least)
-            found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
-            expected = self._log_sums(limit)
-            differing = expected.differing(found)
-            agrees = len(expected.sums.keys() - set(differing)) > 0
-            contradicted = [stretch for stretch in differing if stretch in found.sums]
-            if contradicted and not agrees and not self._have_common(rows, contradicted, limit):
-                raise OutputError(
-                    f"{self._table.path}: no row of broker {self._config.broker.name!r} is of a record of the log "
-                    f"[{self._least}, {limit}): this is another store, or its log is empty; nothing was changed",
-                    file=self._table.path,
-                )
+        path, broker = self._table.path, self._config.broker.name
+        rows = compared_rows(path, broker, self._expired, self._tasks, lambda: self._spark, least=self._least)
+        found, _ = rows.sums()
+        expected = self._log_sums(limit)
+        differing = expected.differing(found)
+        agrees = len(expected.sums.keys() - set(differing)) > 0
+        contradicted = [stretch for stretch in differing if stretch in found.sums]
+        if contradicted and not agrees and not self._have_common(rows, contradicted, limit):
+            raise OutputError(
+                f"{path}: no row of broker {broker!r} is of a record of the log [{self._least}, {limit}): this is "
+                "another store, or its log is empty; nothing was changed",
+                file=path,
+            )
         ranges = _joined([(stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES) for stretch in differing])
         aligned = [(self._begin(begin, limit), self._end(end, limit)) for begin, end in ranges]
         if is_cut:
@@ -185,12 +182,11 @@ class TableRepair:
             sums.add_all(result)
         return sums
 
-    def _have_common(self, rows: Any, stretches: Sequence[int], limit: int) -> bool:
+    def _have_common(self, rows: ComparedRows, stretches: Sequence[int], limit: int) -> bool:
         """Whether some row in these stretches is of a record of the log."""
         for stretch in stretches[:_SEARCHED]:
             low, high = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
-            here = rows.where(f"physical_offset >= {low} and physical_offset < {high}").toArrow()
-            there = {row for batch in here.to_batches() for row in _as_rows(table_fields(batch))}
+            there = set(_as_rows(rows.between(low, high)))
             begin, end = self._begin(low, limit), min(self._end(high, limit), limit)
             for span in self._log.split(begin, end) if begin < end else ():
                 for window in read_windows(span.file, span.start, span.end, self._log.decode_options):

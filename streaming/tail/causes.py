@@ -16,7 +16,7 @@ from reput.source.log.log_reader import LogReader
 from reput.streaming.output.spark_checkpoint import TABLE
 from reput.streaming.process.failures import is_passing, jvm_death, may_pass_in_a_run
 from reput.streaming.process.jvm import has_jvm_died
-from reput.streaming.spark.session import Sessions
+from reput.streaming.spark.sessions import Sessions
 
 # The connections of a killed process close before the process is seen to have ended.
 _JVM_ENDS_WITHIN_S = 0.5

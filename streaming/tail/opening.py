@@ -28,7 +28,7 @@ from reput.streaming.output.quarantine_step import QuarantineStep, open_quaranti
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE, forget, forget_planned_batch, path_for_spark
 from reput.streaming.output.startup import aligned, recover_sinks
 from reput.streaming.process.work_of_thread import at_work_for, broker_of_thread
-from reput.streaming.spark.session import Sessions
+from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_gate import BatchGate, StoppedBetweenBatchesError
 from reput.streaming.tail.batch_sizes import BatchSizes

@@ -36,7 +36,7 @@ from reput.streaming.process import memory
 from reput.streaming.process.failures import is_passing, jvm_death
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
-from reput.streaming.spark.session import Sessions
+from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_gate import StoppedBetweenBatchesError
 from reput.streaming.tail.causes import Causes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -23,10 +24,19 @@ from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks
 
 @dataclass(frozen=True)
 class TaskSession:
-    """Where tasks run; `spark` is None unless they run in Spark or a table is read or written."""
+    """Where tasks run, and Spark.
+
+    Attributes
+    ----------
+    spark
+        None unless tasks run in Spark, or it was asked for at once for a table.
+    start_spark
+        Starts Spark for the table if it does not run, and gives it.
+    """
 
     tasks: Tasks
     spark: SparkSession | None
+    start_spark: Callable[[], SparkSession]
 
 
 @contextmanager
@@ -35,6 +45,7 @@ def task_session(
     name: str,
     *,
     table_master: str | None,
+    spark_later: bool = False,
     spark_log: Path | None,
     alone: bool = False,
     with_rows: bool = True,
@@ -48,6 +59,8 @@ def task_session(
     ----------
     table_master
         Spark's master for the table, if reput's own processes do the rest; None if no table is read or written.
+    spark_later
+        Whether Spark for the table is started when ``TaskSession.start_spark`` is called, or else at once.
     spark_log
         Where Spark's own messages go; None for the terminal.
     alone
@@ -76,9 +89,11 @@ def task_session(
         elif processes is not None:
             prepare_kernels(with_rows=with_rows)
             tasks = cleanup.enter_context(ProcessTasks(processes))
-        spark = None
-        master = config.spark.master if tasks is None else table_master
-        if master is not None:
+
+        @cache
+        def start_spark() -> SparkSession:
+            master = config.spark.master if processes is None else table_master
+            assert master is not None, "Spark was not asked for"
             check_limits(SPARK)
             spark = start_session(
                 name,
@@ -91,9 +106,14 @@ def task_session(
                 log_max_bytes=config.spark.log_max_bytes,
             )
             cleanup.callback(end_session, spark)
+            return spark
+
+        spark = None
         if tasks is None:
-            assert spark is not None
+            spark = start_spark()
             check_executors(spark, read, written, table if written else None)
             start_workers(spark)
             tasks = SparkTasks(spark)
-        yield TaskSession(tasks, spark)
+        elif table_master is not None and not spark_later:
+            spark = start_spark()
+        yield TaskSession(tasks, spark, start_spark)

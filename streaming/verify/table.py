@@ -1,30 +1,27 @@
-"""Comparing the message table with the log: Spark sums over stretches, and rows one by one where the sums differ."""
+"""Comparing the message table with the log: sums over stretches, and rows one by one where the sums differ."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Collection
 
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile
-from reput.sinks.table.delta_files import bad_files, files_of, ignoring_missing_files
-from reput.sinks.table.delta_table import DeltaTable
-from reput.sinks.table.history import log_entries, transaction_id
+from reput.sinks.table.delta_files import bad_files
+from reput.sinks.table.history import log_entries
 from reput.sinks.table.location import TableLocation
-from reput.sinks.table.message_file import TABLE_SCHEMA
 from reput.sinks.table.message_table import MessageTable
-from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, SUM_DDL, StretchSums, table_fields
+from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, StretchSums
 from reput.sinks.table.storage import LOG, table_storage
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.table_rows import compare_rows
 from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
 from reput.source.printable import printable
-from reput.source.rows.message_schema import LATER_NAMES, spark_schema
-from reput.streaming.output.table_rows import compared_rows, row_sums
-from reput.streaming.spark.job import run_job
+from reput.streaming.output.table_rows import ComparedRows, compared_rows
+from reput.streaming.tasks.tasks import Tasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.tasks import fields_of_range
 
@@ -35,9 +32,15 @@ _VERSIONS_SEARCHED = 2000
 
 
 def verify_table(
-    spark: SparkSession, path: TableLocation, broker: str, verification: StoreVerification
+    path: TableLocation,
+    broker: str,
+    verification: StoreVerification,
+    tasks: Tasks,
+    spark: Callable[[], SparkSession],
 ) -> StoreSection:
     """Compare the rows of `broker` with the records that `verification` read; it must have their sums.
+
+    Tasks read the rows; `spark` is called for a table that only Spark reads.
 
     Raises
     ------
@@ -48,21 +51,30 @@ def verify_table(
     if not storage.files(LOG):
         raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
     section = StoreSection("table")
-    for file in bad_files(storage, files_of(spark, storage, broker)):
+    rows = compared_rows(path, broker, verification.expired, tasks, spark)
+    missing = bad_files(storage, rows.files)
+    for file in missing:
         where = path / file.name
         section.findings.differ(Difference("file_missing", f"{where} {file.problem}", str(where)))
-    with ignoring_missing_files(spark):
-        _compare(spark, path, broker, verification, section)
+    _compare(rows, path, broker, verification, section, {file.name for file in missing})
     return section
 
 
 def _compare(
-    spark: SparkSession, path: TableLocation, broker: str, verification: StoreVerification, section: StoreSection
+    rows: ComparedRows,
+    path: TableLocation,
+    broker: str,
+    verification: StoreVerification,
+    section: StoreSection,
+    missing: Collection[str],
 ) -> None:
     findings = section.findings
-    least, limit, version = _limits(spark, path, broker, verification)
-    rows = compared_rows(spark, path, broker, verification.expired)
-    found = StretchSums.of_rows(run_job(rows, row_sums, SUM_DDL).to_pylist())
+    least, limit = _limits(rows, verification)
+    found, problems = rows.sums()
+    for name, problem in problems.items():
+        if name not in missing:
+            text = f"{path / name} cannot be read: {problem}"
+            findings.differ(Difference("file_unreadable", text, str(path / name)))
     expected = StretchSums()
     for result in verification.results:
         expected.add_all(result.sums)
@@ -85,7 +97,8 @@ def _compare(
     findings.note("not_dispatched_yet", verification.settings.log.limit - limit)
     section.compared = {"rows": sum(count for count, _ in found.sums.values())}
     if findings.differences:
-        section.advice = _advice(inside, verification, least, limit) + _expired_by(path, broker, version, verification)
+        expired = _expired_by(path, broker, rows.version, verification)
+        section.advice = _advice(inside, verification, least, limit) + expired
 
 
 def _advice(stretches: list[int], verification: StoreVerification, least: int, limit: int) -> str:
@@ -112,31 +125,21 @@ def _expired_by(path: TableLocation, broker: str, version: int, verification: St
     return f"; rows have expired by {printable(f'tableRetention={found}')}: with that option they are not missed"
 
 
-def _limits(
-    spark: SparkSession, path: TableLocation, broker: str, verification: StoreVerification
-) -> tuple[int, int, int]:
-    """The `[least, limit)` of the log that the table must have, and the table's version.
-
-    The table's transactions and the sink's progress record tell the range.
-    """
-    table = transaction_id(broker)
-    delta = DeltaTable(spark, path, spark_schema(TABLE_SCHEMA), later=LATER_NAMES)
-    version = delta.last_transaction_version(table)
+def _limits(rows: ComparedRows, verification: StoreVerification) -> tuple[int, int]:
+    """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record."""
     record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()
     log = verification.settings.log
     start = record.start_offset if record is not None else 0
-    return max(log.least, start), log.limit if version is None else min(log.limit, version), delta.version
+    return max(log.least, start), log.limit if rows.committed is None else min(log.limit, rows.committed)
 
 
 def _compare_stretch(
-    rows: DataFrame, stretch: int, limits: tuple[int, int], verification: StoreVerification, findings: Findings
+    rows: ComparedRows, stretch: int, limits: tuple[int, int], verification: StoreVerification, findings: Findings
 ) -> None:
     """Compare one stretch row by row: the records that begin in it, and the rows with offsets in it."""
     begin, end = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
     low, high = max(begin, limits[0]), min(end, limits[1])
-    batch: Any = rows.where(f"physical_offset >= {begin} and physical_offset < {end}").toArrow().combine_chunks()
-    there = [np.concatenate(column) for column in zip(*(table_fields(b) for b in batch.to_batches()), strict=True)]
-    there = there or [np.empty(0, np.int64) for _ in COMPARED]
+    there = rows.between(begin, end)
     inside = (there[0] >= low) & (there[0] < high)
     findings.note("expired_rows", int(np.count_nonzero(there[0] < low)))
     findings.note("rows_behind_the_end", int(np.count_nonzero(there[0] >= high)))

@@ -73,8 +73,9 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
         if request.table is not None:
             from reput.streaming.verify.table import verify_table  # noqa: PLC0415  Delta's modules
 
-            assert session.spark is not None
-            sections.append(verify_table(session.spark, request.table, config.broker.name, verification))
+            sections.append(
+                verify_table(request.table, config.broker.name, verification, session.tasks, session.start_spark)
+            )
         files = store_files(request.output, config.commit_log)
         if request.against is not None:
             sections.append(_compare_stores(config, files, request.against))
@@ -146,6 +147,7 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
             config,
             "reput verify",
             table_master=table_master,
+            spark_later=True,
             spark_log=log_file,
             alone=log_bytes < _PROCESSES_FROM_BYTES,
             with_rows=False,

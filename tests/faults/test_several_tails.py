@@ -67,7 +67,7 @@ def verified(spark: SparkSession, root: Path, table: Path, *options: str) -> int
     config = load_config(root / "store", overrides=("tailGuardMs=0", f"broker={root.name}", *options))
     verification = StoreVerification(config, root / "out", sums=True)
     verification.run(SerialTasks())
-    section = verify_table(spark, table, root.name, verification)
+    section = verify_table(table, root.name, verification, SerialTasks(), lambda: spark)
     assert section.findings.differences == 0, section.findings.as_dict()
     return int(section.compared["rows"])
 

@@ -628,6 +628,27 @@ MUTANTS = (
         "unit/source/record/test_message_origin.py::test_groups_and_topics_of_retry_topics",
     ),
     _mutant(
+        "rows of other brokers are compared with the log",
+        "sinks/table/stored_rows.py",
+        "        return np.array(equal.to_numpy(zero_copy_only=False), np.bool_)\n",
+        "        return np.ones(batch.num_rows, np.bool_)\n",
+        "unit/streaming/verify/test_verify_table.py",
+    ),
+    _mutant(
+        "deletion vectors begin anew with each batch of a file",
+        "sinks/table/stored_rows.py",
+        "                first += len(keep)\n",
+        "",
+        "unit/streaming/verify/test_verify_table.py",
+    ),
+    _mutant(
+        "a file that cannot be read is not told",
+        "sinks/table/stored_rows.py",
+        '            found.problem = printable(str(error).strip().partition("\\n")[0])\n',
+        "            pass\n",
+        "unit/streaming/verify/test_verify_table.py",
+    ),
+    _mutant(
         "verify wants columns that came later",
         "sinks/table/refusal.py",
         "if field.name not in later and column(field) not in columns]\n",

@@ -18,6 +18,7 @@ from support.kept_table import KeptTable
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.file_list import FileList
 from reput.sinks.table.forget import Forgetting
 from reput.sinks.table.forget_request import ForgetRequest
 from reput.sinks.table.history import transaction_id
@@ -137,13 +138,20 @@ def differences(table: OldTable) -> int:
     table.out.mkdir(exist_ok=True)
     verification = StoreVerification(table.config(), table.out, sums=True)
     verification.run(SerialTasks())
-    section = verify_table(table.spark, table.path, table.broker, verification)
+    section = verify_table(table.path, table.broker, verification, SerialTasks(), lambda: table.spark)
     assert section.compared == {"rows": len(table.found())}
     return section.findings.differences
 
 
-def test_readers_add_nothing(old: OldTable) -> None:
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_readers_add_nothing(by_spark: bool, old: OldTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify takes the table as it is: the columns that are not there are no difference, and neither is null."""
+
+    def only_spark_reads_it(_: FileList) -> None:
+        raise OutputError(str(old.path))
+
+    if by_spark:
+        monkeypatch.setattr(FileList, "check_readable", only_spark_reads_it)
     assert differences(old) == 0
     assert schema_of(old).names == OLD.names
     old.fill(old.open(), [40])

@@ -273,7 +273,7 @@ def test_verify_and_rebuild(kept: KeptTable) -> None:
     forget(kept, keys=[KEY])
     verification = StoreVerification(kept.config(), kept.out, sums=True)
     verification.run(SerialTasks())
-    section = verify_table(kept.spark, kept.path, "b", verification)
+    section = verify_table(kept.path, "b", verification, SerialTasks(), lambda: kept.spark)
     found = {(each.kind, each.physical_offset) for each in section.findings.first}
     assert found == {("row_missing", kept.offsets[number]) for number in WITH_KEY}
     kept.repair()

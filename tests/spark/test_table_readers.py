@@ -269,5 +269,5 @@ def test_others_beside_a_running_tail(other: str, spark: SparkSession, tmp_path:
     assert kept.found() == [offset for offset in kept.expected() if offset not in deleted]
     verification = StoreVerification(kept.config(), kept.out, sums=True)
     verification.run(SerialTasks())
-    findings = verify_table(spark, kept.path, "b", verification).findings
+    findings = verify_table(kept.path, "b", verification, SerialTasks(), lambda: spark).findings
     assert [(each.kind, each.physical_offset) for each in findings.first] == [("row_missing", at) for at in deleted]

@@ -131,7 +131,7 @@ def test_files_removed_by_hand(kept: KeptTable) -> None:
         kept.open()
     verification = StoreVerification(kept.config(), kept.out, sums=True)
     verification.run(SerialTasks())
-    section = verify_table(kept.spark, kept.path, "b", verification)
+    section = verify_table(kept.path, "b", verification, SerialTasks(), lambda: kept.spark)
     assert section.findings.counts == {"file_missing": 2, "row_missing": lost}
     assert section.advice.startswith(f"'reput rebuild --only table --from 0 --to {kept.offsets[40]}' with the same")
     kept.repair()

@@ -82,7 +82,7 @@ def verified(kept: KeptTable, *options: str) -> StoreSection:
     config = kept.config("consumeQueueEnable=false", "messageIndexEnable=false", *options)
     verification = StoreVerification(config, kept.out, sums=True)
     verification.run(SerialTasks())
-    return verify_table(kept.spark, kept.path, "b", verification)
+    return verify_table(kept.path, "b", verification, SerialTasks(), lambda: kept.spark)
 
 
 def differences(kept: KeptTable, *options: str) -> int:

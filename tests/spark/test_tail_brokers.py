@@ -36,7 +36,7 @@ from reput.streaming.config.broker_sections import Configuration
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.output.paths import OutputPaths
 from reput.streaming.process.work_of_thread import broker_of_thread
-from reput.streaming.spark.session import Sessions
+from reput.streaming.spark.sessions import Sessions
 from reput.streaming.status.judgement import State, judge
 from reput.streaming.status.report import status_of
 from reput.streaming.status.run_state import RunState

@@ -1,0 +1,169 @@
+"""`reput verify --table`: the rows of data files beside the log, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import deltalake
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from support.outputs import Output
+from support.record_writer import Message, write_store
+from support.store_table import add_store
+from unit.streaming.verify.test_verify_files import run
+
+from reput.sinks.table import stored_rows
+from reput.sinks.table.delta_files import FileBounds
+from reput.sinks.table.record_digest import COMPARED, StretchSums
+from reput.sinks.table.row_retention import ALL_FOREVER, DAY_MS, RowRetention
+from reput.sinks.table.storage import table_storage
+from reput.sinks.table.stored_rows import RowsFile, RowsReader
+from reput.source.arrays import Bools
+from reput.streaming.tasks import task_session
+
+BROKER = "DEFAULT_BROKER"
+DAY = 20_000
+OLD, NEW = (DAY - 3) * DAY_MS, DAY * DAY_MS
+NOW_S = (DAY + 0.5) * 86_400
+
+
+@pytest.fixture
+def table(output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The table of an output's log, with rows of another broker; Spark is not to be started."""
+
+    def refuse(*_: object, **__: object) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(task_session, "start_session", refuse)
+    for broker in (BROKER, "another"):
+        add_store(tmp_path / "table", output.store, broker)
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Output:
+    return Output.make(tmp_path / "made", Random(5), 50)
+
+
+def kinds(output: Output, table: Path, *more: str) -> dict[str, int]:
+    """What `reput verify` finds in the table, by kind."""
+    result = run(output, "--table", table, "--json", *more)
+    found: dict[str, int] = json.loads(result.stdout)["parts"]["table"]["by_kind"]
+    assert result.exit_code == int(bool(found)), result.output
+    return found
+
+
+def test_rows_of_the_log(output: Output, table: Path) -> None:
+    """Each of its own broker, once; also where processes read them."""
+    result = run(output, "--table", table)
+    assert result.exit_code == 0, result.output
+    assert "table      50 rows: agrees" in result.output
+
+
+def test_rows_that_differ(output: Output, table: Path) -> None:
+    """One is gone, one is there twice, one has another checksum."""
+    written = deltalake.DeltaTable(str(table))
+    rows = written.to_pyarrow_table().filter(pc.field("broker") == BROKER).sort_by("physical_offset")
+    gone, twice, changed = (rows["physical_offset"][at].as_py() for at in (3, 20, 49))
+    written.delete(f"broker = '{BROKER}' AND physical_offset = {gone}")
+    written.update({"body_crc": "body_crc + 1"}, predicate=f"broker = '{BROKER}' AND physical_offset = {changed}")
+    deltalake.write_deltalake(str(table), rows.slice(20, 1), mode="append")
+    assert kinds(output, table) == {"row_missing": 1, "row_twice": 1, "row_changed": 1}
+    result = run(output, "--table", table)
+    assert f"the record at {gone} has no row" in result.output
+    assert f"the record at {twice} has 2 rows" in result.output
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "other bytes"])
+def test_a_file_that_is_no_good(damage: str, output: Output, table: Path) -> None:
+    """It is named, once, and its rows are missing."""
+    path = next(
+        path
+        for path in table.glob("*.parquet")
+        if pq.read_table(path, columns=["broker"])["broker"].unique().to_pylist() == [BROKER]
+    )
+    data, rows = path.read_bytes(), pq.read_metadata(path).num_rows
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-100] if damage == "short" else bytes(len(data)))
+    kind = "file_unreadable" if damage == "other bytes" else "file_missing"
+    assert kinds(output, table) == {kind: 1, "row_missing": rows}
+    assert str(path) in run(output, "--table", table).output
+
+
+def test_expired_rows(tmp_path: Path, output: Output, table: Path) -> None:
+    """By the rules that were given, a row that has expired is neither missing nor one too many."""
+    assert kinds(output, table, "-o", "tableRetention=*=1d") == {}
+    deltalake.DeltaTable(str(table)).delete(f"broker = '{BROKER}'")
+    assert kinds(output, table, "-o", "tableRetention=*=1d") == {}
+    assert kinds(output, table) == {"row_missing": 50}
+
+
+# --- one file ------------------------------------------------------------------------------------------------
+
+
+def offsets(reader: RowsReader, name: str, kept: Bools | None = None) -> list[int]:
+    file = RowsFile(name, FileBounds(None, None, None, None), kept)
+    return [int(offset) for fields in reader.fields(file) for offset in fields[0]]
+
+
+def test_which_rows_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the broker that no deletion vector removes, that have not expired, from an offset on; in any batches."""
+    messages = [Message("old" if i % 3 else "kept", store_timestamp=OLD if i % 2 else NEW) for i in range(40)]
+    write_store(tmp_path / "store", messages, 1 << 16)
+    add_store(tmp_path / "table", tmp_path / "store", "b")
+    (name,) = (path.name for path in (tmp_path / "table").glob("*.parquet"))
+    every = pq.read_table(tmp_path / "table" / name)["physical_offset"].to_pylist()
+    storage, forever = table_storage(tmp_path / "table"), ALL_FOREVER.limits(NOW_S)
+    for rows_at_once in (1, 7, 64):
+        monkeypatch.setattr(stored_rows, "_ROWS_AT_ONCE", rows_at_once)
+        assert offsets(RowsReader(storage, "b", forever), name) == every
+        assert offsets(RowsReader(storage, "c", forever), name) == []
+        assert offsets(RowsReader(storage, "b", forever, every[5]), name) == every[5:]
+        kept = np.ones(30, np.bool_)
+        kept[[0, 29]] = False
+        assert offsets(RowsReader(storage, "b", forever), name, kept) == [*every[1:29], *every[30:]]
+        limits = RowRetention.parse("old=1d").limits(NOW_S)
+        left = [offset for i, offset in enumerate(every) if not (i % 3 and i % 2)]
+        assert offsets(RowsReader(storage, "b", limits), name) == left
+
+
+def test_columns_that_a_file_lacks(tmp_path: Path) -> None:
+    """They are null: a file without a broker has none of its rows."""
+    write_store(tmp_path / "store", [Message("T") for _ in range(5)], 1 << 16)
+    add_store(tmp_path / "table", tmp_path / "store", "b")
+    (path,) = (tmp_path / "table").glob("*.parquet")
+    rows = pq.read_table(path)
+    storage, forever = table_storage(tmp_path / "table"), ALL_FOREVER.limits(NOW_S)
+    pq.write_table(rows.drop_columns(["broker"]), tmp_path / "table" / "1.parquet")
+    assert offsets(RowsReader(storage, "b", forever), "1.parquet") == []
+    pq.write_table(rows.drop_columns(["store_time"]), tmp_path / "table" / "2.parquet")
+    (fields,) = RowsReader(storage, "b", forever).fields(RowsFile("2.parquet", FileBounds(None, None, None, None)))
+    assert set(fields[COMPARED.index("store_time")].tolist()) == {-(2**63)}
+
+
+def test_bounds() -> None:
+    """A file is left out where its statistics say that it has no such row."""
+
+    def reaches(bounds: Sequence[int | None], begin: int, end: int) -> bool:
+        return RowsFile("f", FileBounds(None, *bounds, None)).may_reach(begin, end)
+
+    assert [reaches((10, 20), *each) for each in ((0, 10), (0, 11), (20, 21), (21, 30))] == [False, True, True, False]
+    assert reaches((None, 20), 30, 40)
+
+
+def test_sums_of_a_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"nothing of Parquet")
+    reader = RowsReader(table_storage(tmp_path), "b", ALL_FOREVER.limits(NOW_S))
+    found = reader.sums(RowsFile("f", FileBounds(None, None, None, None)))
+    assert found.sums == StretchSums()
+    assert found.problem
+    assert "\n" not in found.problem
+    assert list(reader.readable_fields(RowsFile("f", FileBounds(None, None, None, None)))) == []
