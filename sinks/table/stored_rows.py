@@ -47,12 +47,12 @@ class FileSums:
 
 @dataclass(frozen=True)
 class RowsReader:
-    """Reads the rows of `broker` that have not expired by `expired`, and are of records from `least` on."""
+    """Reads the rows of `broker` that have not expired by `expired`, from the physical offset `least` on; None: all."""
 
     storage: TableStorage
     broker: str
     expired: ExpiryLimits
-    least: int = 0
+    least: int | None = None
 
     def fields(self, file: RowsFile) -> Iterator[list[Int64s]]:
         """The rows of a file as the columns of ``record_digest.COMPARED``, some at a time.
@@ -73,7 +73,8 @@ class RowsReader:
                     keep[: len(kept)] &= kept
                 first += len(keep)
                 fields = table_fields(batch)
-                keep &= fields[0] >= self.least
+                if self.least is not None:
+                    keep &= fields[0] >= self.least
                 if self.expired.latest_ms is not None:
                     keep &= ~self._has_expired(batch, fields[COMPARED.index("store_time")])
                 yield [values[keep] for values in fields]

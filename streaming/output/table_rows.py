@@ -31,7 +31,7 @@ from reput.streaming.tasks.tasks import Tasks, run_over
 
 
 class ComparedRows(ABC):
-    """The rows of one broker in one version of a table, without expired ones and those of records before an offset.
+    """The rows of one broker in one version of a table, or those of them that are to be compared.
 
     Attributes
     ----------
@@ -63,9 +63,9 @@ def compared_rows(
     tasks: Tasks,
     spark: Callable[[], SparkSession],
     *,
-    least: int = 0,
+    least: int | None = None,
 ) -> ComparedRows:
-    """The rows of records from `least` on that have not expired by `expired`; `tasks` read them, or `spark` does.
+    """The rows that have not expired by `expired`, from the physical offset `least` on; `tasks` or `spark` read them.
 
     Raises
     ------
@@ -125,7 +125,9 @@ class _SparkRows(ComparedRows):
         self.committed = delta.last_transaction_version(transaction_id(reader.broker))
         self.files = files_of(spark, reader.storage, reader.broker)
         table = spark.read.format("delta").load(str(path)).where(sf.col("broker") == reader.broker)
-        table = table.where(f"not {reader.expired.condition()}").where(sf.col("physical_offset") >= reader.least)
+        table = table.where(f"not {reader.expired.condition()}")
+        if reader.least is not None:
+            table = table.where(sf.col("physical_offset") >= reader.least)
         time = sf.unix_millis("store_time").alias("store_time")
         self._rows = table.select(*(time if name == "store_time" else sf.col(name).cast("bigint") for name in COMPARED))
 

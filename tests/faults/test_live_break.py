@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
 
 SEED = 14
 # A stop by SIGTERM under load is at the end of each run.
-SHORT = ("torn header",)
-LONGER = ("SIGTERM group", "kill JVM", *SHORT, "full output")
+SHORT = ("broker killed",)
+LONGER = ("SIGTERM group", "kill JVM", "torn header", "full output")
 
 
 @pytest.mark.parametrize(("rate", "events"), [(100, SHORT), pytest.param(300, LONGER, marks=pytest.mark.slow)])

@@ -35,7 +35,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 LIMIT_SECONDS = 120
 RATE = 100.0
-DEATHS = 2
 _POOL = "tokio-rt-worker"
 _BEGINS = re.compile(r"WARNING (logic|table) waits \d+ s and is opened again \(attempt 1, since 0 s\): (.*)")
 _GOES_ON = re.compile(r"INFO (logic|table) goes on after \d+ s")
@@ -144,14 +143,15 @@ def held(pid: int) -> tuple[int, int, int]:
     return len(names) - names.count(_POOL), len(names), len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def test_what_passes(tmp_path: Path, proof: Proof) -> None:
+@pytest.mark.parametrize("deaths", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_what_passes(deaths: int, tmp_path: Path, proof: Proof) -> None:
     """It waits, says so once, goes on by itself; at the end nothing is lost, doubled or elsewhere, and it stops."""
     with ExitStack() as stack:
         stage = Stage(tmp_path, stack)
         stage.tail.wait_beyond(0)
         disks_fail(stage)
         directories_go(stage)
-        processes_die(stage)
+        processes_die(stage, deaths)
         written = stage.writer.end()
         oracle = Oracle(tmp_path)
         end = LogReader(SourceOptions.parse(oracle.config.source_options())).settled_end(0)
@@ -160,7 +160,7 @@ def test_what_passes(tmp_path: Path, proof: Proof) -> None:
         assert stage.tail.process.wait(LIMIT_SECONDS) == 0, stage.tail.last_words()
         assert "Traceback" not in stage.tail.said.read_text()
         oracle.check_all(written)
-        proof("G15 faults that a running tail got over", 6 + DEATHS)
+        proof("G15 faults that a running tail got over", 6 + deaths)
 
 
 def disks_fail(stage: Stage) -> None:
@@ -190,7 +190,7 @@ def directories_go(stage: Stage) -> None:
             assert mount("--bind", str(stage.disk / "out"), str(stage.out))
 
 
-def processes_die(stage: Stage) -> None:
+def processes_die(stage: Stage, deaths: int) -> None:
     stage._seen = len(stage.tail.said.read_text())
     before = stage.tail.end_offset()
     # One of those that tell Spark where the log ends.
@@ -198,7 +198,7 @@ def processes_die(stage: Stage) -> None:
     stage.tail.wait_beyond(before)  # Spark may have made it good by itself
     stage.wait(lambda: len(stage.lines(_GOES_ON)) == len(stage.lines(_BEGINS)))
     counts = [held(stage.tail.process.pid)]
-    for _ in range(DEATHS):
+    for _ in range(deaths):
         with stage.fault({"logic", "table"}, "Spark's Java process was killed by SIGKILL"):
             os.kill(stage.tail.jvm(), signal.SIGKILL)
         time.sleep(3)
