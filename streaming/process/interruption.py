@@ -6,13 +6,19 @@ A command that makes one result is interrupted where it is, once. A service defi
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_CODE_OF_SIGNAL = 128  # what a shell reports for a command that a signal ended
+_AGAIN_AFTER_S = 0.01
 
 
 class InterruptedBySignal(BaseException):
@@ -26,6 +32,7 @@ class _State:
     def __init__(self) -> None:
         self.signal: int | None = None
         self.is_interrupted = False
+        self.is_lost = False
         self.stop: Callable[[], None] | None = None
         self.first_aid: list[Callable[[], None]] = []
 
@@ -38,6 +45,7 @@ def listen() -> None:
     for number in _SIGNALS:
         if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
+    _raise_again_what_is_lost()
 
 
 def ignore_further() -> None:
@@ -88,9 +96,37 @@ def keyboard_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _raise_again_what_is_lost() -> None:
+    """Send a signal again whose exception Python has thrown away, as it does in the finalizer of an object."""
+    tell = sys.unraisablehook
+
+    def look(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, InterruptedBySignal):
+            _state.is_lost = True
+            number = _state.signal or signal.SIGINT
+        elif isinstance(unraisable.exc_value, KeyboardInterrupt):
+            number = signal.SIGINT
+        else:
+            if not _state.is_interrupted:  # or else it is a consequence: compiled code was left in the middle
+                tell(unraisable)
+            return
+        # Not by `threading`: the object may have been finalized while this thread held one of its locks.
+        _thread.start_new_thread(_send_again, (number,))
+
+    sys.unraisablehook = look
+
+
+def _send_again(number: int) -> None:
+    time.sleep(_AGAIN_AFTER_S)  # the finalizer has ended by then, or loses it once more
+    ident = threading.main_thread().ident
+    assert ident is not None
+    signal.pthread_kill(ident, number)
+
+
 def _on_signal(number: int, _frame: FrameType | None) -> None:
-    if _state.signal is not None:
+    if _state.signal is not None and not _state.is_lost:
         return
+    _state.is_lost = False
     _state.signal = number
     if _state.stop is not None:
         _state.stop()

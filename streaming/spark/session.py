@@ -10,11 +10,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
@@ -23,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from reput.sinks.table.location import TableLocation
 from reput.source.errors import EnvironmentSetupError, TransientError
+from reput.streaming.process.beside import beside_the_main_thread
 from reput.streaming.process.failures import first_line, is_passing
 from reput.streaming.process.interruption import before_interruption
 from reput.streaming.process.jvm import Jvm, kill_jvm, last_jvm, spark_home
@@ -37,9 +37,7 @@ from reput.streaming.spark.s3_jars import settings as s3_settings
 from reput.streaming.spark.submitted import builder_beside
 
 _log = logging.getLogger("reput")
-_Result = TypeVar("_Result")
 _PAUSES_S = (1, 4)
-_SIGNALS_SEEN_WITHIN_S = 0.1
 # A socket's path has at most 107 bytes, of which Spark's file name takes 42.
 _SOCKET_DIRECTORY_LENGTH_MAX = 64
 
@@ -213,7 +211,7 @@ def _start_once(builder: SparkSession.Builder, log_file: Path | None, start_jvm:
             log_file.parent.mkdir(parents=True, exist_ok=True)
         jvm = start_jvm(options)
     try:
-        return _beside_the_main_thread(lambda: _connected(builder, jvm), meanwhile=prepare_kernels)
+        return beside_the_main_thread(lambda: _connected(builder, jvm), prepare_kernels)
     except BaseException as error:
         if jvm is not None:
             is_broken_off = jvm.is_asked_to_end
@@ -237,27 +235,6 @@ def _write_no_checksum_files(session: SparkSession) -> None:
     context: Any = session.sparkContext
     files = context._jvm.org.apache.hadoop.fs.FileSystem  # noqa: SLF001
     files.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001
-
-
-def _beside_the_main_thread(action: Callable[[], _Result], meanwhile: Callable[[], None]) -> _Result:
-    """Run `action` in another thread: a signal interrupts the wait, and Spark only takes SIGINT over in the main one.
-
-    This thread does `meanwhile`, then waits. The other one belongs to no pool, so that an interrupted command does not
-    wait for it.
-    """
-    done: Future[_Result] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(action())
-        except BaseException as error:  # noqa: BLE001  the thread that waits for the result raises it
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="spark-start", daemon=True).start()
-    meanwhile()
-    while not done.done():
-        wait([done], timeout=_SIGNALS_SEEN_WITHIN_S)
-    return done.result()
 
 
 def end_session(session: SparkSession, *, jvm_within_s: float = 0.0) -> None:

@@ -1032,6 +1032,13 @@ MUTANTS = (
         "faults/test_stops.py::test_a_stop_of_several_brokers_while_they_start",
     ),
     _mutant(
+        "a signal that a finalizer loses is lost",
+        "streaming/process/interruption.py",
+        "        _thread.start_new_thread(_send_again, (number,))\n",
+        "        pass\n",
+        "unit/streaming/process/test_interruption.py",
+    ),
+    _mutant(
         "the end of a session waits for threads of pyspark",
         "streaming/spark/session.py",
         "        threading.Thread(target=server.shutdown, daemon=True).start()\n",

@@ -1,0 +1,64 @@
+"""A signal stops a command wherever it meets it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+#: It is told to stop while Python finalizes an object, where exceptions are thrown away, and would then run on.
+_FINALIZES = """
+import sys, time
+from reput.streaming.process import interruption
+
+class Slow:
+    def __del__(self):
+        print("finalizes", flush=True)
+        time.sleep(20)
+
+interruption.listen()
+try:
+    {before}
+    Slow()
+    time.sleep(20)
+except {exception} as stopped:
+    print(repr(stopped), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "exception", "before"),
+    [
+        (signal.SIGTERM, "interruption.InterruptedBySignal", "pass"),
+        (signal.SIGINT, "interruption.InterruptedBySignal", "pass"),
+        (signal.SIGINT, "KeyboardInterrupt", "prompt = interruption.keyboard_interrupts(); prompt.__enter__()"),
+    ],
+)
+def test_in_a_finalizer(number: signal.Signals, exception: str, before: str) -> None:
+    """It is acted on behind it, and nothing is told of it."""
+    program = _FINALIZES.format(exception=exception, before=before)
+    with subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "finalizes\n"
+        process.send_signal(number)
+        said, told = process.communicate(timeout=10)
+    assert said.startswith(exception.rpartition(".")[2])
+    assert told == ""
+    assert process.returncode == 0
+
+
+def test_what_else_is_thrown_away_is_told() -> None:
+    program = (
+        "from reput.streaming.process import interruption\n"
+        "class Failing:\n    def __del__(self):\n        raise ValueError('of a finalizer')\n"
+        "interruption.listen()\nFailing()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "ValueError: of a finalizer" in done.stderr
