@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -14,7 +14,6 @@ from reput.sinks.table.location import TableLocation
 from reput.source.resource_limits import SPARK, check_limits
 from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.process.beside import beside_the_main_thread
 from reput.streaming.spark.job import start_workers
 from reput.streaming.spark.kernels import prepare_kernels
 from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session
@@ -88,7 +87,8 @@ def task_session(
         if processes is not None and alone:
             tasks = SerialTasks()
         elif processes is not None:
-            beside_the_main_thread(partial(prepare_kernels, with_rows=with_rows))
+            # In this thread: a process that has, or has just had, another one is not forked.
+            prepare_kernels(with_rows=with_rows)
             tasks = cleanup.enter_context(ProcessTasks(processes))
 
         @cache
