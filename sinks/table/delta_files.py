@@ -56,6 +56,10 @@ class FileBounds:
         """Whether the file may hold rows of the broker."""
         return self.rows != 0 and (self.brokers is None or self.brokers[0] <= broker <= self.brokers[1])
 
+    def may_reach(self, start: int, end: int) -> bool:
+        """Whether the file may hold rows of `[start, end)`."""
+        return self.least is None or self.greatest is None or (self.least < end and start <= self.greatest)
+
     def is_only(self, broker: str, start: int, end: int) -> bool:
         """Whether every row belongs to the broker and to `[start, end)`."""
         if self.brokers != (broker, broker) or self.least is None or self.greatest is None:

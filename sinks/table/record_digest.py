@@ -65,7 +65,7 @@ def _expired(columns: RecordColumns, store_times_ms: Int64s, limits: ExpiryLimit
 
 
 def table_fields(batch: pa.RecordBatch) -> list[Int64s]:
-    """The columns of `COMPARED` of rows that have some of them, as integers; the store time in ms or as a timestamp."""
+    """The columns of `COMPARED` of rows, with the store time in ms; `NO_TIME` for what is null or no column."""
     return [_numbers(batch.column(name)) if name in batch.schema.names else _nulls(batch.num_rows) for name in COMPARED]
 
 

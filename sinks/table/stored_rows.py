@@ -18,6 +18,8 @@ from reput.source.arrays import Bools, Int64s
 from reput.source.printable import printable
 
 _ROWS_AT_ONCE = 64 * 1024
+# What a file raises that cannot be read.
+_DAMAGED = (OSError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,6 @@ class RowsFile:
     name: str
     bounds: FileBounds
     kept: Bools | None = None
-
-    def may_reach(self, begin: int, end: int) -> bool:
-        """Whether a row may be of a record in `[begin, end)` of the log."""
-        least, greatest = self.bounds.least, self.bounds.greatest
-        return least is None or greatest is None or (least < end and begin <= greatest)
 
 
 @dataclass
@@ -85,13 +82,14 @@ class RowsReader:
         try:
             for fields in self.fields(file):
                 found.sums.take(fields)
-        except (OSError, pa.ArrowException) as error:
-            found.problem = printable(str(error).strip().partition("\n")[0])
+        except _DAMAGED as error:
+            said = printable(str(error).strip().partition("\n")[0])
+            found.problem = f"cannot be read: {said}"
         return found
 
     def readable_fields(self, file: RowsFile) -> Iterator[list[Int64s]]:
         """What `fields` gives, up to where the file is damaged."""
-        with suppress(OSError, pa.ArrowException):
+        with suppress(*_DAMAGED):
             yield from self.fields(file)
 
     def _is_of_broker(self, batch: pa.RecordBatch) -> Bools:

@@ -96,7 +96,7 @@ def rebuild(
                 read=read,
                 written=written,
             ) as session:
-                report = job.run(session.tasks, session.spark)
+                report = job.run(session.tasks, session.spark() if request.makes_table else None)
         typer.echo(report.to_json() if as_json else report.text())
 
     run_or_fail(run)

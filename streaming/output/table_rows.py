@@ -108,7 +108,7 @@ class _StoredRows(ComparedRows):
         return total, problems
 
     def between(self, begin: int, end: int) -> list[Int64s]:
-        files = [file for file in self._files if file.may_reach(begin, end)]
+        files = [file for file in self._files if file.bounds.may_reach(begin, end)]
         parts = [fields for file in files for fields in self._reader.readable_fields(file)]
         inside = [(fields[0] >= begin) & (fields[0] < end) for fields in parts]
         return _joined([[values[keep] for values in fields] for fields, keep in zip(parts, inside, strict=True)])
@@ -128,8 +128,7 @@ class _SparkRows(ComparedRows):
         table = table.where(f"not {reader.expired.condition()}")
         if reader.least is not None:
             table = table.where(sf.col("physical_offset") >= reader.least)
-        time = sf.unix_millis("store_time").alias("store_time")
-        self._rows = table.select(*(time if name == "store_time" else sf.col(name).cast("bigint") for name in COMPARED))
+        self._rows = table.select(*COMPARED)
 
     def sums(self) -> tuple[StretchSums, dict[str, str]]:
         with ignoring_missing_files(self._spark):

@@ -18,26 +18,28 @@ def beside_the_main_thread(action: Callable[[], _Result], *others: Callable[[], 
     in which Python cannot finalize them, and Spark only takes SIGINT over there. The threads belong to no pool, so that
     an interrupted command does not wait for them.
     """
-    actions = (action, *others)
-    futures: list[Future[Any]] = [Future() for _ in actions]
-    threads = [
-        threading.Thread(target=_run, args=each, name="beside-main", daemon=True)
-        for each in zip(actions, futures, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for future, thread in zip(futures, threads, strict=True):
-        while not future.done():
-            wait([future], timeout=_SIGNALS_SEEN_WITHIN_S)
-        thread.join()
-    result: _Result = futures[0].result()
-    for future in futures[1:]:
-        future.result()
+    first, *further = [_begun(each) for each in (action, *others)]
+    for future in further:
+        result_of(future)
+    result: _Result = result_of(first)
     return result
 
 
-def _run(action: Callable[[], Any], future: Future[Any]) -> None:
-    try:
-        future.set_result(action())
-    except BaseException as error:  # noqa: BLE001  the thread that waits for the result raises it
-        future.set_exception(error)
+def result_of(future: Future[_Result]) -> _Result:
+    """The future's result; in one long wait, a Ctrl-C that comes just before would be seen only at the end."""
+    while not future.done():
+        wait([future], timeout=_SIGNALS_SEEN_WITHIN_S)
+    return future.result()
+
+
+def _begun(action: Callable[[], Any]) -> Future[Any]:
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(action())
+        except BaseException as error:  # noqa: BLE001  the thread that waits for the result raises it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="beside-main", daemon=True).start()
+    return future

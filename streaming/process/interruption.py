@@ -26,6 +26,7 @@ class InterruptedBySignal(BaseException):
 
     def __init__(self, line: str = "reput: stopped") -> None:
         super().__init__(line)
+        _state.is_lost = False  # whoever raises it acts on the signal
 
 
 class _State:
@@ -126,7 +127,6 @@ def _send_again(number: int) -> None:
 def _on_signal(number: int, _frame: FrameType | None) -> None:
     if _state.signal is not None and not _state.is_lost:
         return
-    _state.is_lost = False
     _state.signal = number
     if _state.stop is not None:
         _state.stop()

@@ -23,7 +23,8 @@ import cloudpickle
 from reput.source.allocator import keep_freed_memory
 from reput.source.errors import TransientError
 from reput.source.worker_process import end_with_parent, load_without_threads
-from reput.streaming.tasks.tasks import OnResult, Result, Results, Tasks, result_of
+from reput.streaming.process.beside import result_of
+from reput.streaming.tasks.tasks import OnResult, Result, Results, Tasks
 
 _PRELOADED = "reput.streaming.spark.warm_up"
 _THREADS = Path("/proc/self/task")

@@ -24,19 +24,10 @@ from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks
 
 @dataclass(frozen=True)
 class TaskSession:
-    """Where tasks run, and Spark.
-
-    Attributes
-    ----------
-    spark
-        None unless tasks run in Spark, or it was asked for at once for a table.
-    start_spark
-        Starts Spark for the table if it does not run, and gives it.
-    """
+    """Where tasks run; `spark` gives the session for the table, and starts it if tasks do not run in it already."""
 
     tasks: Tasks
-    spark: SparkSession | None
-    start_spark: Callable[[], SparkSession]
+    spark: Callable[[], SparkSession]
 
 
 @contextmanager
@@ -45,7 +36,6 @@ def task_session(
     name: str,
     *,
     table_master: str | None,
-    spark_later: bool = False,
     spark_log: Path | None,
     alone: bool = False,
     with_rows: bool = True,
@@ -59,8 +49,6 @@ def task_session(
     ----------
     table_master
         Spark's master for the table, if reput's own processes do the rest; None if no table is read or written.
-    spark_later
-        Whether Spark for the table is started when ``TaskSession.start_spark`` is called, or else at once.
     spark_log
         Where Spark's own messages go; None for the terminal.
     alone
@@ -109,12 +97,8 @@ def task_session(
             cleanup.callback(end_session, spark)
             return spark
 
-        spark = None
         if tasks is None:
-            spark = start_spark()
-            check_executors(spark, read, written, table if written else None)
-            start_workers(spark)
-            tasks = SparkTasks(spark)
-        elif table_master is not None and not spark_later:
-            spark = start_spark()
-        yield TaskSession(tasks, spark, start_spark)
+            check_executors(start_spark(), read, written, table if written else None)
+            start_workers(start_spark())
+            tasks = SparkTasks(start_spark())
+        yield TaskSession(tasks, start_spark)

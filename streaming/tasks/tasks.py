@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from reput.source.errors import ReputError
+from reput.streaming.process.beside import result_of
 from reput.streaming.spark.announcements import Announce, announcements
 from reput.streaming.spark.job import outcome, outcome_of, run_job
 
@@ -21,7 +22,6 @@ _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binar
 # Each task carries the whole description of the work, so hundreds of thousands of things must share fewer tasks.
 _TASKS = 64
 _TASKS_A_CORE = 4
-_SIGNALS_SEEN_WITHIN_S = 1.0
 # How many jobs run at once: some read waves, and some write queues meanwhile.
 _JOBS = 4
 
@@ -67,13 +67,6 @@ def run_over(tasks: Tasks, work: Callable[[Thing], Result], things: Sequence[Thi
     count = min(len(things), max(_TASKS, _TASKS_A_CORE * tasks.parallelism))
     results = tasks.run(lambda number: [work(thing) for thing in things[number::count]], count)
     return [results[number % count][number // count] for number in range(len(things))]
-
-
-def result_of(future: Future[Thing]) -> Thing:
-    """The future's result; in one long wait, a Ctrl-C that comes just before would be seen only at the end."""
-    while not future.done():
-        wait([future], timeout=_SIGNALS_SEEN_WITHIN_S)
-    return future.result()
 
 
 class SerialTasks(Tasks):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -52,29 +52,25 @@ def verify_table(
         raise OutputError(f"{path} is no Delta table: give the directory that 'reput tail --table' made", file=path)
     section = StoreSection("table")
     rows = compared_rows(path, broker, verification.expired, tasks, spark)
-    missing = bad_files(storage, rows.files)
-    for file in missing:
-        where = path / file.name
-        section.findings.differ(Difference("file_missing", f"{where} {file.problem}", str(where)))
-    _compare(rows, path, broker, verification, section, {file.name for file in missing})
+    missing = {file.name: file.problem for file in bad_files(storage, rows.files)}
+    found, unreadable = rows.sums()
+    for name, problem in (unreadable | missing).items():
+        kind = "file_missing" if name in missing else "file_unreadable"
+        section.findings.differ(Difference(kind, f"{path / name} {problem}", str(path / name)))
+    _compare(rows, found, path, broker, verification, section)
     return section
 
 
 def _compare(
     rows: ComparedRows,
+    found: StretchSums,
     path: TableLocation,
     broker: str,
     verification: StoreVerification,
     section: StoreSection,
-    missing: Collection[str],
 ) -> None:
     findings = section.findings
     least, limit = _limits(rows, verification)
-    found, problems = rows.sums()
-    for name, problem in problems.items():
-        if name not in missing:
-            text = f"{path / name} cannot be read: {problem}"
-            findings.differ(Difference("file_unreadable", text, str(path / name)))
     expected = StretchSums()
     for result in verification.results:
         expected.add_all(result.sums)

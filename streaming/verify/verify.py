@@ -73,9 +73,7 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
         if request.table is not None:
             from reput.streaming.verify.table import verify_table  # noqa: PLC0415  Delta's modules
 
-            sections.append(
-                verify_table(request.table, config.broker.name, verification, session.tasks, session.start_spark)
-            )
+            sections.append(verify_table(request.table, config.broker.name, verification, session.tasks, session.spark))
         files = store_files(request.output, config.commit_log)
         if request.against is not None:
             sections.append(_compare_stores(config, files, request.against))
@@ -147,7 +145,6 @@ def _session(config: PipelineConfig, request: VerifyRequest, log_bytes: int) -> 
             config,
             "reput verify",
             table_master=table_master,
-            spark_later=True,
             spark_log=log_file,
             alone=log_bytes < _PROCESSES_FROM_BYTES,
             with_rows=False,

@@ -644,7 +644,7 @@ MUTANTS = (
     _mutant(
         "a file that cannot be read is not told",
         "sinks/table/stored_rows.py",
-        '            found.problem = printable(str(error).strip().partition("\\n")[0])\n',
+        '            found.problem = f"cannot be read: {said}"\n',
         "            pass\n",
         "unit/streaming/verify/test_verify_table.py",
     ),

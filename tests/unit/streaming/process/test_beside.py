@@ -15,7 +15,7 @@ from reput.streaming.process.beside import beside_the_main_thread
 def test_at_the_same_time() -> None:
     """Each waits for the other; no thread is left, and the first one's result comes back."""
     first, second = threading.Event(), threading.Event()
-    before = threading.active_count()
+    before = set(threading.enumerate())
 
     def action() -> str:
         first.set()
@@ -27,7 +27,9 @@ def test_at_the_same_time() -> None:
         second.set()
 
     assert beside_the_main_thread(action, other) != threading.main_thread().name
-    assert threading.active_count() == before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("which", [0, 1])

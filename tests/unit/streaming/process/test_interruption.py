@@ -22,10 +22,26 @@ interruption.listen()
 try:
     {before}
     Slow()
-    time.sleep(20)
+    {behind}
 except {exception} as stopped:
     print(repr(stopped), flush=True)
 """
+
+
+def told(program: str, number: signal.Signals) -> tuple[str, str]:
+    """What a program says behind its first line, at which it gets the signal."""
+    with subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "finalizes\n"
+        process.send_signal(number)
+        said = process.communicate(timeout=10)
+    assert process.returncode == 0, said
+    return said
 
 
 @pytest.mark.parametrize(
@@ -38,20 +54,19 @@ except {exception} as stopped:
 )
 def test_in_a_finalizer(number: signal.Signals, exception: str, before: str) -> None:
     """It is acted on behind it, and nothing is told of it."""
-    program = _FINALIZES.format(exception=exception, before=before)
-    with subprocess.Popen(
-        ["env", "--default-signal=INT", sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "finalizes\n"
-        process.send_signal(number)
-        said, told = process.communicate(timeout=10)
+    said, errors = told(_FINALIZES.format(exception=exception, before=before, behind="time.sleep(20)"), number)
     assert said.startswith(exception.rpartition(".")[2])
-    assert told == ""
-    assert process.returncode == 0
+    assert errors == ""
+
+
+def test_it_is_acted_on_once() -> None:
+    """What has stopped for another reason meanwhile is not disturbed."""
+    behind = "interruption.deferred(print).__enter__()"
+    program = _FINALIZES.format(exception="interruption.InterruptedBySignal", before="pass", behind=behind)
+    program += "    time.sleep(1)\n    print('cleaned up')\n"
+    said, errors = told(program, signal.SIGTERM)
+    assert said.splitlines()[1:] == ["cleaned up"]
+    assert errors == ""
 
 
 def test_what_else_is_thrown_away_is_told() -> None:
