@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for the disk most of their time; in memory, where there is room for their files, they do not.
 ROOMY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 {print "/dev/shm"}')
 IN_MEMORY := $(if $(ROOMY),TMPDIR=$(ROOMY))
-# Three processes share the files, in the order of tests/conftest.py; each has one Spark session.
+# Three processes share the files, in the order of tests/conftest.py; a third Spark session would cost more than it gives.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 PLOTS = $(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[bench]'
 BENCH = PYTHONPATH=tests $(BIN)/python -m benchmarks

@@ -17,8 +17,14 @@ from broker.fixtures import release, rocketmq  # noqa: F401
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from support.broker_stores import unpack
+from support.few_sessions import FewSessions, takes_session
 from support.paths import DATA
 from support.proof_counts import PROPERTY, Proof, summary_lines
+
+from reput.source.worker_process import load_without_threads
+
+# As `reput` does: of the processes that Spark starts each would take a tenth of a second more.
+load_without_threads()
 
 # To compile a query, to cut it into partitions and to plan it anew costs more than to read a few rows.
 FOR_FEW_ROWS = {
@@ -31,7 +37,8 @@ FOR_FEW_ROWS = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 
-FAST, SPARK, BROKER = "fast", "spark", "broker"
+FAST, SESSION, OTHER = range(3)
+FAULTS = Path(__file__).parent / "faults"
 
 # The same examples in every run: what fails is the change's doing. New ones: pytest --hypothesis-profile=nightly.
 NO_CLOCK = [HealthCheck.too_slow]
@@ -40,6 +47,13 @@ settings.register_profile(
 )
 settings.register_profile("nightly", max_examples=10_000, deadline=None, suppress_health_check=NO_CLOCK)
 settings.load_profile("default")
+
+
+def for_few_rows() -> dict[str, str]:
+    """The settings of a session of tests: those of `reput tail`, for tables of a few rows and a few minutes."""
+    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, TAIL_SETTINGS
+
+    return {**TAIL_SETTINGS, **FOR_FEW_ROWS, JAVA_OPTIONS: f"{NO_OPTIMIZER} -XX:+UseSerialGC"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     Where the point is what Spark's readers make of a table, `compiled` goes with it; the tests that start `reput` as
     a process have Spark as users have it.
     """
-    from reput.streaming.spark.session import JAVA_OPTIONS, NO_OPTIMIZER, TAIL_SETTINGS, end_session, start_session
+    from reput.streaming.spark.session import end_session, start_session
 
     directory = tmp_path_factory.mktemp("spark")
     session = start_session(
@@ -81,12 +95,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master="local[2]",
         driver_memory="2g",
         log_file=directory / "spark.log",
-        settings={
-            **TAIL_SETTINGS,
-            "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            **FOR_FEW_ROWS,
-            JAVA_OPTIONS: f"{NO_OPTIMIZER} -XX:+UseSerialGC",
-        },
+        settings={**for_few_rows(), "spark.sql.warehouse.dir": str(directory / "warehouse")},
     )
     yield session
     end_session(session)
@@ -148,26 +157,29 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files: fast ones, then those with a broker among those with Spark; of each kind the largest first.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process whole files, with as few Spark sessions as there can be."""
+    return FewSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
-    A broker's test takes minutes, most of them waiting: two side by side disturb each other, and the last waits alone.
-    Files marked `long`, whose few tests take long, come before those with many tests, so that short files are last.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files: fast ones; those with the Spark session of their process; faults, brokers, other processes.
+
+    Of the fast ones the largest come first. Of the others those marked `long`, whose few tests take long, come before
+    those with many tests, so that short files are last.
     """
     first = {item.path: item for item in reversed(items)}
     sizes = Counter(item.path for item in items)
-    kinds = {
-        path: BROKER if item.get_closest_marker("broker") else SPARK if item.get_closest_marker("spark") else FAST
-        for path, item in first.items()
-    }
-    rank: dict[Path, float] = dict.fromkeys(sizes, -1.0)
-    is_short = {path: item.get_closest_marker("long") is None for path, item in first.items()}
-    for kind, until in ((BROKER, 0.5), (SPARK, 1.0)):
-        files = sorted(
-            (path for path in kinds if kinds[path] == kind), key=lambda path: (is_short[path], -sizes[path], path)
-        )
-        rank |= {path: until * number / len(files) for number, path in enumerate(files)}
-    items.sort(key=lambda item: (rank[item.path], -sizes[item.path], item.path))
+
+    def rank(path: Path) -> tuple[int, bool, int, Path]:
+        has = first[path].get_closest_marker
+        is_marked = has("spark") is not None or has("broker") is not None
+        kind = SESSION if is_marked and takes_session(path) else OTHER if is_marked or FAULTS in path.parents else FAST
+        return kind, has("long") is None, -sizes[path], path
+
+    ranks = {path: rank(path) for path in first}
+    items.sort(key=lambda item: ranks[item.path])
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -45,6 +45,8 @@ class DurableFiles:
         It waits for what others wrote there, too: beside a live broker that may take longer than to sync each file.
         """
         self.root = root
+        # Paths are texts in here: a Path costs as much as the call that it is for, where there are many files.
+        self._root = str(root)
         self._syncs_whole = whole
         self._descriptors: dict[str, int] = {}
         self._dirty: set[str] = set()
@@ -73,21 +75,22 @@ class DurableFiles:
         try:
             self._make(path)
         except OSError as error:
-            raise refused("create the directory", path, error) from error
-        return path
+            raise refused("create the directory", Path(path), error) from error
+        return Path(path)
 
     def create(self, *parts: str, size: int, keeps: bool = False) -> None:
         """Create a file of `size` zero bytes (sparse); one that exists is emptied first, unless `keeps` is true."""
         path = self._path(parts)
+        parent = os.path.dirname(path)
         try:
-            self._make(path.parent)
-            self._forget(str(path))
+            self._make(parent)
+            self._forget(path)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if keeps else os.O_TRUNC)
-            self._keep(str(path), os.open(path, flags, 0o644))
-            os.ftruncate(self._descriptors[str(path)], size)
+            self._keep(path, os.open(path, flags, 0o644))
+            os.ftruncate(self._descriptors[path], size)
         except OSError as error:
-            raise refused("create", path, error) from error
-        self._changed_directories.add(str(path.parent))
+            raise refused("create", Path(path), error) from error
+        self._changed_directories.add(parent)
 
     def write(self, *parts: str, offset: int, data: bytes | memoryview) -> None:
         """Write all of `data` at byte `offset` of an existing file, in several writes if need be."""
@@ -95,12 +98,12 @@ class DurableFiles:
         view = memoryview(data).cast("B")
         try:
             descriptor = self._descriptor(path)
-            self._dirty.add(str(path))
+            self._dirty.add(path)
             done = 0
             while done < len(view):
                 done += os.pwrite(descriptor, view[done:], offset + done)
         except OSError as error:
-            raise refused("write", path, error) from error
+            raise refused("write", Path(path), error) from error
 
     def sync(self) -> None:
         """Make everything written so far durable.
@@ -129,12 +132,13 @@ class DurableFiles:
 
     def _put(self, parts: tuple[str, ...], data: bytes | memoryview, *, durable: bool) -> None:
         path = self._path(parts)
-        temporary = path.with_name(f".{path.name}.tmp")
+        parent, name = os.path.split(path)
+        temporary = os.path.join(parent, f".{name}.tmp")
         try:
-            self._make(path.parent)
-            if path.parent == self.root:
+            self._make(parent)
+            if parent == self._root:
                 self._check_root()
-            self._forget(str(path))
+            self._forget(path)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
                 view = memoryview(data)
@@ -147,10 +151,10 @@ class DurableFiles:
                 os.close(descriptor)
             os.replace(temporary, path)
             if durable:
-                self._changed_directories.add(str(path.parent))
+                self._changed_directories.add(parent)
                 self._sync_directories()
         except OSError as error:
-            raise refused("replace", path, error) from error
+            raise refused("replace", Path(path), error) from error
         if durable:
             self.sync_seconds += time.monotonic() - began
 
@@ -165,8 +169,8 @@ class DurableFiles:
                 try:
                     self._descriptor(path)
                 except OSError as error:
-                    raise refused("open", path, error) from error
-                self._changed_directories.add(str(path.parent))  # another process has changed it
+                    raise refused("open", Path(path), error) from error
+                self._changed_directories.add(os.path.dirname(path))  # another process has changed it
             self.sync()
         finally:
             self.close()
@@ -175,25 +179,25 @@ class DurableFiles:
         """Give a file or directory another name below the root, durably; nothing may be at `target`."""
         old, new = self._path(source), self._path(target)
         try:
-            self._make(new.parent)
+            self._make(os.path.dirname(new))
             self._sync_directories()
             self._forget_below(old)
             os.replace(old, new)
-            self._changed_directories.update((str(old.parent), str(new.parent)))
+            self._changed_directories.update((os.path.dirname(old), os.path.dirname(new)))
             self._sync_directories()
         except OSError as error:
-            raise refused("move", old, error) from error
+            raise refused("move", Path(old), error) from error
 
     def remove(self, *parts: str) -> None:
         """Remove a file, if it exists."""
         path = self._path(parts)
-        self._forget(str(path))
+        self._forget(path)
         try:
             with suppress(FileNotFoundError):
                 os.unlink(path)
-                self._changed_directories.add(str(path.parent))
+                self._changed_directories.add(os.path.dirname(path))
         except OSError as error:
-            raise refused("remove", path, error) from error
+            raise refused("remove", Path(path), error) from error
 
     def sync_names(self, *parts: str) -> None:
         """Make durable which files a directory has, where that has changed.
@@ -201,25 +205,25 @@ class DurableFiles:
         No content depends on it: after a failure it may be called again, and `sync` tries it again, too.
         """
         directory = self._path(parts)
-        if str(directory) not in self._changed_directories:
+        if directory not in self._changed_directories:
             return
         try:
-            sync_directory(str(directory))
+            sync_directory(directory)
         except OSError as error:
-            raise refused("sync", directory, error) from error
-        self._changed_directories.discard(str(directory))
-        self._synced_directories.add(str(directory))
+            raise refused("sync", Path(directory), error) from error
+        self._changed_directories.discard(directory)
+        self._synced_directories.add(directory)
 
     def remove_tree(self, *parts: str) -> None:
         """Remove a directory and all below it, durably; it is renamed first, so that nobody finds half of it.
 
         The next call removes what a process that died left under the other name.
         """
-        path = self._path(parts)
+        path = Path(self._path(parts))
         leftover = path.with_name(f".{path.name}.removed")
         try:
             _remove_below(leftover)
-            self._forget_below(path)
+            self._forget_below(str(path))
             if path.is_dir() and not path.is_symlink():
                 os.replace(path, leftover)
                 self._changed_directories.add(str(path.parent))
@@ -239,54 +243,59 @@ class DurableFiles:
         for files in self._beside:
             files.close()
 
-    def _path(self, parts: tuple[str, ...]) -> Path:
+    def _path(self, parts: tuple[str, ...]) -> str:
         for part in parts:
             if part in (".", "..") or not _COMPONENT.fullmatch(part):
                 raise OutputError(f"{part!r} is no name for a file or directory below {self.root}", file=self.root)
-        return self.root.joinpath(*parts)
+        return os.path.join(self._root, *parts)
 
-    def _make(self, directory: Path) -> None:
-        if str(directory) in self._checked_directories:
+    def _make(self, directory: str) -> None:
+        if directory in self._checked_directories:
             return
-        if directory != self.root:
-            self._make(directory.parent)
+        is_root, is_new = directory == self._root, False
+        if not is_root:
+            self._make(os.path.dirname(directory))
             self._check_root()
         try:
             os.mkdir(directory)
-            self._changed_directories.add(str(directory.parent))
+            is_new = True
         except FileExistsError:
-            # A process may have made it and died before it made the name durable.
-            if directory != self.root:
-                self._changed_directories.add(str(directory.parent))
+            pass
         except FileNotFoundError:
-            if directory != self.root:
+            if not is_root:
                 raise
             os.makedirs(directory)
-        status = directory.stat() if directory == self.root else directory.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            raise OSError(errno.ELOOP, "a symbolic link inside the output is not followed", str(directory))
-        self._file_systems.see(directory, status.st_dev)
-        self._checked_directories.add(str(directory))
+        if is_root:
+            self._file_systems.see(directory, os.stat(directory).st_dev)
+        elif not is_new:  # one that was just made is on the file system of the one above, which was seen
+            status = os.lstat(directory)
+            if stat.S_ISLNK(status.st_mode):
+                raise OSError(errno.ELOOP, "a symbolic link inside the output is not followed", directory)
+            self._file_systems.see(directory, status.st_dev)
+        if is_new or not is_root:
+            # A process may have made it and died before it made the name durable.
+            self._changed_directories.add(os.path.dirname(directory))
+        self._checked_directories.add(directory)
 
     def _check_root(self) -> None:
         """Raise FileNotFoundError where the root is another directory than before: a mount point without its disk.
 
         Below it nothing is where it was. Only what is made in the root itself would be made in the wrong place.
         """
-        status = self.root.stat()
+        status = os.stat(self._root)
         identity = status.st_dev, status.st_ino
         if self._identity not in (None, identity):
             raise FileNotFoundError(errno.ENOENT, f"{self.root} is another directory than before", str(self.root))
         self._identity = identity
 
-    def _descriptor(self, path: Path) -> int:
-        key = str(path)
-        if key not in self._descriptors:
-            self._make(path.parent)
-            self._keep(key, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
-            if str(path.parent) not in self._synced_directories:
-                self._changed_directories.add(str(path.parent))  # its name, too, may not be durable yet
-        return self._descriptors[key]
+    def _descriptor(self, path: str) -> int:
+        if path not in self._descriptors:
+            parent = os.path.dirname(path)
+            self._make(parent)
+            self._keep(path, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+            if parent not in self._synced_directories:
+                self._changed_directories.add(parent)  # its name, too, may not be durable yet
+        return self._descriptors[path]
 
     def _keep(self, key: str, descriptor: int) -> None:
         self._file_systems.watch()
@@ -318,7 +327,7 @@ class DurableFiles:
         if descriptor is not None:
             os.close(descriptor)
 
-    def _forget_below(self, directory: Path) -> None:
+    def _forget_below(self, directory: str) -> None:
         """Forget what is known of a directory that is about to go, and of all below it."""
         for known in [path for path in self._descriptors if _is_at(path, directory)]:
             self._forget(known)
@@ -335,7 +344,7 @@ class DurableFiles:
         """Sync whole file systems instead of many files and directories, which are then synced."""
         if not (self._has_closed or self._are_many):
             return
-        self._sync_each(lambda _: self._file_systems.sync(), [str(self.root)], alone=1)
+        self._sync_each(lambda _: self._file_systems.sync(), [self._root], alone=1)
         self._has_closed = False
         if self._file_systems.are_synced_whole:
             self._dirty.clear()
@@ -374,8 +383,8 @@ class DurableFiles:
             list(map(one, paths))
 
 
-def _is_at(path: str, directory: Path) -> bool:
-    return Path(path) == directory or directory in Path(path).parents
+def _is_at(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
 
 
 def _remove_below(directory: Path) -> None:

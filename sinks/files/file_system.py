@@ -26,10 +26,10 @@ class FileSystems:
 
     def __init__(self) -> None:
         # By device, the first directory on it that was seen, and its descriptor: None where `syncfs` is of no use.
-        self._directories: dict[int, Path] = {}
+        self._directories: dict[int, str] = {}
         self._descriptors: dict[int, int | None] = {}
 
-    def see(self, directory: Path, device: int) -> None:
+    def see(self, directory: str, device: int) -> None:
         """Something will be written in this directory, on that device."""
         self._directories.setdefault(device, directory)
 

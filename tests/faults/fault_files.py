@@ -208,6 +208,10 @@ def _alone(call: Callable[..., Any]) -> Callable[..., Any]:
     return alone
 
 
+#: What changes nothing.
+HARMLESS = {"fspath", "path", "strerror", "fdopen", "stat", "lstat"}
+
+
 class FaultyOs:
     """What `durable_file` calls of ``os``. Changing calls ask `fault` first, with their number and their name.
 
@@ -223,7 +227,7 @@ class FaultyOs:
         self.lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
-        assert name.isupper() or name in {"fspath", "path", "strerror", "fdopen"}, f"os.{name} is unknown to the twin"
+        assert name.isupper() or name in HARMLESS, f"os.{name} is unknown to the twin"
         return getattr(os, name)
 
     def _count(self, name: str) -> None:

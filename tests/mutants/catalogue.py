@@ -76,7 +76,7 @@ MUTANTS = (
     _mutant(
         "many files are taken for synced",
         "sinks/files/durable_file.py",
-        "        self._sync_each(lambda _: self._file_systems.sync(), [str(self.root)], alone=1)\n",
+        "        self._sync_each(lambda _: self._file_systems.sync(), [self._root], alone=1)\n",
         "",
         f"{CRASHES}::test_power_failure_at_every_call[many topics, synced whole-0]",
         f"{CRASHES}::test_power_failure_at_every_call[many topics, synced whole-1]",
@@ -105,7 +105,7 @@ MUTANTS = (
     _mutant(
         "a directory that another process has changed is not synced again",
         "sinks/files/durable_file.py",
-        "                self._changed_directories.add(str(path.parent))  # another process has changed it\n",
+        "                self._changed_directories.add(os.path.dirname(path))  # another process has changed it\n",
         "",
         f"{DURABLE}::test_what_others_placed_is_made_durable",
     ),
@@ -453,8 +453,8 @@ MUTANTS = (
     _mutant(
         "links are followed",
         "sinks/files/durable_file.py",
-        "            self._keep(key, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))\n",
-        "            self._keep(key, os.open(path, os.O_RDWR | os.O_CLOEXEC))\n",
+        "            self._keep(path, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))\n",
+        "            self._keep(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))\n",
         f"{DURABLE}::test_links_inside_the_output_are_not_followed",
     ),
     _mutant(

@@ -13,6 +13,7 @@ from unittest import mock
 import boto3
 import deltalake
 import pytest
+from conftest import for_few_rows
 from faults.fault_files import Stopped
 from pyspark.sql import SparkSession
 from support.kept_table import KeptTable
@@ -30,7 +31,7 @@ from reput.sinks.table.s3_storage import S3Storage
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError
-from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session
+from reput.streaming.spark.session import end_session, start_session
 
 LONG = 60.0
 
@@ -46,7 +47,7 @@ def server() -> Iterator[S3Server]:
 def spark(server: S3Server) -> Iterator[SparkSession]:
     where = S3Location(BUCKET, "t")
     session = start_session(
-        "tests", master="local[2]", driver_memory="1g", log_file=None, settings=TAIL_SETTINGS, table=where
+        "tests", master="local[2]", driver_memory="1g", log_file=None, settings=for_few_rows(), table=where
     )
     yield session
     end_session(session)
@@ -75,7 +76,7 @@ def location(kept: KeptTable) -> S3Location:
 def test_rows_are_there_once(kept: KeptTable, tmp_path: Path) -> None:
     """In several commits, over restarts, of two brokers; as others change it beside."""
     table = kept.open()
-    kept.fill(table, range(1, 20))
+    kept.fill(table, range(1, 20, 2))
     again = kept.open()
     assert again.end_offset == kept.offsets[19]
     kept.fill(again, [25])
