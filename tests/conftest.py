@@ -178,6 +178,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kind = SESSION if is_marked and takes_session(path) else OTHER if is_marked or FAULTS in path.parents else FAST
         return kind, has("long") is None, -sizes[path], path
 
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not takes_session(item.path):
+            raise pytest.UsageError(f"{item.nodeid} takes the Spark session, and the text of its file does not tell")
     ranks = {path: rank(path) for path in first}
     items.sort(key=lambda item: ranks[item.path])
 

@@ -1,8 +1,8 @@
 """How long a message takes from the broker's store timestamp to reput's queue entry and to its row in the table.
 
-A real 4.9.3 broker on loopback, a client that sends at a rate, `reput tail` beside it. Queue files are looked at every
-few milliseconds, as a consumer would see them; the table's rows are there when their commit is in ``_delta_log``.
-Messages that were stored while Spark started or caught up are sent before and not counted.
+A real 4.9.3 broker on loopback, a client that sends at a rate, and `reput tail`, which is started when both have sent
+and stored for a while. Queue files are looked at every few milliseconds, as a consumer would see them; the table's rows
+are there when their commit is in ``_delta_log``. Messages are counted from the moment when the tail has caught up.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ BODY_BYTES = 350
 QUEUE_FILE_BYTES = 6_000_000
 SINGLES_MAX = 5000
 SETTLE_S = 0.5
+# So long broker and client run before the tail starts: their JVMs compile on the same cores.
+WARM_UP_S = 20
+# It has caught up when it has, so soon, what was the log's end; the table's trigger is a second.
+QUEUES_CAUGHT_UP_S, TABLE_CAUGHT_UP_S = 0.5, 1.5
+START_S_MAX = 120
 PERCENTILES = (50, 95, 99)
 PAGE = "benchmarks.md"
 # A line for each micro-batch.
@@ -137,6 +142,17 @@ def stored(store: Path, start: int, end: int) -> tuple[Int64s, Int64s]:
     return np.concatenate(offsets), np.concatenate(times)
 
 
+def catch_up(tail: Tail, guard: ReputEndFinder) -> None:
+    """Wait until the tail, which has just been started, keeps up with the log's end: each sink within its period."""
+    while True:
+        end, began = log_end(guard, tail.store), time.monotonic()
+        tail.wait_for(end, *SINKS)
+        queues_s = time.monotonic() - began
+        tail.wait_for(end, "messages")
+        if queues_s < QUEUES_CAUGHT_UP_S and time.monotonic() - began < TABLE_CAUGHT_UP_S:
+            return
+
+
 def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int, topic_count: int = TOPICS) -> Delays:
     """One rate, on a broker, an output and a table of its own."""
     work.mkdir(parents=True)
@@ -147,12 +163,26 @@ def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int, topic_count
         broker = stack.enter_context(rocketmq.broker(work / "broker", names, {}))
         tail = Tail(broker, work)
         guard = ReputEndFinder(check_crc=False, tail_guard_ms=0)
-        tail.start(*TAIL_OPTIONS)
         try:
             first = max(2000, topic_count * QUEUES_OF_MANY)
             rocketmq.workload("send", names, topics=topics, count=first, mode="sync", bodyMax=BODY_BYTES)
-            start = log_end(guard, broker.store)
-            tail.wait_for(start, *SINKS, "messages")
+            sender = stack.enter_context(
+                rocketmq.start_workload(
+                    *("send", names),
+                    topics=topics,
+                    rate=rate,
+                    seconds=WARM_UP_S + START_S_MAX + seconds,
+                    threads=2,
+                    mode="async",
+                    # Above a few thousand sends a second the client is what is measured: batches then.
+                    batch=0.9 if rate > SINGLES_MAX else 0,
+                    batchMax=32,
+                    bodyMax=BODY_BYTES,
+                )
+            )
+            time.sleep(WARM_UP_S)
+            tail.start(*TAIL_OPTIONS)
+            catch_up(tail, guard)
             entries = (
                 QueueWatch(tail.output / "consumequeue", QUEUE_FILE_BYTES)
                 if is_few
@@ -160,20 +190,11 @@ def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int, topic_count
             )
             commits = CommitWatch(tail.table)
             with entries, commits:
-                # Above a few thousand sends a second the client is what is measured: batches then.
-                batch = 0.9 if rate > SINGLES_MAX else 0
-                sent = rocketmq.workload(
-                    *("send", names),
-                    topics=topics,
-                    rate=rate,
-                    seconds=seconds,
-                    threads=2,
-                    mode="async",
-                    batch=batch,
-                    batchMax=32,
-                    bodyMax=BODY_BYTES,
-                )
+                start = log_end(guard, broker.store)
+                time.sleep(seconds)
+                assert sender.running, "the client ended too early"
                 end = log_end(guard, broker.store)
+                sender.kill()
                 tail.wait_for(end, *SINKS, "messages")
                 time.sleep(SETTLE_S)
             offsets, times = stored(broker.store, start, end)
@@ -185,7 +206,7 @@ def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int, topic_count
     return Delays(
         rate=rate,
         messages={name: int(part.sum()) for name, part in parts.items()},
-        reached=float(sent["sent_per_second"]),
+        reached=times.size / seconds,
         queue_ms={name: percentiles(queue_ms[part]) for name, part in parts.items()},
         row_ms={name: percentiles(row_ms[part]) for name, part in parts.items()},
         logic=tail.pace("logic", start),

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.spark
 LIMIT_SECONDS = 60
 MESSAGES = 40
 #: More than Spark's checkpoint keeps.
-BATCHES = 25
+BATCHES = 15
 
 
 @pytest.fixture(autouse=True)
