@@ -252,15 +252,14 @@ class DurableFiles:
     def _make(self, directory: str) -> None:
         if directory in self._checked_directories:
             return
-        is_root, is_new = directory == self._root, False
+        is_root, is_new = directory == self._root, True
         if not is_root:
             self._make(os.path.dirname(directory))
             self._check_root()
         try:
             os.mkdir(directory)
-            is_new = True
         except FileExistsError:
-            pass
+            is_new = False
         except FileNotFoundError:
             if not is_root:
                 raise
@@ -273,7 +272,7 @@ class DurableFiles:
                 raise OSError(errno.ELOOP, "a symbolic link inside the output is not followed", directory)
             self._file_systems.see(directory, status.st_dev)
         if is_new or not is_root:
-            # A process may have made it and died before it made the name durable.
+            # Below the root also where it was there: who made it may have died before its name was durable.
             self._changed_directories.add(os.path.dirname(directory))
         self._checked_directories.add(directory)
 

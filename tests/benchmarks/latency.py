@@ -206,7 +206,7 @@ def measure(rocketmq: RocketMQ, work: Path, rate: int, seconds: int, topic_count
     return Delays(
         rate=rate,
         messages={name: int(part.sum()) for name, part in parts.items()},
-        reached=times.size / seconds,
+        reached=1000 * times.size / float(times.max() - times.min()),
         queue_ms={name: percentiles(queue_ms[part]) for name, part in parts.items()},
         row_ms={name: percentiles(row_ms[part]) for name, part in parts.items()},
         logic=tail.pace("logic", start),

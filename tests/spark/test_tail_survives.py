@@ -91,9 +91,10 @@ class Stage:
         assert sorted(query for query, _ in begun) == sorted(who), self.tail.last_words()
         assert all(re.search(words, failure) for _, failure in begun), begun
 
-    def waits(self, *who: str, attempts: int = 0) -> None:
-        """Until each of them waits for at least that many times, by default as many as in all faults of the stage."""
-        text = rf"WARNING (logic|table) waits \d+ s and is opened again \(attempt [{attempts or self.attempts}-9]"
+    def waits(self, *who: str, attempts: int | None = None) -> None:
+        """Until each of them waits for at least that attempt; by default, for the stage's."""
+        least = self.attempts if attempts is None else attempts
+        text = rf"WARNING (logic|table) waits \d+ s and is opened again \(attempt [{least}-9]"
         self.wait(lambda: {query for (query,) in self.lines(re.compile(text))} >= set(who))
 
 

@@ -1,4 +1,4 @@
-"""Which process of a run takes which file: a Spark session costs as much processor time as two thousand fast tests.
+"""Which process of a run takes which file: a Spark session more costs it about a minute of processor time.
 
 Each process starts its session for the first test that takes it, compiles what that runs, and keeps it to the end. So
 the last process does without as long as there are files that need none.
