@@ -20,6 +20,7 @@ from reput.sinks.table.change import Change, DataFile, Note, check_files
 from reput.sinks.table.creation import create, is_table
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import commit_file
+from reput.sinks.table.java_names import JavaNames
 from reput.sinks.table.kernel_transaction import ENGINE_INFO, KernelTransactions
 from reput.sinks.table.location import TableLocation, table_away
 from reput.sinks.table.log_cleanup import checkpoint_file
@@ -79,13 +80,13 @@ class DeltaTable:
         self._schema = schema
         self._later = later
         session: Any = spark
-        self._jvm = session._jvm  # noqa: SLF001  py4j's gateway has no public name
-        self._kernel = self._jvm.io.delta.kernel
+        jvm = session._jvm  # noqa: SLF001  py4j's gateway has no public name
+        self._java, self._kernel = JavaNames(jvm, "java"), JavaNames(jvm, "io.delta.kernel")
         configuration = session._jsc.hadoopConfiguration()  # noqa: SLF001
-        self._engine = self._kernel.defaults.engine.DefaultEngine.create(configuration)
+        self._engine = self._kernel("defaults.engine.DefaultEngine.create")(configuration)
         self._committer: ExclusiveCommit | None = None
-        self._table = self._kernel.Table.forPath(self._engine, str(path))
-        self._transactions = KernelTransactions(self._jvm, self._engine, path)
+        self._table = self._kernel("Table.forPath")(self._engine, str(path))
+        self._transactions = KernelTransactions(self._java, self._kernel, self._engine, path)
         self._snapshot: Any = None
         self._snapshot_commit: tuple[object, ...] = ()
         self._added_columns: list[str] = []
@@ -133,7 +134,7 @@ class DeltaTable:
                 raise table_away(path)
             create(table._transactions, table._exclusive(), table.storage, schema, properties, comment)
         with output_errors(f"{path}: Kernel cannot write this Delta table", path):
-            table._load().buildUpdateTableTransaction(ENGINE_INFO, table._kernel.Operation.WRITE)
+            table._load().buildUpdateTableTransaction(ENGINE_INFO, table._kernel("Operation.WRITE"))
         table._add_new_columns()
         return table
 
@@ -224,7 +225,6 @@ class DeltaTable:
             result = self._commit(snapshot, change)
             if result is not None:
                 committed = int(result.getVersion())
-                self.storage.sync_log(f"{committed:020d}.json")
                 if change.new_columns:  # Kernel's own snapshot and checksum have the old columns
                     self._keep(None)
                     return committed
@@ -269,24 +269,24 @@ class DeltaTable:
 
     def files_between(self, snapshot: Any, start: int, end: int) -> Iterator[Any]:
         """Kernel's ``AddFile`` for each file that may have a row with `physical_offset` in `[start, end)`."""
-        expressions = self._kernel.expressions
-        offset, both = expressions.Column("physical_offset"), self._jvm.java.util.ArrayList()
+        new_list, predicate = self._java("util.ArrayList"), self._kernel("expressions.Predicate")
+        offset, both = self._kernel("expressions.Column")("physical_offset"), new_list()
         for name, bound in ((">=", start), ("<", end)):
-            sides = self._jvm.java.util.ArrayList()
+            sides = new_list()
             sides.add(offset)
-            sides.add(expressions.Literal.ofLong(bound))
-            both.add(expressions.Predicate(name, sides))
-        yield from self._files(snapshot.getScanBuilder().withFilter(expressions.Predicate("AND", both)).build())
+            sides.add(self._kernel("expressions.Literal.ofLong")(bound))
+            both.add(predicate(name, sides))
+        yield from self._files(snapshot.getScanBuilder().withFilter(predicate("AND", both)).build())
 
     def files(self, snapshot: Any) -> Iterator[Any]:
         """Kernel's ``AddFile`` for each file of the snapshot."""
         yield from self._files(snapshot.getScanBuilder().build())
 
     def _files(self, scan: Any) -> Iterator[Any]:
-        rows = self._kernel.internal.util.Utils.intoRows(scan.getScanFiles(self._engine, True))
+        rows = self._kernel("internal.util.Utils.intoRows")(scan.getScanFiles(self._engine, True))
         try:
             while rows.hasNext():
-                yield self._kernel.internal.actions.AddFile(rows.next().getStruct(0))
+                yield self._kernel("internal.actions.AddFile")(rows.next().getStruct(0))
         finally:
             rows.close()
 
@@ -308,7 +308,7 @@ class DeltaTable:
 
     def _exclusive(self) -> ExclusiveCommit:
         """What commits are made with; a table that is only read has none."""
-        self._committer = self._committer or ExclusiveCommit(self._engine, self._jvm, self.storage)
+        self._committer = self._committer or ExclusiveCommit(self._engine, self._java, self._kernel, self.storage)
         return self._committer
 
     def _commit(self, snapshot: Any, change: Change) -> Any:
@@ -342,12 +342,14 @@ class DeltaTable:
                     # files older than delta.logRetentionDuration, and the log would grow for ever.
                     self._keep(None)
                     self._table.getLatestSnapshot(self._engine).writeCheckpoint(self._engine)
+                    self.storage.sync_log(f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
+                elif kind.startswith("CHECKSUM"):
+                    self._exclusive().run(hook)
                 else:
                     hook.threadSafeInvoke(self._engine)
-            except JAVA_ERRORS as error:
+            except (*JAVA_ERRORS, OSError) as error:
                 what = f"{self.path}: version {committed} is committed, but its {kind} failed"
                 _LOGGER.warning("%s: %s", what, first_line(error))
-        self.storage.sync_log(f"{committed:020d}.crc", f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
 
     def _latest(self) -> Any:
         # Listing the log costs 15 microseconds a file, and a commit every 10 s adds 34,000 files a day.
@@ -383,7 +385,7 @@ class DeltaTable:
 
     def _properties_of(self, snapshot: Any) -> dict[str, str]:
         found = snapshot.getTableProperties()
-        return {str(key): str(found.get(key)) for key in items_of(self._jvm.java.util.ArrayList(found.keySet()))}
+        return {str(key): str(found.get(key)) for key in items_of(self._java("util.ArrayList")(found.keySet()))}
 
     def _keep(self, snapshot: Any) -> None:
         self._snapshot = snapshot

@@ -2,6 +2,9 @@
 
 Delta looks whether a version's file exists and then writes or renames over it, so two writers can overwrite each
 other's commit. Here the commit's text is taken from Kernel, and `TableStorage.put_if_absent` puts it in place.
+
+The same holds for a version's checksum, the file ``.crc``: each that Hadoop makes costs it eight processes (`readlink`,
+`chmod`), which take twice as long as the commit.
 """
 
 from __future__ import annotations
@@ -13,15 +16,17 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
+from reput.sinks.table.java_names import JavaNames
+from reput.sinks.table.kernel_json import KernelJson
 from reput.sinks.table.storage import LOG, TableStorage
 
 
 class _JsonHandler:
     """Writes commits as the module's docstring says, and leaves the rest to `default`."""
 
-    def __init__(self, default: Any, jvm: Any, storage: TableStorage) -> None:
+    def __init__(self, default: Any, json_of: KernelJson, storage: TableStorage) -> None:
         self._default = default
-        self._to_json = jvm.io.delta.kernel.defaults.internal.json.JsonUtils.rowToJson
+        self._json = json_of
         self._storage = storage
         self.commit_info: dict[str, Any] = {}
         self.table_comment = ""
@@ -39,20 +44,28 @@ class _JsonHandler:
         if overwrite:
             self._default.writeJsonFileAtomically(path, rows, overwrite)
             return
+        name = path.rpartition("/")[2]
         try:
-            data = "".join(self._lines(rows)).encode()
-            self.is_first = self._storage.put_if_absent(f"{LOG}/{path.rpartition('/')[2]}", data)
+            lines = self._lines_of_checksum(rows) if name.endswith(".crc") else self._lines_of_commit(rows)
+            self.is_first = self._storage.put_if_absent(f"{LOG}/{name}", "".join(lines).encode())
         except BaseException as error:  # noqa: BLE001  Java waits for an answer; `take_outcome` raises it
             self.error = error
 
-    def _lines(self, rows: Any) -> Iterator[str]:
+    def _lines_of_checksum(self, rows: Any) -> Iterator[str]:
+        try:
+            while rows.hasNext():
+                yield f"{self._json.of_long(rows.next())}\n"
+        finally:
+            rows.close()
+
+    def _lines_of_commit(self, rows: Any) -> Iterator[str]:
         """The commit's actions, the first with what Kernel has no words for: the commit's own description."""
         try:
-            described = json.loads(self._to_json(rows.next()))
+            described = json.loads(self._json.of(rows.next()))
             described["commitInfo"] |= self.commit_info
             yield f"{json.dumps(described)}\n"
             while rows.hasNext():
-                line = self._to_json(rows.next())
+                line = self._json.of(rows.next())
                 if self.table_comment:
                     line = _with_comment(line, self.table_comment)
                 yield f"{_without_statistics(line) if self.hides_removed else line}\n"
@@ -66,17 +79,21 @@ class _JsonHandler:
 
 
 class ExclusiveCommit:
-    """An engine for ``Transaction.commit``: it makes one commit at a time; `take_outcome` returns its outcome."""
+    """An engine for ``Transaction.commit`` and for the hook that writes a checksum; `take_outcome` tells the outcome.
 
-    def __init__(self, engine: Any, jvm: Any, storage: TableStorage) -> None:
+    It writes one file at a time.
+    """
+
+    def __init__(self, engine: Any, java: JavaNames, kernel: JavaNames, storage: TableStorage) -> None:
+        """`java` and `kernel` are the packages ``java`` and ``io.delta.kernel``."""
         context = SparkContext._active_spark_context  # noqa: SLF001
         assert context is not None
         gateway = context._gateway  # noqa: SLF001
         assert gateway is not None
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self._engine = engine
-        self._jvm = jvm
-        self._json = _JsonHandler(engine.getJsonHandler(), jvm, storage)
+        self._no_reporters = java("util.ArrayList")()
+        self._json = _JsonHandler(engine.getJsonHandler(), KernelJson(java, kernel, engine), storage)
         storage.remove_left_over()
 
     def describe(self, commit_info: dict[str, Any], *, table_comment: str = "", hides_removed: bool = False) -> None:
@@ -89,13 +106,20 @@ class ExclusiveCommit:
         self._json.table_comment = table_comment
         self._json.hides_removed = hides_removed
 
+    def run(self, hook: Any) -> None:
+        """Have a hook of Kernel's write a checksum, unless it is there; raises what writing it raised."""
+        try:
+            hook.threadSafeInvoke(self)
+        finally:
+            self.take_outcome()
+
     def take_outcome(self) -> bool:
-        """Whether the last commit is in the log; False if another writer's commit has its version.
+        """Whether the last file was written; False if another writer's commit, or checksum, of the version was first.
 
         Raises
         ------
         BaseException
-            What writing the commit raised.
+            What writing it raised.
         """
         error, is_first = self._json.error, self._json.is_first
         self._json.error, self._json.is_first = None, False
@@ -121,7 +145,7 @@ class ExclusiveCommit:
 
     def getMetricsReporters(self) -> Any:  # noqa: N802
         """No reporters."""
-        return self._jvm.java.util.ArrayList()
+        return self._no_reporters
 
     class Java:
         """The Java interfaces that py4j is to implement."""

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql.types import StructField, StructType
 
 from reput.sinks.table.change import Change
+from reput.sinks.table.java_names import JavaNames
 from reput.sinks.table.refusal import new_columns
 
 
@@ -21,9 +22,9 @@ def schema_of(snapshot: Any) -> StructType:
     return StructType.fromJson(json.loads(snapshot.getSchema().toJson()))
 
 
-def kernel_schema(kernel: Any, schema: StructType) -> Any:
+def kernel_schema(kernel: JavaNames, schema: StructType) -> Any:
     """Columns, with their comments, in Kernel's types."""
-    return kernel.internal.types.DataTypeJsonSerDe.deserializeStructType(schema.json())
+    return kernel("internal.types.DataTypeJsonSerDe.deserializeStructType")(schema.json())
 
 
 def adding(wanted: StructType, later: Collection[str]) -> Callable[[Any], Change]:
@@ -41,7 +42,7 @@ def adding(wanted: StructType, later: Collection[str]) -> Callable[[Any], Change
     return change
 
 
-def metadata_action(kernel: Any, snapshot: Any, columns: Sequence[StructField]) -> Any:
+def metadata_action(kernel: JavaNames, snapshot: Any, columns: Sequence[StructField]) -> Any:
     """The action after which the table of `snapshot` has `columns`, too, behind its own.
 
     Kernel's builder of transactions changes the columns of a table with column mapping only, which reput does not
@@ -49,4 +50,4 @@ def metadata_action(kernel: Any, snapshot: Any, columns: Sequence[StructField]) 
     """
     schema = StructType([*schema_of(snapshot), *columns])
     metadata = snapshot.getMetadata().withNewSchema(kernel_schema(kernel, schema))
-    return kernel.internal.actions.SingleAction.createMetadataSingleAction(metadata.toRow())
+    return kernel("internal.actions.SingleAction.createMetadataSingleAction")(metadata.toRow())

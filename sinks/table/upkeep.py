@@ -1,8 +1,8 @@
 """Keeping a message table tidy while it grows: one broker's files are merged and get key filters, the log is cut.
 
 All of it happens between two commits of the broker's messages, by the thread that makes them, a bounded piece at a
-time. It may be interrupted anywhere: a merge is one commit. The files of a merge that was interrupted stay, and are no
-part of the table.
+time; only the files of a merge may be written by another thread meanwhile. It may be interrupted anywhere: a merge is
+one commit. The files of a merge that was interrupted stay, and are no part of the table.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -58,6 +59,14 @@ class UpkeepDone:
     refused: bool = False
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A merge whose files are written by another thread, and that is not committed yet."""
+
+    files: Sequence[StoredFile]
+    merged: Future[list[DataFile]]
+
+
 class TableUpkeep:
     """Keeps the files of one broker in a table tidy."""
 
@@ -77,11 +86,15 @@ class TableUpkeep:
         self._filters = KeyFilterWriter(table.storage)
         self._configuration: dict[str, str] = {}
         self._cleaned_at = -1
+        self._begun: _Begun | None = None
         self._refused = False
         self._missed_file = False
 
-    def step(self, seconds: float, *, sorts: bool = True) -> UpkeepDone:
+    def step(self, seconds: float, *, sorts: bool = True, beside: Executor | None = None) -> UpkeepDone:
         """Do what is most due, one merge at least, and begin no other after so many seconds; `sorts` also large files.
+
+        With `beside`, which writes the files of one merge after the other, a merge is only begun, and committed by the
+        first step that finds its files written.
 
         Nothing that stands in its way is an error: a full disk and other writers' commits end the step, and anything
         else ends the upkeep until the next start, which is logged once.
@@ -90,13 +103,16 @@ class TableUpkeep:
         if self._refused:
             return done
         try:
-            while files := self._next(sorts=sorts):
-                self._merge(files, done)
-                if time.monotonic() - began >= seconds:
-                    break
+            if self._begun is not None and (beside is None or self.has_written):
+                self._commit_begun(done)
+            if self._begun is None:
+                self._merge_due(done, began + seconds, beside, sorts=sorts)
+            else:
+                self._files()
             while self._unfiltered and time.monotonic() - began < seconds:
                 self._filter(self._unfiltered.pop())
-            self._expire(done, began + seconds)
+            if self._begun is None:  # else a merge may be made of files whose rows expire
+                self._expire(done, began + seconds)
             self._clean(done)
         except (TransientError, MayPassError) as error:
             _log.warning("%s; the table is tidied later", error)
@@ -112,6 +128,18 @@ class TableUpkeep:
             files = [file for file in self._known.values() if file is not None]
             done.files, done.small_files = len(files), sum(not file.is_large for file in files)
         return done
+
+    @property
+    def has_written(self) -> bool:
+        """Whether the files of a merge that was begun are written, or failed to be, so that a step has work."""
+        return self._begun is not None and self._begun.merged.done()
+
+    def give_up(self) -> None:
+        """Wait until nothing is written any more, and remove the files of a merge that was not committed."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            with suppress(ReputError, pa.ArrowException, OSError, ValueError, LookupError):
+                self._remove(begun.merged.result())
 
     def _refuse(self, error: BaseException) -> None:
         """End the upkeep; if the table cannot be written at all, the next commit of messages says so."""
@@ -131,8 +159,7 @@ class TableUpkeep:
         """
         done = UpkeepDone()
         try:
-            while files := self._next(sorts=True):
-                self._merge(files, done)
+            self._merge_due(done)
             for name in self._unfiltered:
                 self._filter(name)
         except FileNotFoundError as error:
@@ -211,14 +238,30 @@ class TableUpkeep:
             if until is not None and time.monotonic() >= until:
                 break
 
-    def _merge(self, files: Sequence[StoredFile], done: UpkeepDone) -> None:
-        merged = Merge(self._table.storage, files).write()
+    def _merge_due(
+        self, done: UpkeepDone, until: float | None = None, beside: Executor | None = None, *, sorts: bool = True
+    ) -> None:
+        while files := self._next(sorts=sorts):
+            merge = Merge(self._table.storage, files)
+            if beside is not None:
+                self._begun = _Begun(files, beside.submit(merge.write))
+                break
+            self._commit(files, merge.write(), done)
+            if until is not None and time.monotonic() >= until:
+                break
+
+    def _commit_begun(self, done: UpkeepDone) -> None:
+        assert self._begun is not None
+        begun, self._begun = self._begun, None
+        self._commit(begun.files, begun.merged.result(), done)
+
+    def _commit(self, files: Sequence[StoredFile], merged: Sequence[DataFile], done: UpkeepDone) -> None:
         start, end = min(file.least for file in files), max(file.greatest for file in files) + 1
         # After an error nobody knows whether the commit is in the log, so the merged files stay.
         note: Note = {"broker": self._broker, "what": "merged", "start": start, "end": end}
         if not self._table.rewrite([file.path for file in files], merged, start, end, note):
             self._remove(merged)
-            self._known.update(dict.fromkeys((file.path for file in files), None))
+            self._leave(files)
             return
         if len(merged) >= len(files) > 1:  # rows so wide that few of them fit into memory
             self._known.update(dict.fromkeys((file.path for file in merged), None))
@@ -226,6 +269,20 @@ class TableUpkeep:
         done.merges += 1
         done.files_before += len(files)
         done.files_after += len(merged)
+
+    def _leave(self, files: Sequence[StoredFile]) -> None:
+        """Leave what cannot be merged as it is: files of which a deletion vector has taken rows.
+
+        If there are none, and all files are still there, nobody knows why, so they all are left.
+        """
+        paths = [file.path for file in files]
+        self._files()
+        assert self._list is not None
+        name_of, kept_rows = self._table.storage.name_of, self._list.kept_rows
+        cut = [path for path in paths if path in self._known and kept_rows(name_of(path)) is not None]
+        if not cut and self._known.keys() >= set(paths):
+            cut = paths
+        self._known.update(dict.fromkeys(cut, None))
 
     def _remove(self, files: Sequence[DataFile]) -> None:
         remove_data_files(self._table.storage, (file.path for file in files))

@@ -50,9 +50,9 @@ class BatchGate:
         """Let the dispatch tidy, unless it is busy with a batch, has failed, or a stop was asked for."""
         self._if_idle(self._dispatch.while_idle)
 
-    def clean(self) -> None:
-        """Let the dispatch remove files that have expired, as in `while_idle`."""
-        self._if_idle(self._dispatch.clean)
+    def look(self) -> None:
+        """Let the dispatch do what is due each second, under the conditions of `while_idle`."""
+        self._if_idle(self._dispatch.look)
 
     def _if_idle(self, action: Callable[[], None]) -> None:
         if self._idle.acquire(blocking=False):

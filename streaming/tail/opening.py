@@ -36,12 +36,14 @@ from reput.streaming.tail.batch_upkeep import BatchUpkeep
 from reput.streaming.tail.catch_up import catch_up
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
+from reput.streaming.tail.logic_dispatch import LogicDispatch
 from reput.streaming.tail.logic_output import LogicOutput
-from reput.streaming.tail.micro_batch import Dispatch, LogicDispatch, TableDispatch
+from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.ranges import stream_ranges
 from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.spark_progress import SparkProgress
+from reput.streaming.tail.table_dispatch import TableDispatch
 from reput.streaming.tasks.executors import check_executors, files_to_look_at, runs_elsewhere
 
 # What the table's upkeep gets after a batch, however short the trigger.
@@ -62,7 +64,8 @@ class Parts:
     small: SmallBatches
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the dispatch, then the files."""
+        self.dispatch.close()
         for each in self.files:
             each.close()
 

@@ -257,7 +257,7 @@ class Tail:
                 for each in self._queries:
                     if each.query is not None:
                         self._note_bad_end(each.name, each.query)
-                        each.query.gate.clean()
+                        each.query.gate.look()
             if time.monotonic() - tidied_at >= _TIDIED_AFTER_S:
                 tidied_at = time.monotonic()
                 for each in self._queries:

@@ -231,8 +231,8 @@ MUTANTS = (
     _mutant(
         "a merge is taken for a change of rows",
         "sinks/table/kernel_transaction.py",
-        "row = add.convertDataFileStatus(schema, base, each, no_values, False,",
-        "row = add.convertDataFileStatus(schema, base, each, no_values, True,",
+        "row = converted(schema, base, each, no_values, False,",
+        "row = converted(schema, base, each, no_values, True,",
         "spark/test_table_upkeep.py::test_small_files_become_one",
     ),
     _mutant(
@@ -241,6 +241,56 @@ MUTANTS = (
         " for file in files_now if not file.getDeletionVector().isPresent()}",
         " for file in files_now}",
         "spark/test_table_upkeep.py::test_another_writer_in_the_moment_of_a_merge",
+    ),
+    _mutant(
+        "a micro-batch waits until the files of a merge are written",
+        "streaming/tail/batch_upkeep.py",
+        "        done = self._table.step(self._seconds, beside=self._writer)\n",
+        "        done = self._table.step(self._seconds)\n",
+        "spark/test_table_upkeep.py::test_a_table_far_behind_catches_up_first",
+    ),
+    _mutant(
+        "a step waits for a merge that is written beside it",
+        "sinks/table/upkeep.py",
+        "            if self._begun is not None and (beside is None or self.has_written):\n",
+        "            if self._begun is not None:\n",
+        "spark/test_table_upkeep.py::test_a_merge_is_written_beside_the_next_commits",
+    ),
+    _mutant(
+        "a merge that was given up leaves its files",
+        "sinks/table/upkeep.py",
+        "                self._remove(begun.merged.result())\n",
+        "                begun.merged.result()\n",
+        "spark/test_table_upkeep.py::test_a_merge_that_is_given_up_leaves_nothing",
+    ),
+    _mutant(
+        "small files beside one with a deletion vector are never merged",
+        "sinks/table/upkeep.py",
+        "        if not cut and self._known.keys() >= set(paths):\n            cut = paths\n",
+        "        cut = paths\n",
+        "spark/test_table_upkeep.py::test_another_writer_while_a_merge_is_written",
+    ),
+    _mutant(
+        "rows expire in files that are written again meanwhile",
+        "sinks/table/upkeep.py",
+        "            if self._begun is None:  # else a merge may be made of files whose rows expire\n"
+        "                self._expire(done, began + seconds)\n",
+        "            self._expire(done, began + seconds)\n",
+        "spark/test_table_retention.py::test_rows_do_not_expire_under_a_merge",
+    ),
+    _mutant(
+        "Hadoop writes the checksum of a commit",
+        "sinks/table/delta_table.py",
+        '                elif kind.startswith("CHECKSUM"):\n',
+        "                elif not kind:\n",
+        "spark/test_delta_table.py::test_a_checksum_is_the_one_that_kernel_writes",
+    ),
+    _mutant(
+        "a long text of Java's is cut within a character",
+        "sinks/table/kernel_json.py",
+        "            end = text.offsetByCodePoints(start, min(left, _PIECE))\n",
+        "            end = min(start + min(left, _PIECE), length)\n",
+        "spark/test_delta_table.py::test_a_checksum_is_the_one_that_kernel_writes",
     ),
     _mutant(
         "a file that a kept version has goes with the old ones",
@@ -838,21 +888,21 @@ MUTANTS = (
     ),
     _mutant(
         "a wave of a log that was cut is written",
-        "streaming/tail/micro_batch.py",
+        "streaming/tail/logic_dispatch.py",
         "        self._continuity.check(self._records())\n        self._write(read, more_follow=True)\n",
         "        self._write(read)\n",
         "spark/test_waves_of_a_batch.py::test_written_while_the_job_runs",
     ),
     _mutant(
         "slots that waited for the last wave are forgotten where there is none",
-        "streaming/tail/micro_batch.py",
+        "streaming/tail/logic_dispatch.py",
         "            self._step.complete()\n        except BaseException:\n",
         "        except BaseException:\n",
         "spark/test_waves_of_a_batch.py::test_what_waits_for_the_last_wave_is_written_without_one[False]",
     ),
     _mutant(
         "slots that waited for the last wave are forgotten when a micro-batch fails",
-        "streaming/tail/micro_batch.py",
+        "streaming/tail/logic_dispatch.py",
         (
             "        with suppress(Exception):  # the failure may be that nothing can be written\n"
             "            self._step.complete()\n"
@@ -862,7 +912,7 @@ MUTANTS = (
     ),
     _mutant(
         "waves write their slots one after the other",
-        "streaming/tail/micro_batch.py",
+        "streaming/tail/logic_dispatch.py",
         "        self._write(read, more_follow=True)\n",
         "        self._write(read)\n",
         "spark/test_waves_of_a_batch.py::test_what_waits_for_the_last_wave_is_written_without_one[False]",

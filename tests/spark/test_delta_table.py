@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -33,8 +34,10 @@ from support.small_disk import mounted
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
+from reput.sinks.table.exclusive_commit import ExclusiveCommit
 from reput.sinks.table.history import commit_file
 from reput.sinks.table.message_file import table_schema
+from reput.sinks.table.storage import LocalStorage
 from reput.source.errors import OutputAwayError, OutputError, OutputFullError, SinkError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
@@ -233,6 +236,56 @@ def test_files_are_durable_before_they_are_committed(opened: Open, monkeypatch: 
     with pytest.raises(OutputError, match=r"cannot sync .*c\.parquet: Bad file descriptor"):
         table.append([written(table, "c.parquet", messages(200))], app_id=APP, version=2)
     assert table.last_transaction_version(APP) == 1
+
+
+@pytest.mark.parametrize("comment", ["it's a 'test'", 3000 * "\U0001f407" + "é\n" + 3000 * "\U0001f407"])
+def test_a_checksum_is_the_one_that_kernel_writes(
+    comment: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, however long; and Hadoop, which would start processes for it, writes none of its own beside it."""
+    run, checksums = ExclusiveCommit.run, []
+
+    def both(committer: ExclusiveCommit, hook: Any) -> None:
+        hook.threadSafeInvoke(committer._engine)
+        (path,) = set(log.glob("0*.crc")) - {path for path, *_ in checksums}
+        kernels = path.read_bytes()
+        for each in log.glob(f"*{path.name}*"):
+            each.unlink()
+        run(committer, hook)
+        checksums.append((path, kernels, path.read_bytes()))
+
+    monkeypatch.setattr(ExclusiveCommit, "run", both)
+    table = DeltaTable.open_or_create(spark, tmp_path / "messages", SCHEMA, properties={}, comment=comment)
+    log = table.path / "_delta_log"
+    for part in (1, 2):
+        table.append([written(table, f"{part}.parquet", messages(part * 100))], app_id=APP, version=part)
+    assert [path.name for path, *_ in checksums] == [f"{version:020d}.crc" for version in (1, 2)]
+    assert all(kernels == found for _, kernels, found in checksums)
+    assert json.loads(checksums[-1][2])["metadata"]["description"] == comment
+    assert not list(log.glob(".*.crc.crc"))
+
+
+def test_a_checksum_that_cannot_be_written_is_told_and_the_commit_stands(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = opened()
+    put = LocalStorage.put_if_absent
+
+    def full(storage: LocalStorage, name: str, data: bytes) -> bool:
+        if name.endswith(".crc"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return put(storage, name, data)
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
+        patched.setattr(LocalStorage, "put_if_absent", full)
+        assert table.append([], app_id=APP, version=1) == 1
+    log = table.path / "_delta_log"
+    assert not list(log.glob("*1.crc"))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{table.path}: version 1 is committed, but its CHECKSUM_FULL failed: No space left on device"
+    ]
+    assert table.append([], app_id=APP, version=2) == 2
+    assert opened(table.path).last_transaction_version(APP) == 2
 
 
 def test_an_append_without_files_moves_the_version(spark: SparkSession, opened: Open) -> None:

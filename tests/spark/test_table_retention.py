@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,6 +129,24 @@ def test_expired_rows_go_and_nobody_misses_them(kept: KeptTable, caplog: pytest.
     assert last.operationMetrics["numDeletedRows"] == str(done.expired.rows)
     told = json.loads(last.userMetadata)
     assert (told["what"], told["broker"], told["retention"]) == ("expired", "b", RETENTION)
+
+
+def test_rows_do_not_expire_under_a_merge(kept: KeptTable) -> None:
+    """While files are written again, nobody takes rows from them; behind that they go."""
+    long_ago = int(time.time() * 1000) // DAY_MS * DAY_MS - 25 * DAY_MS
+    kept.write_log([Message("AB"[n % 2], store_timestamp=long_ago + n) for n in range(20)])
+    table = kept.open()
+    kept.fill(table, range(1, 21))
+    upkeep, may_write = expiring(table), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(may_write.wait, LONG / 3)
+        done = [upkeep.step(LONG, beside=pool) for _ in range(2)]
+        assert [(each.merges, each.expired.rows) for each in done] == [(0, 0)] * 2
+        may_write.set()
+        pool.submit(int).result(LONG)  # behind the merge
+        last = upkeep.step(LONG, beside=pool)
+    assert (last.merges, last.expired.rows) == (1, 10)
+    assert kept.found() == kept.offsets[1:20:2]
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -22,7 +24,7 @@ from reput.sinks.table import upkeep as upkeep_module
 from reput.sinks.table.lookup import TableLookup
 from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.upkeep import TableUpkeep
-from reput.source.errors import RowsLostError
+from reput.source.errors import OutputFullError, RowsLostError
 from reput.streaming.tail.batch_upkeep import BatchUpkeep
 
 pytestmark = pytest.mark.spark
@@ -133,19 +135,116 @@ OTHERS = {
     ],
 )
 def test_another_writer_in_the_moment_of_a_merge(other: str, vectors: bool, kept: KeptTable) -> None:
-    """What others did stays done: the merge is given up, its file is gone, and no row comes back or goes."""
+    """What others did stays done: the merge is given up, its file is gone, and no row comes back or goes.
+
+    What the other left small, and whole, is merged then.
+    """
     table = kept.open()
     kept.fill(table, range(4, 61, 4))  # several rows a file: one that loses all goes with its deletion vector
     if vectors:
         kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     upkeep = upkeep_of(table)
+    small = len(files(kept))
     with in_the_moment_of_a_commit(lambda: OTHERS[other](kept)):
-        assert upkeep.step(LONG).merges == 0
-    assert not list(kept.path.glob("merged-*"))
+        done = upkeep.step(LONG)
+    assert (done.merges, done.files_before) == ((0, 0) if other in ("compact", "OPTIMIZE") else (1, small - 1))
+    assert {path.name for path in kept.path.glob("merged-*")} <= {Path(uri).name for uri in files(kept)}
     wanted = [offset for offset in kept.expected() if other != "DELETE" or offset != kept.offsets[3]]
     assert kept.found() == wanted
     upkeep.step(LONG)
     assert kept.found() == wanted
+
+
+def test_a_merge_is_written_beside_the_next_commits(kept: KeptTable) -> None:
+    """It takes the files that were there when it began; a later step commits it, and begins what is due then."""
+    table = kept.open()
+    kept.fill(table, range(1, 21))
+    upkeep, may_write = upkeep_of(table), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(may_write.wait, LONG / 3)
+        assert upkeep.step(LONG, beside=pool).merges == 0
+        kept.fill(table, [21, 22])
+        assert not upkeep.has_written
+        assert upkeep.step(LONG, beside=pool).merges == 0
+        assert len(files(kept)) == 22
+        may_write.set()
+        pool.submit(int).result(LONG)  # behind the merge
+        assert upkeep.has_written
+        done = upkeep.step(LONG, beside=pool)
+        assert (done.merges, done.files_before, done.files_after) == (1, 20, 1)
+        assert not upkeep.has_written
+    assert len(files(kept)) == 3
+    assert kept.found() == kept.expected(0, 22)
+    kept.open()
+
+
+def begun(kept: KeptTable, pool: ThreadPoolExecutor) -> TableUpkeep:
+    """Upkeep that has begun a merge, and written its files."""
+    table = kept.open()
+    kept.fill(table, range(4, 61, 4))
+    upkeep = upkeep_of(table)
+    upkeep.step(LONG, beside=pool)
+    pool.submit(int).result(LONG)
+    assert list(kept.path.glob("merged-*"))
+    return upkeep
+
+
+def test_a_step_by_itself_commits_a_merge_that_was_begun(kept: KeptTable) -> None:
+    """As at the end of a run: once."""
+    with ThreadPoolExecutor(1) as pool:
+        assert begun(kept, pool).step(LONG).merges == 1
+    assert len(files(kept)) == 1
+    assert kept.found() == kept.expected()
+
+
+@pytest.mark.parametrize(("other", "vectors"), [("compact", False), ("DELETE", True)])
+def test_another_writer_while_a_merge_is_written(other: str, vectors: bool, kept: KeptTable) -> None:
+    """As in the moment of a commit; what the other left small is merged afterwards."""
+    with ThreadPoolExecutor(1) as pool:
+        upkeep = begun(kept, pool)
+        small = len(files(kept))
+        if vectors:
+            kept.spark.sql(f"ALTER TABLE {kept.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        OTHERS[other](kept)
+        assert upkeep.step(0.0, beside=pool).merges == 0
+        pool.submit(int).result(LONG)
+        last = upkeep.step(LONG)
+    wanted = [offset for offset in kept.expected() if other != "DELETE" or offset != kept.offsets[3]]
+    assert kept.found() == wanted
+    assert (last.merges, last.files_before) == ((1, small - 1) if vectors else (0, 0))
+    assert {path.name for path in kept.path.glob("merged-*")} <= {Path(uri).name for uri in files(kept)}
+
+
+def test_a_merge_that_is_given_up_leaves_nothing(kept: KeptTable) -> None:
+    """Neither its file nor its key filter, whether it is written already or not; the table is as it was."""
+    may_write = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        upkeep = begun(kept, pool)
+        small = files(kept)
+        upkeep.give_up()
+        pool.submit(may_write.wait, LONG)
+        upkeep.step(LONG, beside=pool)
+        threading.Timer(0.2, may_write.set).start()
+        upkeep.give_up()
+        upkeep.give_up()
+    assert not list(kept.path.rglob("merged-*"))
+    assert files(kept) == small
+    assert kept.found() == kept.expected()
+
+
+def test_a_merge_that_cannot_be_written_beside(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
+    """The step that would commit it says so, as if it had written it itself, and the next one merges."""
+    table = kept.open()
+    kept.fill(table, range(1, 21))
+    upkeep, full = upkeep_of(table), OutputFullError("no room", file=kept.path)
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING, "reput"):
+        with mock.patch.object(compaction.Merge, "write", side_effect=full):
+            upkeep.step(LONG, beside=pool)
+            pool.submit(int).result(LONG)
+        assert upkeep.step(LONG, beside=pool).merges == 0
+        assert [record.getMessage() for record in caplog.records] == ["no room; the table is tidied later"]
+        assert upkeep.step(LONG).merges == 1
+    assert kept.found() == kept.expected(0, 20)
 
 
 def test_the_log_stays_short(kept: KeptTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,8 +351,22 @@ def test_a_table_far_behind_catches_up_first() -> None:
     assert table.step.call_args_list == []
     upkeep.after_batch(499)
     upkeep.at_end()
-    assert table.step.call_args_list == [mock.call(5.0), mock.call(30.0, sorts=False)]
+    upkeep.close()
+    steps = [(call.args, call.kwargs.keys()) for call in table.step.call_args_list]
+    assert steps == [((5.0,), {"beside"}), ((30.0,), {"sorts"})]
     assert done == [table.step.return_value] * 2
+
+
+@pytest.mark.parametrize("has_written", [True, False])
+def test_a_look_at_the_table_between_two_batches(has_written: bool) -> None:
+    """A merge whose files are written does not wait for the next message; otherwise there is nothing to do."""
+    table = mock.create_autospec(TableUpkeep, instance=True)
+    table.has_written = has_written
+    upkeep = BatchUpkeep(table, 5.0, 1000, mock.Mock())
+    upkeep.look()
+    assert table.step.call_count == has_written
+    upkeep.close()
+    assert table.give_up.call_count == 1
 
 
 def keys_of(kept: KeptTable, first: int, last: int) -> list[tuple[int, int, int]]:

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,13 @@ from support.proof_counts import Proof
 from reput.sinks.files import durable_file
 from reput.sinks.table import log_cleanup, storage
 from reput.sinks.table import upkeep as upkeep_module
-from reput.sinks.table.upkeep import TableUpkeep
+from reput.sinks.table.upkeep import TableUpkeep, UpkeepDone
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 CHANGING = {"link", "unlink", "replace", "fsync", "write", "pwrite"}
 LONG = 60.0
+Steps = Callable[[TableUpkeep], list[UpkeepDone]]
 
 
 class Counter:
@@ -110,42 +112,62 @@ def check(kept: KeptTable, before: list[int]) -> None:
     assert {Path(uri).name for uri in log_table.file_uris()} <= {path.name for path in kept.path.glob("*.parquet")}
 
 
-def calls_of(kept: KeptTable) -> int:
-    """How many calls an undisturbed step makes; it merges and removes."""
+def itself(upkeep: TableUpkeep) -> list[UpkeepDone]:
+    """A step that does everything itself."""
+    return [upkeep.step(LONG)]
+
+
+def beside(upkeep: TableUpkeep) -> list[UpkeepDone]:
+    """Two steps, the first of which begins a merge that a thread writes."""
+    with ThreadPoolExecutor(1) as pool:
+        first = upkeep.step(LONG, beside=pool)
+        pool.submit(int).result()  # behind the merge
+        return [first, upkeep.step(LONG, beside=pool)]
+
+
+STEPS = pytest.mark.parametrize("steps", [itself, beside])
+
+
+def calls_of(kept: KeptTable, steps: Steps) -> int:
+    """How many calls undisturbed steps make; they merge and remove."""
     other = copy_of(kept, "counted")
     with counting(-1, Stopped, for_ever=False) as counter:
-        done = TableUpkeep(other.open().delta, "b", 5).step(LONG)
-    assert done.merges
-    assert done.commits_removed
+        done = steps(TableUpkeep(other.open().delta, "b", 5))
+    assert sum(each.merges for each in done)
+    assert sum(each.commits_removed for each in done)
     return counter.calls
 
 
+@STEPS
 @pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])
-def test_it_dies_anywhere(share: int, kept: KeptTable, proof: Proof) -> None:
+def test_it_dies_anywhere(share: int, steps: Steps, kept: KeptTable, proof: Proof) -> None:
     """Each row is there once, whatever was done; in short, at every fiftieth call."""
-    before, calls = kept.found(), calls_of(kept)
+    before, calls = kept.found(), calls_of(kept, steps)
     for number in range(1, calls + 1, share):
         other = copy_of(kept, f"died{number}")
         upkeep = TableUpkeep(other.open().delta, "b", 5)
         with counting(number, Stopped, for_ever=True) as counter, suppress(Stopped):
-            upkeep.step(LONG)
+            steps(upkeep)
             assert counter.calls < number, "it went on"
         check(other, before)
         shutil.rmtree(other.root)
         proof("G1 deaths inside the table's upkeep")
 
 
+@STEPS
 @pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_disk_is_full_anywhere(share: int, kept: KeptTable, proof: Proof, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_disk_is_full_anywhere(
+    share: int, steps: Steps, kept: KeptTable, proof: Proof, caplog: pytest.LogCaptureFixture
+) -> None:
     """The run goes on, and with room the table is tidied by the same run; what was meant for it is not left behind."""
-    before, calls = kept.found(), calls_of(kept)
+    before, calls = kept.found(), calls_of(kept, steps)
     for number in range(1, calls + 1, share):
         other = copy_of(kept, f"full{number}")
         table = other.open()
         upkeep = TableUpkeep(table.delta, "b", 5)
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with counting(number, lambda full=full: full, for_ever=False), caplog.at_level(logging.WARNING, "reput"):
-            upkeep.step(LONG)
+            steps(upkeep)
         assert other.found() == before
         upkeep.step(LONG)
         other.fill(table, [40])

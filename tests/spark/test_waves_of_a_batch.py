@@ -21,7 +21,7 @@ from reput.source.errors import SinkError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.effects.logic_step import LogicStep
 from reput.streaming.output.spark_checkpoint import LOGIC
-from reput.streaming.tail import batch_reading, micro_batch
+from reput.streaming.tail import batch_reading, logic_dispatch
 from reput.streaming.tail.log_continuity import LogContinuity
 
 pytestmark = pytest.mark.spark
@@ -110,7 +110,7 @@ def test_what_waits_for_the_last_wave_is_written_without_one(
         ends.append(effects.end)
         return done
 
-    monkeypatch.setattr(micro_batch, "worth_a_wave", lambda *_: 1)
+    monkeypatch.setattr(logic_dispatch, "worth_a_wave", lambda *_: 1)
     monkeypatch.setattr(batch_reading, "read_ranges", reading)
     monkeypatch.setattr(LogicStep, "write", writing)
     with pytest.raises(SinkError, match="no more of it") if fails else nullcontext():

@@ -47,7 +47,7 @@ from reput.streaming.output.startup import recover_sinks
 from reput.streaming.recover.recover import expire_output, recover_output
 from reput.streaming.tail.batch_gate import BatchGate
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService, CleanReport
-from reput.streaming.tail.micro_batch import LogicDispatch
+from reput.streaming.tail.logic_dispatch import LogicDispatch
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreVerification
 
@@ -442,21 +442,21 @@ def test_never_beside_a_batch(running: Running) -> None:
     dispatch = mock.create_autospec(LogicDispatch, instance=True)
     dispatch.is_writing = True
     gate = BatchGate(dispatch, lambda: None)
-    gate.clean()
+    gate.look()
     dispatch.is_writing = False
-    dispatch.side_effect = lambda *_: gate.clean()
+    dispatch.side_effect = lambda *_: gate.look()
     gate(mock.Mock(), 0)
-    assert dispatch.clean.call_count == 0
-    gate.clean()
-    assert dispatch.clean.call_count == 1
+    assert dispatch.look.call_count == 0
+    gate.look()
+    assert dispatch.look.call_count == 1
     dispatch.side_effect = ZeroDivisionError
     with pytest.raises(ZeroDivisionError):
         gate(mock.Mock(), 1)
-    gate.clean()
+    gate.look()
     stopped = BatchGate(dispatch, lambda: None)
     stopped.close()
-    stopped.clean()
-    assert dispatch.clean.call_count == 1
+    stopped.look()
+    assert dispatch.look.call_count == 1
 
 
 def test_the_interval_is_the_brokers(tmp_path: Path) -> None:
