@@ -3,8 +3,8 @@
 Delta looks whether a version's file exists and then writes or renames over it, so two writers can overwrite each
 other's commit. Here the commit's text is taken from Kernel, and `TableStorage.put_if_absent` puts it in place.
 
-The same holds for a version's checksum, the file ``.crc``: each that Hadoop makes costs it eight processes (`readlink`,
-`chmod`), which take twice as long as the commit.
+A version's checksum, the file ``.crc``, is written in the same way. Hadoop starts eight processes (``readlink``,
+``chmod``) to write one, and they take twice as long as the commit.
 """
 
 from __future__ import annotations

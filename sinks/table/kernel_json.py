@@ -22,14 +22,14 @@ class KernelJson:
         self._engine = engine
 
     def of(self, row: Any) -> str:
-        """The text of a row that is no longer than 8 KiB; one that is longer takes 40 ms."""
+        """The text of a row; where that may have more than 8 KiB, `of_long` is quicker."""
         return str(self._kernel(f"{_JSON}.rowToJson")(row))
 
     def of_long(self, row: Any) -> str:
-        """The text of a row, in pieces of less than 8 KiB.
+        """The text of a row, fetched in pieces.
 
-        py4j sends an answer of more in two writes, and TCP keeps the second back until the first is acknowledged, for
-        which the other side takes its time.
+        py4j sends an answer of more than 8 KiB in two writes, and TCP keeps the second back until the first is
+        acknowledged, which takes 40 ms.
         """
         arguments = self._java("util.ArrayList")()
         arguments.add(row)
@@ -44,13 +44,11 @@ class KernelJson:
 
     @cached_property
     def _to_builder(self) -> Any:
-        """Java's handle of what makes a ``StringBuilder`` of a row: py4j sends any ``String`` at once."""
+        """A ``MethodHandle`` that makes a ``StringBuilder`` of a row: a ``String`` would be sent as a whole."""
         load = self._engine.getClass().getClassLoader().loadClass
         text, row = load("java.lang.String"), load("io.delta.kernel.data.Row")
-        lookup, typed = (
-            self._java("lang.invoke.MethodHandles.publicLookup")(),
-            self._java("lang.invoke.MethodType.methodType"),
-        )
+        lookup = self._java("lang.invoke.MethodHandles.publicLookup")()
+        typed = self._java("lang.invoke.MethodType.methodType")
         to_json = lookup.findStatic(load(f"io.delta.kernel.{_JSON}"), "rowToJson", typed(text, row))
         builder = lookup.findConstructor(load("java.lang.StringBuilder"), typed(self._java("lang.Void.TYPE"), text))
         return self._java("lang.invoke.MethodHandles.filterReturnValue")(to_json, builder)
