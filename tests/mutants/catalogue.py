@@ -268,7 +268,7 @@ MUTANTS = (
         "sinks/table/upkeep.py",
         "        if not cut and self._known.keys() >= set(paths):\n            cut = paths\n",
         "        cut = paths\n",
-        "spark/test_table_upkeep.py::test_another_writer_while_a_merge_is_written",
+        "spark/test_table_upkeep.py::test_another_writer_in_the_moment_of_a_merge",
     ),
     _mutant(
         "rows expire in files that are written again meanwhile",

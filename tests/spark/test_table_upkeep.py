@@ -197,7 +197,9 @@ def test_a_step_by_itself_commits_a_merge_that_was_begun(kept: KeptTable) -> Non
     assert kept.found() == kept.expected()
 
 
-@pytest.mark.parametrize(("other", "vectors"), [("compact", False), ("DELETE", True)])
+@pytest.mark.parametrize(
+    ("other", "vectors"), [("compact", False), pytest.param("DELETE", True, marks=pytest.mark.slow)]
+)
 def test_another_writer_while_a_merge_is_written(other: str, vectors: bool, kept: KeptTable) -> None:
     """As in the moment of a commit; what the other left small is merged afterwards."""
     with ThreadPoolExecutor(1) as pool:
