@@ -7,6 +7,7 @@ location as its name, and can only be read.
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -32,6 +33,8 @@ PROBE = ".reput-probe-"
 # The next start removes what a dead process left of its commits; a living process finishes its own within this time.
 _LEFT_OVER_SECONDS = 3600
 _MARK = "reput-"
+# Of a commit or of its checksum.
+_LEFT_OVER = re.compile(rf"\..+\.(?:json|crc)\.{_MARK}.+\.tmp")
 # What the system says of a file that is not there, or not below a directory.
 _MISSING = (FileNotFoundError, NotADirectoryError)
 
@@ -296,7 +299,7 @@ class LocalStorage(TableStorage):
             files.sync()
 
     def remove_left_over(self) -> None:
-        """Remove temporary files of commits that are older than an hour."""
+        """Remove temporary files of commits and checksums that are older than an hour."""
         for path in (self.location / LOG).glob(".*.tmp"):
             with suppress(OSError):
                 if is_left_over(path.name) and time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
@@ -331,9 +334,8 @@ def table_storage(location: TableLocation) -> TableStorage:
 
 
 def is_left_over(name: str) -> bool:
-    """Whether a file of a log is what `LocalStorage.put_if_absent` had written of a commit when its process died."""
-    file = PurePosixPath(name).name
-    return file.startswith(".") and f".json.{_MARK}" in file and file.endswith(".tmp")
+    """Whether a file of a log is what `LocalStorage.put_if_absent` had written when its process died."""
+    return _LEFT_OVER.fullmatch(PurePosixPath(name).name) is not None
 
 
 def _sync(path: Path) -> None:

@@ -1,4 +1,7 @@
-"""What the query of queues and index does with a micro-batch, and with the table where both are kept by one read."""
+"""What the query of queues and index does with a micro-batch: what ``doReput`` does for one read, and the table's part.
+
+The table is kept by the same read where both stand at the same offset; otherwise it has a query of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One micro-batch: a Spark job over its ranges, then the sinks. It does what ``doReput`` does for one read."""
+"""What a query does with a micro-batch, and whom it tells; ``logic_dispatch`` and ``table_dispatch`` do it."""
 
 from __future__ import annotations
 

@@ -257,6 +257,20 @@ MUTANTS = (
         "spark/test_table_upkeep.py::test_a_merge_is_written_beside_the_next_commits",
     ),
     _mutant(
+        "a merge waits for the next message",
+        "streaming/tail/table_dispatch.py",
+        "            self._upkeep.look()\n",
+        "            pass\n",
+        "spark/test_table_upkeep.py::test_a_running_tail_to_which_nothing_comes_commits_its_merge",
+    ),
+    _mutant(
+        "what a dead process left of a checksum stays",
+        "sinks/table/storage.py",
+        "(?:json|crc)",
+        "(?:json)",
+        "unit/sinks/table/test_table_storage.py::test_what_a_dead_process_left_of_a_commit_goes_after_an_hour",
+    ),
+    _mutant(
         "a merge that was given up leaves its files",
         "sinks/table/upkeep.py",
         "                self._remove(begun.merged.result())\n",

@@ -17,8 +17,6 @@ import pyarrow as pa
 import pytest
 from faults.fault_files import Stopped
 from pyspark.sql import Row, SparkSession
-from rich.console import Console
-from spark.test_log_changes_under_tail import wait_until
 from spark.test_upkeep_crashes import copy_of, counting
 from support.command_line import invoke
 from support.kept_table import KeptTable
@@ -33,11 +31,8 @@ from reput.sinks.table.message_table import MessageTable
 from reput.sinks.table.row_ledger import RowLedger
 from reput.sinks.table.row_retention import DAY_MS, RowRetention
 from reput.sinks.table.upkeep import TableUpkeep
-from reput.streaming.output.paths import OutputPaths
-from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.table import optimize
 from reput.streaming.tail import tail as tail_module
-from reput.streaming.tail.tail import Tail
 from reput.streaming.tasks.tasks import SerialTasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.table import verify_table
@@ -263,28 +258,12 @@ def test_rows_of_a_silent_broker_expire(kept: KeptTable, monkeypatch: pytest.Mon
     clock = [time.time() - 2 * DAY_MS / 1000]
     monkeypatch.setattr(expiry, "time", SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic))
     monkeypatch.setattr(tail_module, "_TIDIED_AFTER_S", 0.1)
-    config = kept.config(f"tableRetention={RETENTION}", "tableTriggerMs=100")
-    reporter, failed = ProgressReporter(Console(quiet=True)), []
-
-    def run(tail: Tail) -> None:
-        try:
-            tail.run(kept.spark, available_now=False)
-        except BaseException as error:  # noqa: BLE001  the test looks at it
-            failed.append(error)
-
     before, wanted = ([kept.offsets[number] for number in kept_numbers(ago)] for ago in (2, 0))
     assert len(before) > len(wanted)
-    with Tail(config, OutputPaths(kept.out, kept.path), reporter) as tail:
-        running = threading.Thread(target=run, args=(tail,))
-        running.start()
-        try:
-            wait_until(lambda: is_delta(kept) and found_now(kept) == before, running, failed)
-            clock[0] = time.time()
-            wait_until(lambda: found_now(kept) == wanted, running, failed)
-        finally:
-            tail.stop()
-            running.join()
-    assert failed == []
+    with kept.followed(f"tableRetention={RETENTION}", "tableTriggerMs=100") as wait_until:
+        wait_until(lambda: is_delta(kept) and found_now(kept) == before)
+        clock[0] = time.time()
+        wait_until(lambda: found_now(kept) == wanted)
     assert ledger(kept).rows == 40  # nothing has been committed behind it
     table = kept.open()
     assert ledger(kept).rows == len(wanted)

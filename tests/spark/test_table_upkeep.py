@@ -234,6 +234,15 @@ def test_a_merge_that_is_given_up_leaves_nothing(kept: KeptTable) -> None:
     assert kept.found() == kept.expected()
 
 
+def test_a_running_tail_to_which_nothing_comes_commits_its_merge(kept: KeptTable) -> None:
+    """The next micro-batch, which would, may be long in coming."""
+    kept.fill(kept.open(), range(1, 41))
+    with kept.followed("tableTriggerMs=100") as wait_until:
+        wait_until(lambda: any(Path(uri).name.startswith("merged-") for uri in files(kept)))
+    assert kept.found() == kept.expected()
+    assert {path.name for path in kept.path.glob("merged-*")} <= {Path(uri).name for uri in files(kept)}
+
+
 def test_a_merge_that_cannot_be_written_beside(kept: KeptTable, caplog: pytest.LogCaptureFixture) -> None:
     """The step that would commit it says so, as if it had written it itself, and the next one merges."""
     table = kept.open()

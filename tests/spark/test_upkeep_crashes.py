@@ -139,9 +139,9 @@ def calls_of(kept: KeptTable, steps: Steps) -> int:
 
 
 @STEPS
-@pytest.mark.parametrize("share", [100, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_dies_anywhere(share: int, steps: Steps, kept: KeptTable, proof: Proof) -> None:
-    """Each row is there once, whatever was done; in short, at every hundredth call."""
+    """Each row is there once, whatever was done; in short, at every fiftieth call."""
     before, calls = kept.found(), calls_of(kept, steps)
     for number in range(1, calls + 1, share):
         other = copy_of(kept, f"died{number}")
@@ -155,7 +155,7 @@ def test_it_dies_anywhere(share: int, steps: Steps, kept: KeptTable, proof: Proo
 
 
 @STEPS
-@pytest.mark.parametrize("share", [100, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [50, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_disk_is_full_anywhere(
     share: int, steps: Steps, kept: KeptTable, proof: Proof, caplog: pytest.LogCaptureFixture
 ) -> None:

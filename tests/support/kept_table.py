@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from rich.console import Console
 from support.delta_rows import offsets, operations
 from support.rebuild_runner import LocalTasks
 from support.record_writer import Message, StoredRecord
@@ -18,10 +22,17 @@ from reput.sinks.table.message_table import MessageTable, TableBatch
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.streaming.config.pipeline import PipelineConfig, load_config
+from reput.streaming.output.paths import OutputPaths
 from reput.streaming.output.startup import recover_sinks
 from reput.streaming.rebuild.rebuild import Rebuild
 from reput.streaming.rebuild.report import RebuildProgress
 from reput.streaming.rebuild.request import RebuildRequest
+from reput.streaming.status.progress import ProgressReporter
+from reput.streaming.tail.tail import Tail
+
+# What a running tail is waited for.
+LIMIT_S = 60
+WaitUntil = Callable[[Callable[[], bool]], None]
 
 
 def messages(count: int, first: int = 0) -> list[Message]:
@@ -85,6 +96,38 @@ class KeptTable:
         writer = table.file_writer(0, log.decode_options)
         rows = [writer.write(span).to_pylist()[0] for span in log.split(start, end)]
         table.commit(TableBatch.merge(pa.Table.from_pylist(rows, TABLE_FILE_SCHEMA)))
+
+    @contextmanager
+    def followed(self, *options: str) -> Iterator[WaitUntil]:
+        """A tail of log and table runs in a thread until the block ends; yields what waits for something meanwhile.
+
+        A tail that ends by itself, or with an error, fails.
+        """
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                tail.run(self.spark, available_now=False)
+            except BaseException as error:  # noqa: BLE001  raised below
+                failed.append(error)
+
+        def wait_until(done: Callable[[], bool]) -> None:
+            deadline = time.monotonic() + LIMIT_S
+            while not done():
+                assert running.is_alive(), failed
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+        reporter = ProgressReporter(Console(quiet=True))
+        with Tail(self.config(*options), OutputPaths(self.out, self.path), reporter) as tail:
+            running = threading.Thread(target=run)
+            running.start()
+            try:
+                yield wait_until
+            finally:
+                tail.stop()
+                running.join()
+        assert failed == []
 
     def repair(self, *options: str, start: int | None = None, end: int | None = None) -> None:
         """`reput rebuild --only table`."""

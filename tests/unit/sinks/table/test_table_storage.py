@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import boto3
 import pyarrow as pa
@@ -27,6 +28,7 @@ from reput.sinks.table.storage import LOG, PROBE, LocalStorage, TableStorage, ta
 from reput.source.errors import OptionError, OutputError, OutputFailingError
 
 FIRST = f"{LOG}/{0:020d}.json"
+HOUR_S = 3600
 
 
 @pytest.fixture(scope="module")
@@ -311,3 +313,28 @@ def test_a_commit_is_as_private_as_other_files(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / FIRST).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("kind", ["json", "crc"])
+def test_what_a_dead_process_left_of_a_commit_goes_after_an_hour(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its checksum as well; a living process has it for moments, and what is not of reput's stays."""
+    storage, log = LocalStorage(tmp_path), tmp_path / LOG
+    log.mkdir()
+    others = {f".{0:020d}.{kind}.tmp", f"{0:020d}.{kind}.reput-1.tmp", ".notes.reput-1.tmp"}
+    for name in others:
+        (log / name).write_text("x")
+    with monkeypatch.context() as dying:
+        dying.setattr(os, "link", mock.Mock(side_effect=Stopped))
+        dying.setattr(os, "unlink", mock.Mock())
+        with pytest.raises(Stopped):
+            storage.put_if_absent(f"{LOG}/{0:020d}.{kind}", b"x")
+    found = {path.name for path in log.iterdir()}
+    assert len(found - others) == 1
+    storage.remove_left_over()
+    assert {path.name for path in log.iterdir()} == found
+    for path in log.iterdir():
+        os.utime(path, (time.time() - HOUR_S - 1,) * 2)
+    storage.remove_left_over()
+    assert {path.name for path in log.iterdir()} == others
