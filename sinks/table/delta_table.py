@@ -344,6 +344,10 @@ class DeltaTable:
                     self._table.getLatestSnapshot(self._engine).writeCheckpoint(self._engine)
                     self.storage.sync_log(f"{committed:020d}.checkpoint.parquet", "_last_checkpoint")
                 elif kind.startswith("CHECKSUM"):
+                    if kind == "CHECKSUM_FULL":
+                        # The snapshot of this commit knows no checksum. The next commit on top of it would read every
+                        # one since the last checkpoint, and so would all that follow.
+                        self._keep(None)
                     self._exclusive().run(hook)
                 else:
                     hook.threadSafeInvoke(self._engine)

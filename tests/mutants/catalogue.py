@@ -300,6 +300,13 @@ MUTANTS = (
         "spark/test_delta_table.py::test_a_checksum_is_the_one_that_kernel_writes",
     ),
     _mutant(
+        "the snapshot of a commit whose checksum Kernel made anew is kept",
+        "sinks/table/delta_table.py",
+        '                    if kind == "CHECKSUM_FULL":\n',
+        "                    if not kind:\n",
+        "spark/test_delta_table.py::test_a_commit_reads_none_of_those_before_it",
+    ),
+    _mutant(
         "a long text of Java's is cut within a character",
         "sinks/table/kernel_json.py",
         "            end = text.offsetByCodePoints(start, min(left, _PIECE))\n",

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 from support.other_writer import in_the_moment_of_a_commit
 from support.small_disk import mounted
 
+from reput.sinks.table import exclusive_commit
 from reput.sinks.table.change import DataFile
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_table import DeltaTable, TransactionAlreadyCommittedError
@@ -286,6 +287,32 @@ def test_a_checksum_that_cannot_be_written_is_told_and_the_commit_stands(
     ]
     assert table.append([], app_id=APP, version=2) == 2
     assert opened(table.path).last_transaction_version(APP) == 2
+
+
+def test_a_commit_reads_none_of_those_before_it(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernel goes on from the last checksum; only where that is missing it reads commits, and only once."""
+    read, default = 0, exclusive_commit._JsonHandler.readJsonFiles
+
+    def counted(handler: Any, *arguments: Any) -> Any:
+        nonlocal read
+        read += 1
+        return default(handler, *arguments)
+
+    def append(number: int) -> int:
+        nonlocal read
+        read = 0
+        table.append([written(table, f"{number}.parquet", messages(100 * number))], app_id=APP, version=number)
+        return read
+
+    monkeypatch.setattr(exclusive_commit._JsonHandler, "readJsonFiles", counted)
+    table = opened()
+    assert [append(number) > 0 for number in range(4)] == [True, False, False, False]  # the first has none before it
+    merged = written(table, "merged.parquet", pa.concat_tables([messages(100), messages(200)]))
+    assert table.rewrite(["1.parquet", "2.parquet"], [merged], 100, 300)
+    assert append(4) == 0
+    max((table.path / "_delta_log").glob("*.crc")).unlink()
+    table = opened()
+    assert [append(number) > 0 for number in range(5, 8)] == [True, False, False]
 
 
 def test_an_append_without_files_moves_the_version(spark: SparkSession, opened: Open) -> None:
