@@ -68,21 +68,15 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # JVMs only plan and pass data on; their optimising compiler would take cores from the decoders. Without it the JVM
 # reserves 48 MB for compiled code, which Spark fills, and a full one ends in VirtualMachineErrors: so the usual 240.
 NO_OPTIMIZER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-TASK_SETTINGS = {
+TAIL_SETTINGS = {
     JAVA_OPTIONS: NO_OPTIMIZER,
     "spark.executor.defaultJavaOptions": NO_OPTIMIZER,  # Spark puts a user's extraJavaOptions behind them
-    "spark.python.daemon.module": "reput.streaming.tail.worker_daemon",
-}
-TAIL_SETTINGS = {
-    **TASK_SETTINGS,
     # Hadoop starts a `chmod` for each file that it makes, and with Spark's usual manager of the checkpoint's files four
     # `readlink` besides, two thirds of a small micro-batch. This one starts no `readlink`. It makes each directory that
     # is missing, which `spark_checkpoint.path_for_spark` keeps it from.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing"
     ".FileSystemBasedCheckpointFileManager",
-    # Spark would make Java code for each micro-batch anew. The plan of one has two nodes and a row for each range, and
-    # a small one is read in this process, so that nothing would run that code.
-    "spark.sql.codegen.wholeStage": "false",
+    "spark.python.daemon.module": "reput.streaming.tail.worker_daemon",
 }
 # Each query gets its share of the cores: a broker that is far behind holds no other one up.
 SEVERAL_BROKERS_SETTINGS = {**TAIL_SETTINGS, "spark.scheduler.mode": "FAIR"}

@@ -18,7 +18,7 @@ from reput.source.errors import OptionError
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
 from reput.streaming.config.run_options import SparkOptions
 from reput.streaming.output.table_path import check_table
-from reput.streaming.spark.session import TASK_SETTINGS, end_session, start_session, temporary_log_file
+from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session, temporary_log_file
 from reput.streaming.table.report import OptimizeReport
 
 # Commits are made by the driver; Spark itself has little to do.
@@ -36,7 +36,7 @@ def table_session(
         master=_MASTER,
         driver_memory=options.driver_memory,
         log_file=spark_log,
-        settings=TASK_SETTINGS,
+        settings=TAIL_SETTINGS,
         table=table,
     )
     try:

@@ -14,14 +14,22 @@ from reput.streaming.tail.micro_batch import Dispatch
 class BatchGate:
     """Lets a stop wait for the current batch, which `query.stop()` alone would interrupt."""
 
-    def __init__(self, dispatch: Dispatch, check: Callable[[], None], broker: str | None = None) -> None:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        check: Callable[[], None],
+        broker: str | None = None,
+        at_first: Callable[[DataFrame], None] | None = None,
+    ) -> None:
         """`check` raises if nothing may be written just now; it is asked before each batch.
 
-        `broker` is who the threads work for that call it; Spark's know nobody.
+        `broker` is who the threads work for that call it; Spark's know nobody. `at_first` is called before the first
+        batch.
         """
         self._dispatch = dispatch
         self._broker = broker
         self._check = check
+        self._at_first = at_first
         self._stopping = threading.Event()
         self._idle = threading.Lock()
         #: What ended a batch, or the idle work after it, halfway: sinks may have some of the effects, and must be
@@ -36,6 +44,9 @@ class BatchGate:
                 raise StoppedBetweenBatchesError
             try:
                 self._check()
+                if self._at_first is not None:
+                    self._at_first(ranges)
+                    self._at_first = None
                 self._dispatch(ranges, batch_id)
             except Exception as error:
                 self.failure = error

@@ -40,7 +40,7 @@ from reput.streaming.tail.logic_dispatch import LogicDispatch
 from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.micro_batch import Dispatch
 from reput.streaming.tail.open_query import OpenQuery
-from reput.streaming.tail.ranges import stream_ranges
+from reput.streaming.tail.ranges import plan_without_code, stream_ranges
 from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.spark_progress import SparkProgress
 from reput.streaming.tail.table_dispatch import TableDispatch
@@ -215,7 +215,7 @@ class QueryOpener:
             self._check_output()
             progress.note()
 
-        gate = BatchGate(dispatch, before_batch, broker)
+        gate = BatchGate(dispatch, before_batch, broker, plan_without_code)
         query = self._start(spark, parts, gate)
         progress.watch(query)
         for name in dispatch.names:

@@ -27,3 +27,12 @@ def ranges_between(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
     with _registration:
         spark.dataSource.register(CommitLogDataSource)
         return spark.read.format(NAME).options(rows="ranges", **options).load()
+
+
+def plan_without_code(ranges: DataFrame) -> None:
+    """Have Spark make no Java code for the plans of this query's further micro-batches.
+
+    Such a plan has two nodes and a row for each range, and where the driver reads the ranges nothing runs the code. A
+    query has a session of its own: what the others ask of a table is not touched.
+    """
+    ranges.sparkSession.conf.set("spark.sql.codegen.wholeStage", "false")

@@ -16,7 +16,7 @@ from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.spark.job import start_workers
 from reput.streaming.spark.kernels import prepare_kernels
-from reput.streaming.spark.session import TASK_SETTINGS, end_session, start_session
+from reput.streaming.spark.session import TAIL_SETTINGS, end_session, start_session
 from reput.streaming.tasks.executors import check_executors
 from reput.streaming.tasks.process_tasks import ProcessTasks
 from reput.streaming.tasks.tasks import SerialTasks, SparkTasks, Tasks
@@ -89,7 +89,7 @@ def task_session(
                 master=master,
                 driver_memory=config.spark.driver_memory,
                 log_file=spark_log,
-                settings=TASK_SETTINGS,
+                settings=TAIL_SETTINGS,
                 with_delta=table_master is not None,
                 table=table if table_master is not None else None,
                 log_max_bytes=config.spark.log_max_bytes,

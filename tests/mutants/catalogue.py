@@ -307,6 +307,13 @@ MUTANTS = (
         "spark/test_delta_table.py::test_a_commit_reads_none_of_those_before_it",
     ),
     _mutant(
+        "Spark makes code for the plan of each micro-batch",
+        "streaming/tail/opening.py",
+        "        gate = BatchGate(dispatch, before_batch, broker, plan_without_code)\n",
+        "        gate = BatchGate(dispatch, before_batch, broker)\n",
+        "spark/test_small_batches.py::test_no_code_is_made_for_their_plans",
+    ),
+    _mutant(
         "a long text of Java's is cut within a character",
         "sinks/table/kernel_json.py",
         "            end = text.offsetByCodePoints(start, min(left, _PIECE))\n",

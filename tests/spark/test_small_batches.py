@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from spark.test_tail import run_tail
 from support.delta_rows import offsets
 from support.logs import put_bytes
@@ -17,6 +18,8 @@ from support.store_compare import differing_bytes
 from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.tail import batch_reading, small_batch
+from reput.streaming.tail.ranges import plan_without_code, stream_ranges
+from reput.streaming.tail.table_dispatch import TableDispatch
 
 pytestmark = pytest.mark.spark
 
@@ -89,3 +92,34 @@ def test_damage(spark: SparkSession, store: tuple[Path, list[StoredRecord]], job
     rebuild(load_config(root, overrides=(*SIZES, "checkCrc=all", "onDamage=quarantine")), tmp_path / "fresh")
     assert differing_bytes(tmp_path / "fresh", tmp_path / "out") == {}
     assert len(jobs) < 2 * MESSAGES // A_BATCH
+
+
+@pytest.mark.usefixtures("compiled")
+def test_no_code_is_made_for_their_plans(
+    spark: SparkSession, store: tuple[Path, list[StoredRecord]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second micro-batch of a query on; what else the session is asked, such as rows of a table, has its code."""
+    root, _ = store
+    setting = "spark.sql.codegen.wholeStage"
+    options = (*SIZES, f"maxMessagesPerTrigger={A_BATCH}", "consumeQueueEnable=false", "messageIndexEnable=false")
+    found: list[str] = []
+    call = TableDispatch.__call__
+
+    def noted(dispatch: TableDispatch, ranges: DataFrame, batch_id: int) -> None:
+        found.append(ranges.sparkSession.conf.get(setting, ""))
+        call(dispatch, ranges, batch_id)
+
+    monkeypatch.setattr(TableDispatch, "__call__", noted)
+    run_tail(spark, root, tmp_path / "out", *options, table=tmp_path / "table")
+    assert found == ["false"] * (MESSAGES // A_BATCH)
+    assert spark.conf.get(setting) == "true"
+
+    def last_plan(on_batch: Callable[[DataFrame, int], None]) -> str:
+        limits = {"path": str(root / "commitlog"), "maxMessagesPerTrigger": A_BATCH, "tailGuardMs": 20}
+        writer = stream_ranges(spark, limits).writeStream.foreachBatch(on_batch)
+        query: Any = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return str(query._jsq.streamingQuery().lastExecution().executedPlan())
+
+    assert "*(1)" in last_plan(lambda _ranges, _batch_id: None)
+    assert "*(1)" not in last_plan(lambda ranges, _batch_id: plan_without_code(ranges))
