@@ -98,7 +98,7 @@ def test_damage(spark: SparkSession, store: tuple[Path, list[StoredRecord]], job
 def test_no_code_is_made_for_their_plans(
     spark: SparkSession, store: tuple[Path, list[StoredRecord]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the second micro-batch of a query on; what else the session is asked, such as rows of a table, has its code."""
+    """From the second micro-batch of a query on; all else that is asked, such as rows of a table, has its code."""
     root, _ = store
     setting = "spark.sql.codegen.wholeStage"
     options = (*SIZES, f"maxMessagesPerTrigger={A_BATCH}", "consumeQueueEnable=false", "messageIndexEnable=false")
