@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TypeGuard
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -136,7 +137,7 @@ class MessageTable(KeepsProgress):
         committed = self._delta.last_transaction_version(self._app_id)
         ledger = None if record is None else RowLedger.from_state(record.state, self._record.path)
         self._ledger = self._watch.check_at_start(ledger, committed)
-        if committed is None and not self._is_first_start(record):
+        if committed is None and not self.is_first_start(record):
             record = SinkProgress(start_offset, start_offset)
         elif committed is not None and (record is None or record.end_offset != committed):
             start = start_offset if record is None else record.start_offset
@@ -186,7 +187,7 @@ class MessageTable(KeepsProgress):
         self._record.store(replace(progress, state=self._ledger.to_state()))
 
     @staticmethod
-    def _is_first_start(record: SinkProgress | None) -> bool:
+    def is_first_start(record: SinkProgress | None) -> TypeGuard[SinkProgress]:
         """Whether the record is of a table without a row; if it is not, the table was removed or replaced."""
         return record is not None and record.start_offset == record.end_offset and record.last_record is None
 

@@ -125,8 +125,10 @@ def _limits(rows: ComparedRows, verification: StoreVerification) -> tuple[int, i
     """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record."""
     record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()
     log = verification.settings.log
-    start = record.start_offset if record is not None else 0
-    return max(log.least, start), log.limit if rows.committed is None else min(log.limit, rows.committed)
+    start, end = record.start_offset if record is not None else 0, rows.committed
+    if end is None and MessageTable.is_first_start(record):  # its first micro-batch is not committed yet
+        end = record.end_offset
+    return max(log.least, start), log.limit if end is None else min(log.limit, end)
 
 
 def _compare_stretch(

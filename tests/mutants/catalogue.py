@@ -314,6 +314,13 @@ MUTANTS = (
         "spark/test_small_batches.py::test_no_code_is_made_for_their_plans",
     ),
     _mutant(
+        "rows are missed that no micro-batch has committed yet",
+        "streaming/verify/table.py",
+        "    if end is None and MessageTable.is_first_start(record):",
+        "    if end is None and record is None:",
+        "spark/test_verify.py::test_a_table_whose_first_batch_is_not_committed",
+    ),
+    _mutant(
         "a long text of Java's is cut within a character",
         "sinks/table/kernel_json.py",
         "            end = text.offsetByCodePoints(start, min(left, _PIECE))\n",
@@ -389,7 +396,7 @@ MUTANTS = (
     _mutant(
         "the table's first start is not kept",
         "sinks/table/message_table.py",
-        "        if committed is None and not self._is_first_start(record):\n",
+        "        if committed is None and not self.is_first_start(record):\n",
         "        if committed is None:\n",
         "spark/test_first_start.py",
     ),
