@@ -164,10 +164,11 @@ def test_a_dead_driver_stops_no_jvm(tmp_path: Path) -> None:
     """Java prints on into the pipe that nobody reads any more: it neither waits nor ends for it."""
     (tmp_path / "Chatter.java").write_text(JAVA)
     java = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", str(tmp_path / "Chatter.java"), str(tmp_path / "end")]
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path / "spark.log"), *java])
+    log = tmp_path / "spark.log"
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(log), *java])
     try:
         deadline = time.monotonic() + 60
-        while not (tmp_path / "spark.log").exists():
+        while not (log.exists() and log.read_bytes()):  # it is there before its first line
             assert time.monotonic() < deadline
             time.sleep(0.05)
     finally:
@@ -176,7 +177,7 @@ def test_a_dead_driver_stops_no_jvm(tmp_path: Path) -> None:
     while not (tmp_path / "end").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert (tmp_path / "spark.log").read_bytes() == b"line\n"
+    assert log.read_bytes() == b"line\n"
 
 
 @pytest.mark.parametrize("directory", ["missing", "file/below"])
