@@ -70,7 +70,7 @@ def _compare(
     section: StoreSection,
 ) -> None:
     findings = section.findings
-    least, limit = _limits(rows, verification)
+    least, limit = _limits(rows, found, verification)
     expected = StretchSums()
     for result in verification.results:
         expected.add_all(result.sums)
@@ -121,12 +121,15 @@ def _expired_by(path: TableLocation, broker: str, version: int, verification: St
     return f"; rows have expired by {printable(f'tableRetention={found}')}: with that option they are not missed"
 
 
-def _limits(rows: ComparedRows, verification: StoreVerification) -> tuple[int, int]:
-    """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record."""
+def _limits(rows: ComparedRows, found: StretchSums, verification: StoreVerification) -> tuple[int, int]:
+    """The `[least, limit)` of the log that the table must have, by its transactions and the sink's progress record.
+
+    `found` are the sums of its rows: without a transaction it must have all, unless it has none and was just begun.
+    """
     record = ProgressFile(DurableFiles(verification.output), MessageTable.name).load()
     log = verification.settings.log
     start, end = record.start_offset if record is not None else 0, rows.committed
-    if end is None and MessageTable.is_first_start(record):  # its first micro-batch is not committed yet
+    if end is None and not found.sums and MessageTable.is_first_start(record):
         end = record.end_offset
     return max(log.least, start), log.limit if end is None else min(log.limit, end)
 

@@ -316,8 +316,8 @@ MUTANTS = (
     _mutant(
         "rows are missed that no micro-batch has committed yet",
         "streaming/verify/table.py",
-        "    if end is None and MessageTable.is_first_start(record):",
-        "    if end is None and record is None:",
+        "    if end is None and not found.sums and MessageTable.is_first_start(record):",
+        "    if end is None and found.sums and MessageTable.is_first_start(record):",
         "spark/test_verify.py::test_a_table_whose_first_batch_is_not_committed",
     ),
     _mutant(

@@ -306,7 +306,7 @@ def test_a_commit_reads_none_of_those_before_it(opened: Open, monkeypatch: pytes
 
     monkeypatch.setattr(exclusive_commit._JsonHandler, "readJsonFiles", counted)
     table = opened()
-    assert [append(number) > 0 for number in range(4)] == [True, False, False, False]  # the first has none before it
+    assert [append(number) > 0 for number in range(4)] == [True, False, False, False]  # a creation has no checksum
     merged = written(table, "merged.parquet", pa.concat_tables([messages(100), messages(200)]))
     assert table.rewrite(["1.parquet", "2.parquet"], [merged], 100, 300)
     assert append(4) == 0

@@ -101,7 +101,7 @@ def test_the_table(by_spark: bool, spark: SparkSession, broker_store: Unpack, tm
 
 
 def test_a_table_whose_first_batch_is_not_committed(spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
-    """Nothing of it is missed yet; without the record of that start, as for another broker's table, all of it is."""
+    """Nothing is missed yet. All is without the record of that start, and where there is a row all the same."""
     store = broker_store("v4-tx-delay-retry")
     config, files = config_of(store), DurableFiles(tmp_path)
     table = MessageTable(spark, tmp_path / "table", config.broker.name, files, log_begin=0)
@@ -117,5 +117,10 @@ def test_a_table_whose_first_batch_is_not_committed(spark: SparkSession, broker_
 
     end = StoreVerification(config, tmp_path, sums=True).log_end
     assert notes_and_differences() == ({"not_dispatched_yet": end}, 0)
-    (tmp_path / "reput" / "progress" / f"{table.name}.json").unlink()
+    record = tmp_path / "reput" / "progress" / f"{table.name}.json"
+    kept = record.read_bytes()
+    record.unlink()
     assert notes_and_differences() == ({}, store.facts["totalMessages"])
+    record.write_bytes(kept)
+    spark.sql(f"INSERT INTO delta.`{table.path}` (broker, physical_offset) VALUES ('{config.broker.name}', {end + 1})")
+    assert notes_and_differences() == ({"rows_behind_the_end": 1}, store.facts["totalMessages"])
