@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -280,6 +281,7 @@ class LogReader:
             return
         with suppress(ReputError, OSError):
             end = self.limit(start, self.last_end, bytes_max, None)
+            deque(self.split(start, end), maxlen=0)
             last_record_before(self.queue(), end, self._options.on_damage, self._boundaries)
 
     def find_record(self, known: RecordFingerprint) -> RecordFingerprint | None:

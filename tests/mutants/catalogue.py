@@ -307,6 +307,13 @@ MUTANTS = (
         "spark/test_delta_table.py::test_a_commit_reads_none_of_those_before_it",
     ),
     _mutant(
+        "the ranges of the next batch are found when it is planned",
+        "source/log/log_reader.py",
+        "            deque(self.split(start, end), maxlen=0)\n",
+        "",
+        "unit/source/test_data_source.py::test_the_next_batch_is_followed_while_one_is_read",
+    ),
+    _mutant(
         "Spark makes code for the plan of each micro-batch",
         "streaming/tail/opening.py",
         "        gate = BatchGate(dispatch, before_batch, broker, plan_without_code)\n",

@@ -325,20 +325,21 @@ def test_the_next_batch_is_followed_while_one_is_read(
 ) -> None:
     """Once a batch is planned, the records of the next are walked; to plan it reads a window or two."""
     window, size = range_reader.WINDOW_BYTES, 4 * range_reader.WINDOW_BYTES
-    messages = [Message(body=b"x" * 30_000) for _ in range(3 * size // 30_000)]
+    messages = [Message(body=b"x" * 30_000) for _ in range(5 * size // 30_000)]
     write_log(tmp_path, messages, size)
-    reader = stream(tmp_path, maxBytesPerTrigger=size, maxBytesPerPartition=window)
+    # A batch has two segments.
+    reader = stream(tmp_path, maxBytesPerTrigger=2 * size, maxBytesPerPartition=window)
     reader.prepareForTriggerAvailableNow()
     begin, limit = reader.initialOffset(), reader.getDefaultReadLimit()
     first = reader.latestOffset(begin, limit)
     reader.partitions(begin, first)
     reader._wait_for_look_ahead()
-    assert sum(walked) > 7 * window
+    assert sum(walked) > 13 * window
     walked.clear()
     monkeypatch.setattr(reader, "_look_ahead", lambda _: None)  # it would begin to walk the batch behind
     second = reader.latestOffset(first, limit)
     planned = spans(reader.partitions(first, second))
-    assert (first["physicOffset"] + size, 4) == (second["physicOffset"], len(planned))
+    assert (first["physicOffset"] + 2 * size, 8) == (second["physicOffset"], len(planned))
     assert sum(walked) <= window
     assert spans(stream(tmp_path, maxBytesPerPartition=window).partitions(first, second)) == planned
 
