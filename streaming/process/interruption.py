@@ -29,6 +29,29 @@ class InterruptedBySignal(BaseException):
         _state.is_lost = False  # whoever raises it acts on the signal
 
 
+class StopFlag:
+    """Whether a stop was asked for; a signal's handler may set it, wherever it breaks in on the main thread.
+
+    ``threading.Event`` is set under a lock that its own `wait` in the same thread may hold: both would stand for ever.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Ask for a stop."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._is_set
+
+    def wait(self, seconds: float) -> None:
+        """Sleep so long, unless a stop was asked for; one that is asked for meanwhile is seen at the end."""
+        if not self._is_set:
+            time.sleep(seconds)
+
+
 class _State:
     def __init__(self) -> None:
         self.signal: int | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -34,6 +33,7 @@ from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
 from reput.streaming.output.startup import aligned
 from reput.streaming.process import memory
 from reput.streaming.process.failures import is_passing, jvm_death
+from reput.streaming.process.interruption import StopFlag
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.spark.sessions import Sessions
@@ -86,7 +86,7 @@ class Tail:
         self._opener: QueryOpener | None = None
         self._queries: list[SupervisedQuery] = []
         self._bad_end = BadEndWatch()
-        self._stop = threading.Event()
+        self._stop = StopFlag()
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Tail:

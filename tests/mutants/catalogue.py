@@ -307,6 +307,13 @@ MUTANTS = (
         "spark/test_delta_table.py::test_a_commit_reads_none_of_those_before_it",
     ),
     _mutant(
+        "a stop is asked for under a lock that the wait for one holds",
+        "streaming/tail/tail.py",
+        "        self._stop = StopFlag()\n",
+        "        from threading import Event\n\n        self._stop = Event()\n",
+        "unit/streaming/tail/test_stop.py",
+    ),
+    _mutant(
         "the ranges of the next batch are found when it is planned",
         "source/log/log_reader.py",
         "            deque(self.split(start, end), maxlen=0)\n",
