@@ -30,9 +30,9 @@ class InterruptedBySignal(BaseException):
 
 
 class StopFlag:
-    """Whether a stop was asked for; a signal's handler may set it, wherever it breaks in on the main thread.
+    """Whether a stop was asked for; a signal's handler may set it wherever it interrupts the main thread.
 
-    ``threading.Event`` is set under a lock that its own `wait` in the same thread may hold: both would stand for ever.
+    To set a ``threading.Event`` takes a lock. Where the interrupted thread holds it, in `wait`, the handler never ends.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,10 @@ def before_interruption(action: Callable[[], None]) -> None:
 
 @contextmanager
 def deferred(stop: Callable[[], None]) -> Iterator[None]:
-    """Have the signal's handler call `stop` instead of interrupting the command."""
+    """Have the signal's handler call `stop` instead of interrupting the command.
+
+    `stop` takes no lock that the main thread may hold.
+    """
     if _state.signal is not None:
         raise InterruptedBySignal
     _state.stop = stop
