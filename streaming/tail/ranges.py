@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from reput.source.data_source import NAME, CommitLogDataSource
 
@@ -27,6 +30,32 @@ def ranges_between(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
     with _registration:
         spark.dataSource.register(CommitLogDataSource)
         return spark.read.format(NAME).options(rows="ranges", **options).load()
+
+
+def no_ranges(spark: SparkSession) -> DataFrame:
+    """A read that has no range and no log; whoever plans it loads nothing but what every source takes."""
+    spark.dataSource.register(_NoRanges)
+    return spark.read.format(_NoRanges.name()).load()
+
+
+class _NoRanges(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "reput-no-ranges"
+
+    def schema(self) -> str:
+        return "start bigint"
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  Spark's signature
+        return _NoRangesReader()
+
+
+class _NoRangesReader(DataSourceReader):
+    def partitions(self) -> Sequence[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:  # noqa: ARG002
+        return iter(())
 
 
 def plan_without_code(ranges: DataFrame) -> None:

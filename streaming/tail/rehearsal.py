@@ -24,7 +24,7 @@ from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.process.run_directory import run_directory
 from reput.streaming.spark.warm_up import small_record, write_small_log
 from reput.streaming.tail.batch_reading import read_ranges
-from reput.streaming.tail.ranges import ranges_between
+from reput.streaming.tail.ranges import no_ranges, ranges_between
 
 _SEGMENT_BYTES = 64 * 1024
 # What a range of 256 MiB with small records takes, see `take_memory`.
@@ -33,8 +33,7 @@ _BLOCKS, _BLOCKS_WITH_TABLE = 1, 3
 
 def rehearse_planning(spark: SparkSession) -> None:
     """Have Spark start the Python processes with which it plans a read; no job runs."""
-    with _small_log(1) as options:
-        ranges_between(spark, options).rdd.getNumPartitions()
+    no_ranges(spark).rdd.getNumPartitions()
 
 
 def rehearse(spark: SparkSession, task: RangeTask, broker: str, *, with_table: bool, is_far_behind: bool) -> None:

@@ -11,6 +11,9 @@ from reput.streaming.output.spark_checkpoint import end_of_batch
 
 # One core reads and decodes so much in less time than a job takes that has nothing to read.
 SMALL_BYTES = 8 * 1024 * 1024
+# And so much in less time than Spark takes to start its workers. Later batches of this size are better read by these:
+# the driver's Python would keep the other query waiting.
+SMALL_FIRST_BYTES = 32 * 1024 * 1024
 
 
 class SmallBatches:
@@ -29,6 +32,7 @@ class SmallBatches:
         self._log = LogReader(log.options)
         # The batch that was asked for last, and its end.
         self._last: tuple[int, int] | None = None
+        self._first_id: int | None = None
 
     def ranges(self, batch_id: int) -> list[OffsetRange] | None:
         """The ranges of one of Spark's batches, in log order; None if a job is to read them.
@@ -36,10 +40,13 @@ class SmallBatches:
         Spark notes where a batch ends before it begins with it. Whatever is wrong with that, or with the log, the job
         meets as well, and says so.
         """
+        if self._first_id is None:
+            self._first_id = batch_id
+        bytes_max = SMALL_FIRST_BYTES if batch_id == self._first_id else SMALL_BYTES
         try:
             start = self.begin if batch_id == 0 else self._end(batch_id - 1)
             end = self._end(batch_id)
-            if start is None or not 0 < end - start <= SMALL_BYTES:
+            if start is None or not 0 < end - start <= bytes_max:
                 return None
             return list(self._log.split(start, end))
         except ReputError:

@@ -79,7 +79,7 @@ class SupervisedQuery:
             is_active = self._query.is_active
             if not is_active:
                 self._query.gate.settle()
-            error = self._query.failure()
+            error = self._query.gate.failure if is_active else self._query.failure()
             goes_on = error is None and self._retry.is_in_row and self._query.goes_on
         except Exception as failed:  # noqa: BLE001  such as Spark's, if the JVM has died
             is_active, error, goes_on = False, failed, False

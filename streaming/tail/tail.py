@@ -46,10 +46,13 @@ from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.opening import QueryOpener, check_shared
 from reput.streaming.tail.rehearsal import rehearse, rehearse_planning
 from reput.streaming.tail.retry import Retry
-from reput.streaming.tail.small_batch import SMALL_BYTES
+from reput.streaming.tail.small_batch import SMALL_FIRST_BYTES
 from reput.streaming.tail.supervisor import SupervisedQuery
 
 _POLL_SECONDS = 0.2
+# How often to ask Spark about a query, which costs more than all else that is looked at; a run that ends with the log
+# asks at each poll.
+_ASKED_EVERY_S = 0.5
 _SPARK_LOG = "spark.log"
 # How often to check that the output is still the one that was locked, and what a query waits at.
 _LOOKED_AT_S = 1.0
@@ -173,7 +176,7 @@ class Tail:
         logic = self._logic.logic
         start = min((sink.end_offset for sink in logic.sinks), default=0)
         try:
-            if not self._log.reaches_beyond(start + SMALL_BYTES):
+            if not self._log.reaches_beyond(start + SMALL_FIRST_BYTES):
                 return [partial(rehearse_planning, spark)]
             behind = self._log.queue().end_of_files - start
         except (ReputError, OSError):
@@ -192,7 +195,7 @@ class Tail:
         try:
             with ExitStack() as stack:
                 self._open(sessions, session, stack, available_now=available_now)
-                self._look_after(sessions)
+                self._look_after(sessions, asked_every_s=0.0 if available_now else _ASKED_EVERY_S)
                 if available_now and not self._stop.is_set():
                     for each in self._queries:
                         if each.query is not None:
@@ -239,8 +242,9 @@ class Tail:
             available_now=available_now,
         )
 
-    def _look_after(self, sessions: Sessions) -> None:
+    def _look_after(self, sessions: Sessions, asked_every_s: float) -> None:
         """Keep the queries going until they end with the log, or a stop is asked for."""
+        asked_at = float("-inf")
         looked_at = tidied_at = time.monotonic()
         memory.keep_small()
         while not self._stop.is_set():
@@ -249,8 +253,10 @@ class Tail:
             for each in self._queries:  # another broker's tail may have started the next session by now
                 if each.query is not None and each.query.has_died():
                     each.fail(jvm_death())
-            if sum(each.look() for each in self._queries) == 0:  # each of them is looked at
-                break
+            if time.monotonic() - asked_at >= asked_every_s:
+                asked_at = time.monotonic()
+                if sum(each.look() for each in self._queries) == 0:  # each of them is looked at
+                    break
             if time.monotonic() - looked_at >= _LOOKED_AT_S:
                 looked_at = time.monotonic()
                 self._look_at_output()

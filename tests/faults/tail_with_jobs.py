@@ -6,5 +6,5 @@ from reput.streaming.cli.main import main
 from reput.streaming.tail import small_batch, tail
 
 if __name__ == "__main__":
-    small_batch.SMALL_BYTES = tail.SMALL_BYTES = 0
+    small_batch.SMALL_BYTES = small_batch.SMALL_FIRST_BYTES = tail.SMALL_FIRST_BYTES = 0
     main()

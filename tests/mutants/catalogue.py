@@ -976,9 +976,9 @@ MUTANTS = (
     _mutant(
         "a start that is hardly behind starts workers for a job",
         "streaming/tail/tail.py",
-        "            if not self._log.reaches_beyond(start + SMALL_BYTES):\n",
+        "            if not self._log.reaches_beyond(start + SMALL_FIRST_BYTES):\n",
         "            if False:\n",
-        "spark/test_started_processes.py::test_workers_only_for_a_first_batch_that_takes_a_job[10-False]",
+        "spark/test_started_processes.py::test_workers_only_for_a_first_batch_that_takes_a_job[300-False]",
     ),
     _mutant(
         "a log that goes on in its next segment does not reach there",
@@ -997,9 +997,30 @@ MUTANTS = (
     _mutant(
         "the driver reads a large micro-batch",
         "streaming/tail/small_batch.py",
-        "            if start is None or not 0 < end - start <= SMALL_BYTES:\n",
+        "            if start is None or not 0 < end - start <= bytes_max:\n",
         "            if start is None or not 0 < end - start:\n",
         "spark/test_small_batches.py::test_files_and_rows[False]",
+    ),
+    _mutant(
+        "Spark's first micro-batch alone may be larger, not the first one of a start",
+        "streaming/tail/small_batch.py",
+        "        bytes_max = SMALL_FIRST_BYTES if batch_id == self._first_id else SMALL_BYTES\n",
+        "        bytes_max = SMALL_FIRST_BYTES if batch_id == 0 else SMALL_BYTES\n",
+        "unit/streaming/tail/test_small_batch.py::test_the_first_one_that_is_asked_for_may_be_larger",
+    ),
+    _mutant(
+        "Spark is asked for the error of a query that runs",
+        "streaming/tail/supervisor.py",
+        "            error = self._query.gate.failure if is_active else self._query.failure()\n",
+        "            error = self._query.failure()\n",
+        "unit/streaming/tail/test_supervisor.py::test_spark_is_asked_one_question_of_a_query_that_runs",
+    ),
+    _mutant(
+        "an idle tail asks Spark at each poll",
+        "streaming/tail/tail.py",
+        "            if time.monotonic() - asked_at >= asked_every_s:\n",
+        "            if True:\n",
+        "unit/streaming/tail/test_look_after.py::test_how_often_spark_is_asked",
     ),
     # --- the table's files
     _mutant(

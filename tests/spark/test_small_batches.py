@@ -63,6 +63,7 @@ def test_files_and_rows(
     """None is read by a job, unless it is too large."""
     if not reads_here:
         monkeypatch.setattr(small_batch, "SMALL_BYTES", 100)
+        monkeypatch.setattr(small_batch, "SMALL_FIRST_BYTES", 100)
     root, _ = store
     limits = (*SIZES, f"maxMessagesPerTrigger={A_BATCH}")
     reporter = run_tail(spark, root, tmp_path / "out", *limits, table=tmp_path / "table")

@@ -45,9 +45,9 @@ def test_none_but_a_chmod_for_each_of_its_two_files(tmp_path: Path) -> None:
     assert 2 * BATCHES <= len(started) <= 2 * BATCHES + 10
 
 
-@pytest.mark.parametrize(("messages", "are_needed"), [(10, False), (90, True)])
+@pytest.mark.parametrize(("messages", "are_needed"), [(300, False), (350, True)])
 def test_workers_only_for_a_first_batch_that_takes_a_job(messages: int, are_needed: bool, tmp_path: Path) -> None:
-    """8 MiB are read by the driver itself, so a start that is not further behind leaves the processors to the rest."""
+    """32 MiB are read by the driver itself, so a start that is not further behind leaves the processors to the rest."""
     with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 24) as writer:
         for number in range(messages):
             writer.append(Message("A", queue_offset=number, body=bytes(range(1, 101)) * 1000))

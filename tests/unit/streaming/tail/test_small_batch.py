@@ -76,6 +76,18 @@ def test_a_job_reads_the_rest(offsets: list[int], tmp_path: Path, monkeypatch: p
     assert small.ranges(1) is None
 
 
+def test_the_first_one_that_is_asked_for_may_be_larger(
+    offsets: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever number Spark gives it, and however often it is asked for."""
+    monkeypatch.setattr(small_batch, "SMALL_BYTES", 0)
+    monkeypatch.setattr(small_batch, "SMALL_FIRST_BYTES", offsets[40] - offsets[3])
+    small = small_batches(tmp_path, offsets[3], offsets[40], offsets[41])
+    assert [small.ranges(number) is None for number in (1, 2, 1)] == [False, True, False]
+    monkeypatch.setattr(small_batch, "SMALL_FIRST_BYTES", offsets[40] - offsets[3] - 1)
+    assert small_batches(tmp_path, offsets[3], offsets[40], offsets[41]).ranges(1) is None
+
+
 @pytest.mark.parametrize("text", ["", "v1\n{}\n{}", "v1\n{}\nnull", "\0" * 40])
 def test_a_job_says_what_is_wrong(text: str, offsets: list[int], tmp_path: Path) -> None:
     """With Spark's checkpoint, with a later release's, or with the log, a segment of which is gone."""

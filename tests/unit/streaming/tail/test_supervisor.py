@@ -168,6 +168,17 @@ def test_a_query_that_ended_is_looked_at_for_its_error(ends_before: int, scene: 
     assert scene.closed == scene.opened
 
 
+def test_spark_is_asked_one_question_of_a_query_that_runs(scene: Scene) -> None:
+    """What failed in a batch, or beside one, is known without it."""
+    query = SparksQuery(1000)
+    scene.query.begin(scene.open(query))
+    assert all(scene.query.look() for _ in range(5))
+    assert query._left == 995
+    scene.opened[0].gate.failure = full()
+    assert scene.query.look()
+    assert scene.query.query is None
+
+
 def test_a_query_that_ends_with_the_log(scene: Scene) -> None:
     """Without an error there is nothing more to look after."""
     scene.query.begin(scene.open(SparksQuery(1)))
