@@ -38,8 +38,14 @@ class SupervisedQuery:
         retry: Retry,
         reporter: ProgressReporter,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        asked_every_s: float = 0.0,
     ) -> None:
-        """`open_again` opens it anew, in another thread; `clock` is monotonic, in seconds, as that of `retry`."""
+        """`open_again` opens it anew, in another thread; `clock` is monotonic, in seconds, as that of `retry`.
+
+        A query that has no failure and has got on since it was opened is asked about only every `asked_every_s`
+        seconds: to ask Spark costs an idle run more than all else.
+        """
         self.names = names
         self._open_again = open_again
         self._judge = judge
@@ -48,6 +54,8 @@ class SupervisedQuery:
         self._clock = clock
         self._query: OpenQuery | None = None
         self._opens_at = 0.0
+        self._asked_every_s = asked_every_s
+        self._asked_at = float("-inf")
         self._opening: tuple[threading.Thread, Future[OpenQuery]] | None = None
 
     @property
@@ -75,6 +83,8 @@ class SupervisedQuery:
         if self._query is None:
             self._wait()
             return True
+        if not self._is_to_be_asked():
+            return True
         try:
             is_active = self._query.is_active
             if not is_active:
@@ -89,6 +99,15 @@ class SupervisedQuery:
         if goes_on:
             self._resume()
         return is_active
+
+    def _is_to_be_asked(self) -> bool:
+        assert self._query is not None
+        now = self._clock()
+        is_due = now - self._asked_at >= self._asked_every_s
+        if is_due or self._retry.is_in_row or self._query.gate.failure is not None:
+            self._asked_at = now
+            return True
+        return False
 
     def fail(self, error: BaseException) -> None:
         """Close the query after `error`, and wait until it is opened again; without an open query, do nothing.

@@ -50,8 +50,7 @@ from reput.streaming.tail.small_batch import SMALL_FIRST_BYTES
 from reput.streaming.tail.supervisor import SupervisedQuery
 
 _POLL_SECONDS = 0.2
-# How often to ask Spark about a query, which costs more than all else that is looked at; a run that ends with the log
-# asks at each poll.
+# How often to ask Spark about a query that has no failure; a run that ends with the log asks at each poll.
 _ASKED_EVERY_S = 0.5
 _SPARK_LOG = "spark.log"
 # How often to check that the output is still the one that was locked, and what a query waits at.
@@ -195,7 +194,7 @@ class Tail:
         try:
             with ExitStack() as stack:
                 self._open(sessions, session, stack, available_now=available_now)
-                self._look_after(sessions, asked_every_s=0.0 if available_now else _ASKED_EVERY_S)
+                self._look_after(sessions)
                 if available_now and not self._stop.is_set():
                     for each in self._queries:
                         if each.query is not None:
@@ -229,7 +228,10 @@ class Tail:
             retry = Retry(self._config.tail.retry_for_ms / 1000)
             if available_now:
                 retry = Retry(sum(_FEW_PAUSES_S), _FEW_PAUSES_S)
-            query = SupervisedQuery(names, partial(opener.again, sessions, names), judge, retry, self._reporter)
+            query = SupervisedQuery(
+                *(names, partial(opener.again, sessions, names), judge, retry, self._reporter),
+                asked_every_s=0.0 if available_now else _ASKED_EVERY_S,
+            )
             query.begin(opener.start(sessions, session, parts))
             stack.callback(query.close)
             self._queries.append(query)
@@ -242,9 +244,8 @@ class Tail:
             available_now=available_now,
         )
 
-    def _look_after(self, sessions: Sessions, asked_every_s: float) -> None:
+    def _look_after(self, sessions: Sessions) -> None:
         """Keep the queries going until they end with the log, or a stop is asked for."""
-        asked_at = float("-inf")
         looked_at = tidied_at = time.monotonic()
         memory.keep_small()
         while not self._stop.is_set():
@@ -253,10 +254,8 @@ class Tail:
             for each in self._queries:  # another broker's tail may have started the next session by now
                 if each.query is not None and each.query.has_died():
                     each.fail(jvm_death())
-            if time.monotonic() - asked_at >= asked_every_s:
-                asked_at = time.monotonic()
-                if sum(each.look() for each in self._queries) == 0:  # each of them is looked at
-                    break
+            if sum(each.look() for each in self._queries) == 0:  # each of them is looked at
+                break
             if time.monotonic() - looked_at >= _LOOKED_AT_S:
                 looked_at = time.monotonic()
                 self._look_at_output()

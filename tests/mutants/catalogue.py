@@ -1017,10 +1017,24 @@ MUTANTS = (
     ),
     _mutant(
         "an idle tail asks Spark at each poll",
-        "streaming/tail/tail.py",
-        "            if time.monotonic() - asked_at >= asked_every_s:\n",
-        "            if True:\n",
-        "unit/streaming/tail/test_look_after.py::test_how_often_spark_is_asked",
+        "streaming/tail/supervisor.py",
+        "        is_due = now - self._asked_at >= self._asked_every_s\n",
+        "        is_due = True\n",
+        "unit/streaming/tail/test_supervisor.py::test_a_query_that_runs_is_asked_about_now_and_then",
+    ),
+    _mutant(
+        "a query that was opened again is asked about as seldom as one that runs",
+        "streaming/tail/supervisor.py",
+        "        if is_due or self._retry.is_in_row or self._query.gate.failure is not None:\n",
+        "        if is_due or self._query.gate.failure is not None:\n",
+        "unit/streaming/tail/test_supervisor.py::test_a_query_that_runs_is_asked_about_now_and_then",
+    ),
+    _mutant(
+        "a failed micro-batch is found as late as the end of a query",
+        "streaming/tail/supervisor.py",
+        "        if is_due or self._retry.is_in_row or self._query.gate.failure is not None:\n",
+        "        if is_due or self._retry.is_in_row:\n",
+        "unit/streaming/tail/test_supervisor.py::test_a_query_that_runs_is_asked_about_now_and_then",
     ),
     # --- the table's files
     _mutant(

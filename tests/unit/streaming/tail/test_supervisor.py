@@ -79,6 +79,7 @@ class Scene:
 
     clock: Clock = field(default_factory=Clock)
     retry_for_s: float = 600
+    asked_every_s: float = 0.0
     next_ones: list[SparksQuery | Exception] = field(default_factory=list)
     sinks: Sinks = field(default_factory=Sinks)
     opened: list[OpenQuery] = field(default_factory=list)
@@ -87,7 +88,10 @@ class Scene:
     def __post_init__(self) -> None:
         self.reporter = ProgressReporter(Console(quiet=True))
         retry = Retry(self.retry_for_s, clock=self.clock)
-        self.query = SupervisedQuery(("table",), self.open_next, self.judge, retry, self.reporter, clock=self.clock)
+        self.query = SupervisedQuery(
+            *(("table",), self.open_next, self.judge, retry, self.reporter, self.clock),
+            asked_every_s=self.asked_every_s,
+        )
 
     @staticmethod
     def judge(error: BaseException, in_batch: bool) -> tuple[BaseException, bool]:
@@ -177,6 +181,28 @@ def test_spark_is_asked_one_question_of_a_query_that_runs(scene: Scene) -> None:
     scene.opened[0].gate.failure = full()
     assert scene.query.look()
     assert scene.query.query is None
+
+
+def test_a_query_that_runs_is_asked_about_now_and_then() -> None:
+    """But at once where something failed, until it has got on: a pause is as long as it is said to be."""
+    scene = Scene(asked_every_s=0.5)
+    running, again = SparksQuery(1000), SparksQuery(1000)
+    scene.next_ones += [again]
+    scene.query.begin(scene.open(running))
+    for _ in range(14):
+        assert scene.query.look()
+        scene.clock.now += 0.125
+    assert 1000 - running._left == 4
+    scene.opened[0].gate.failure = full()
+    assert scene.query.look()
+    assert scene.query.query is None
+    scene.pass_pause(1)
+    assert all(scene.query.look() for _ in range(3))
+    assert 1000 - again._left == 3
+    again.lastProgress = {}
+    assert all(scene.query.look() for _ in range(3))
+    assert 1000 - again._left == 4
+    scene.query.close()
 
 
 def test_a_query_that_ends_with_the_log(scene: Scene) -> None:
