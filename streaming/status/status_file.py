@@ -34,7 +34,8 @@ class StatusFile:
     def write(self, facts: dict[str, Any], now: float, *, at_once: bool = False) -> None:
         """Write the status, with `facts`, at `now` (monotonic seconds) if that is due or `at_once` says so.
 
-        It is due every five seconds if the state or an offset has changed, else every minute.
+        It is due every five seconds if the state or an offset has changed, or the log's end became known; else every
+        minute.
         """
         since = now - self._written_at
         if since < _WRITTEN_EVERY_S and not at_once:
@@ -58,7 +59,9 @@ def _kept(query: dict[str, Any]) -> dict[str, Any]:
 def _gist(run: RunState) -> object:
     """What makes it worth to write the file before its time."""
     with run.read():
-        return judge(run).state, [(name, query.phase, query.end) for name, query in sorted(run.queries.items())]
+        queries = [(name, query.phase, query.end) for name, query in sorted(run.queries.items())]
+        # How far a query is behind is known once the log's end is, which may be after nothing else changes any more.
+        return judge(run).state, run.log_end is None, queries
 
 
 def load_status(output: Path) -> dict[str, Any] | None:

@@ -1016,6 +1016,13 @@ MUTANTS = (
         "unit/streaming/tail/test_supervisor.py::test_spark_is_asked_one_question_of_a_query_that_runs",
     ),
     _mutant(
+        "how far a run is behind is unknown for a minute after its start",
+        "streaming/status/status_file.py",
+        "        return judge(run).state, run.log_end is None, queries\n",
+        "        return judge(run).state, queries\n",
+        "unit/streaming/status/test_status_file.py::test_how_far_it_is_behind_is_written_when_that_is_known",
+    ),
+    _mutant(
         "an idle tail asks Spark at each poll",
         "streaming/tail/supervisor.py",
         "        is_due = now - self._asked_at >= self._asked_every_s\n",

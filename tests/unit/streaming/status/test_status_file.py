@@ -13,6 +13,7 @@ import pytest
 from support.command_line import invoke
 
 from reput.sinks.files.store_lock import StoreLock
+from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status import report as report_module
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.publisher import StatusPublisher
@@ -27,6 +28,19 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class At:
+    """A log that ends there."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+
+    def look(self, start: int) -> LogEnd | None:  # noqa: ARG002
+        return LogEnd(self._end)
+
+    def store_timestamp_at(self, offset: int) -> int | None:  # noqa: ARG002
+        return None
 
 
 @pytest.fixture
@@ -147,6 +161,21 @@ def test_the_file_is_written_seldom(output: Path) -> None:
             written.append(second)
     assert written[:5] == [0, 5, 10, 15, 20]
     assert [after - before for before, after in zip(written[4:], written[5:], strict=False)] == [60] * 4
+
+
+def test_how_far_it_is_behind_is_written_when_that_is_known(output: Path) -> None:
+    """Not a minute later, where the run found nothing new."""
+    clock, state = Clock(), RunState("a", {"store": "/data/store"})
+    state.on_running("logic", 25)
+    publisher = StatusPublisher([(state, output)], {}, clock=clock)
+    with locked_by_another(output):
+        publisher.write_files()
+        publisher.turn()
+        assert "? and ? behind" in asked(output)[1]
+        clock.now += 5.0
+        state.look(At(25))
+        publisher.turn()
+        assert "0 B and 0.0 s behind" in asked(output)[1]
 
 
 def test_nothing_is_written_before_the_output_is_locked_or_where_it_is_gone(output: Path) -> None:
