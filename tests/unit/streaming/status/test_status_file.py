@@ -36,10 +36,10 @@ class At:
     def __init__(self, end: int) -> None:
         self._end = end
 
-    def look(self, start: int) -> LogEnd | None:  # noqa: ARG002
+    def look(self, start: int) -> LogEnd | None:
         return LogEnd(self._end)
 
-    def store_timestamp_at(self, offset: int) -> int | None:  # noqa: ARG002
+    def store_timestamp_at(self, offset: int) -> int | None:
         return None
 
 
