@@ -1,4 +1,7 @@
-"""The ranges of a log as rows of Spark: those of a stream, and those between two offsets."""
+"""The ranges of a log as rows of Spark: those of a stream, those between two offsets, and none at all.
+
+Spark's Python processes that plan a read import this module; it loads no compiled code.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def ranges_between(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
 
 
 def no_ranges(spark: SparkSession) -> DataFrame:
-    """A read that has no range and no log; whoever plans it loads nothing but what every source takes."""
+    """A read without a range and without a log: its plan takes the processes of any read, and none of the kernels."""
     spark.dataSource.register(_NoRanges)
     return spark.read.format(_NoRanges.name()).load()
 

@@ -16,6 +16,14 @@ SMALL_BYTES = 8 * 1024 * 1024
 SMALL_FIRST_BYTES = 32 * 1024 * 1024
 
 
+def is_first_small(log: LogReader, start: int) -> bool:
+    """Whether a start of a query that goes on at `start` finds so little in the log that it takes no job.
+
+    Raises what ``LogReader.reaches_beyond`` raises.
+    """
+    return not log.reaches_beyond(start + SMALL_FIRST_BYTES)
+
+
 class SmallBatches:
     """Knows which of a query's micro-batches are small, and their ranges.
 
@@ -32,6 +40,7 @@ class SmallBatches:
         self._log = LogReader(log.options)
         # The batch that was asked for last, and its end.
         self._last: tuple[int, int] | None = None
+        # The batch that was asked for first; Spark numbers it on from its checkpoint.
         self._first_id: int | None = None
 
     def ranges(self, batch_id: int) -> list[OffsetRange] | None:

@@ -43,8 +43,8 @@ class SupervisedQuery:
     ) -> None:
         """`open_again` opens it anew, in another thread; `clock` is monotonic, in seconds, as that of `retry`.
 
-        A query that has no failure and has got on since it was opened is asked about only every `asked_every_s`
-        seconds: to ask Spark costs an idle run more than all else.
+        Spark is asked about a query that is well only every `asked_every_s` seconds: each question takes processor time
+        of this process and of the JVM, also where nothing comes.
         """
         self.names = names
         self._open_again = open_again
@@ -83,8 +83,10 @@ class SupervisedQuery:
         if self._query is None:
             self._wait()
             return True
-        if not self._is_to_be_asked():
+        now = self._clock()
+        if self._is_well(self._query) and now - self._asked_at < self._asked_every_s:
             return True
+        self._asked_at = now
         try:
             is_active = self._query.is_active
             if not is_active:
@@ -100,14 +102,9 @@ class SupervisedQuery:
             self._resume()
         return is_active
 
-    def _is_to_be_asked(self) -> bool:
-        assert self._query is not None
-        now = self._clock()
-        is_due = now - self._asked_at >= self._asked_every_s
-        if is_due or self._retry.is_in_row or self._query.gate.failure is not None:
-            self._asked_at = now
-            return True
-        return False
+    def _is_well(self, query: OpenQuery) -> bool:
+        """Whether nothing has failed, and the query has got on since it was opened."""
+        return query.gate.failure is None and not self._retry.is_in_row
 
     def fail(self, error: BaseException) -> None:
         """Close the query after `error`, and wait until it is opened again; without an open query, do nothing.

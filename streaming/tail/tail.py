@@ -46,7 +46,7 @@ from reput.streaming.tail.open_query import OpenQuery
 from reput.streaming.tail.opening import QueryOpener, check_shared
 from reput.streaming.tail.rehearsal import rehearse, rehearse_planning
 from reput.streaming.tail.retry import Retry
-from reput.streaming.tail.small_batch import SMALL_FIRST_BYTES
+from reput.streaming.tail.small_batch import is_first_small
 from reput.streaming.tail.supervisor import SupervisedQuery
 
 _POLL_SECONDS = 0.2
@@ -175,7 +175,7 @@ class Tail:
         logic = self._logic.logic
         start = min((sink.end_offset for sink in logic.sinks), default=0)
         try:
-            if not self._log.reaches_beyond(start + SMALL_FIRST_BYTES):
+            if is_first_small(self._log, start):
                 return [partial(rehearse_planning, spark)]
             behind = self._log.queue().end_of_files - start
         except (ReputError, OSError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reput.streaming.cli.main import main
-from reput.streaming.tail import small_batch, tail
+from reput.streaming.tail import small_batch
 
 if __name__ == "__main__":
-    small_batch.SMALL_BYTES = small_batch.SMALL_FIRST_BYTES = tail.SMALL_FIRST_BYTES = 0
+    small_batch.SMALL_BYTES = small_batch.SMALL_FIRST_BYTES = 0
     main()

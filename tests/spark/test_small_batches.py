@@ -18,7 +18,8 @@ from support.store_compare import differing_bytes
 from reput.source.errors import CorruptRecordError
 from reput.streaming.config.pipeline import load_config
 from reput.streaming.tail import batch_reading, small_batch
-from reput.streaming.tail.ranges import plan_without_code, stream_ranges
+from reput.streaming.tail.ranges import no_ranges, plan_without_code, stream_ranges
+from reput.streaming.tail.rehearsal import rehearse_planning
 from reput.streaming.tail.table_dispatch import TableDispatch
 
 pytestmark = pytest.mark.spark
@@ -93,6 +94,12 @@ def test_damage(spark: SparkSession, store: tuple[Path, list[StoredRecord]], job
     rebuild(load_config(root, overrides=(*SIZES, "checkCrc=all", "onDamage=quarantine")), tmp_path / "fresh")
     assert differing_bytes(tmp_path / "fresh", tmp_path / "out") == {}
     assert len(jobs) < 2 * MESSAGES // A_BATCH
+
+
+def test_a_read_without_ranges(spark: SparkSession) -> None:
+    """Spark plans it as any other; what a rehearsal raises nobody hears."""
+    assert no_ranges(spark).collect() == []
+    rehearse_planning(spark)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -45,9 +45,17 @@ def test_none_but_a_chmod_for_each_of_its_two_files(tmp_path: Path) -> None:
     assert 2 * BATCHES <= len(started) <= 2 * BATCHES + 10
 
 
+def maps(pid: int) -> str:
+    """What a process has mapped into its memory; compiled kernels are not without llvmlite."""
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
 @pytest.mark.parametrize(("messages", "are_needed"), [(300, False), (350, True)])
 def test_workers_only_for_a_first_batch_that_takes_a_job(messages: int, are_needed: bool, tmp_path: Path) -> None:
-    """32 MiB are read by the driver itself, so a start that is not further behind leaves the processors to the rest."""
+    """32 MiB are read by the driver itself, so a start that is not further behind leaves the processors to the rest.
+
+    What plans its reads then loads no kernels either.
+    """
     with CommitLogWriter(tmp_path / "store" / "commitlog", 1 << 24) as writer:
         for number in range(messages):
             writer.append(Message("A", queue_offset=number, body=bytes(range(1, 101)) * 1000))
@@ -56,5 +64,8 @@ def test_workers_only_for_a_first_batch_that_takes_a_job(messages: int, are_need
     try:
         tail.wait_beyond(end - 1)
         assert bool(tail.children("-m reput.streaming.tail.worker_daemon")) == are_needed
+        planners = tail.children("pyspark.sql.worker.plan_data_source_read")
+        assert len(planners) > 1  # a daemon, and what it has started
+        assert any("llvmlite" in maps(planner) for planner in planners) == are_needed
     finally:
         tail.end()
