@@ -17,16 +17,13 @@ else:
     import tomli as tomllib
 
 MODULES = sorted(path for part in ("source", "sinks", "streaming") for path in (ROOT / part).rglob("*.py"))
-LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_and_functions_stay_small(path: Path) -> None:
-    """A module has one reason to change, a function fits on a screen; docstrings do not count."""
-    text = path.read_text()
-    assert len(text.splitlines()) <= LINES_MAX
-    for node in ast.walk(ast.parse(text)):
+def test_functions_stay_small(path: Path) -> None:
+    """A function fits on a screen; its docstring does not count. A module is as long as its subject needs."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
