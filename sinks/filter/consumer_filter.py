@@ -6,17 +6,16 @@ come and go; the file holds those that it knew when it last wrote it.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from reput.sinks.files.config_manager import load_config_file
 from reput.sinks.filter.bloom_filter import BloomFilter, bits
 from reput.sinks.filter.sql92 import Expression, compile_expression
 from reput.sinks.filter.sql92_expression import ExpressionEvaluationError, ExpressionSyntaxError
-from reput.source.errors import StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -121,58 +120,40 @@ def load_consumer_filters(path: Path, bloom: BloomFilter, *, contains: bool) -> 
     StoreError
         The file is damaged, and its backup is missing or damaged as well: a broker would not start.
     """
-    damaged: StoreError | None = None
-    for file in (path, path.with_name(f"{path.name}.bak")):
-        try:
-            text = file.read_bytes().decode("utf-8", "replace")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            damaged = StoreError(f"cannot read {file}: {error.strerror}", file=file)
-            continue
-        if text:
-            try:
-                return _decode(text, file, bloom, contains=contains)
-            except StoreError as error:
-                damaged = error
-                _log.warning("%s", error)
-    if damaged is not None:
-        raise damaged
-    return ConsumerFilters({}, bloom.m)
+    found = load_config_file(
+        path,
+        lambda value: _decode(value, path, bloom, contains=contains),
+        "a broker's consumer filters",
+        advice="copy it again from the broker, or turn enableCalcFilterBitMap off to write no bitmaps",
+    )
+    return ConsumerFilters({}, bloom.m) if found is None else found
 
 
-def _decode(text: str, file: Path, bloom: BloomFilter, *, contains: bool) -> ConsumerFilters:
-    try:
-        table = json.loads(text).get("filterDataByTopic")
-        topics = {} if table is None else _members(table)
-        groups = {topic: _members(data.get("groupFilterData", {})) for topic, data in topics.items()}
-        invalid = [data for of_topic in groups.values() for data in of_topic.values() if not _is_valid(data, bloom)]
-        if invalid:
-            _log.warning(
-                "%s: the bloom data %r of group %r is not of %d bits and %d positions: maxErrorRateOfBloomFilter or "
-                "expectConsumerNumUseFilter was changed, all filters of the file are ignored",
-                file,
-                invalid[0].get("bloomFilterData"),
-                invalid[0].get("consumerGroup"),
-                bloom.m,
-                bloom.k,
-            )
-            return ConsumerFilters({}, bloom.m)
-        filters = {
-            topic: tuple(
-                compiled
-                for group, data in of_topic.items()
-                if (compiled := _compiled(topic, group, data, contains=contains)) is not None
-            )
-            for topic, of_topic in groups.items()
-            if of_topic
-        }
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreError(
-            f"{file} does not hold a broker's consumer filters ({error})",
-            advice="copy it again from the broker, or turn enableCalcFilterBitMap off to write no bitmaps",
-            file=file,
-        ) from error
+def _decode(value: Any, file: Path, bloom: BloomFilter, *, contains: bool) -> ConsumerFilters:
+    table = value.get("filterDataByTopic")
+    topics = {} if table is None else _members(table)
+    groups = {topic: _members(data.get("groupFilterData", {})) for topic, data in topics.items()}
+    invalid = [data for of_topic in groups.values() for data in of_topic.values() if not _is_valid(data, bloom)]
+    if invalid:
+        _log.warning(
+            "%s: the bloom data %r of group %r is not of %d bits and %d positions: maxErrorRateOfBloomFilter or "
+            "expectConsumerNumUseFilter was changed, all filters of the file are ignored",
+            file,
+            invalid[0].get("bloomFilterData"),
+            invalid[0].get("consumerGroup"),
+            bloom.m,
+            bloom.k,
+        )
+        return ConsumerFilters({}, bloom.m)
+    filters = {
+        topic: tuple(
+            compiled
+            for group, data in of_topic.items()
+            if (compiled := _compiled(topic, group, data, contains=contains)) is not None
+        )
+        for topic, of_topic in groups.items()
+        if of_topic
+    }
     return ConsumerFilters(filters, bloom.m)
 
 

@@ -1,21 +1,15 @@
-"""What a broker keeps of topics and consumers in its store's ``config/``, as rows.
-
-A broker writes these files with fastjson, which leaves the numbers that are keys without quotes.
-"""
+"""What a broker keeps of topics and consumers in its store's ``config/``, as rows."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from reput.sinks.files.config_manager import load_config_file
 from reput.source.errors import StoreError
 
 _CONFIG: Final = "config"
-# A text, which is left as it is, or a number that is a key.
-_BARE_KEY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|(-?\d+)(?=\s*:)')
 _LONG_MAX: Final = 2**63 - 1
 
 
@@ -53,20 +47,17 @@ def topic_configs(store: Path) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _table(path: Path, name: str) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise StoreError(
-            f"no {path}", advice="a broker that keeps its configuration in RocksDB has none", file=path
-        ) from error
-    except (OSError, ValueError) as error:
-        raise StoreError(f"cannot read {path}: {error}", file=path) from error
-    try:
-        found = json.loads(_BARE_KEY.sub(lambda key: key.group(1) or f'"{key.group(2)}"', text))[name]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise _foreign(path, f"{error!r}") from error
-    if not isinstance(found, dict):
-        raise _foreign(path, f"{name} is no table")
+    """What a broker would load of the table `name` (``load_config_file``)."""
+
+    def decode(value: Any) -> dict[str, Any]:
+        found = value[name]
+        if not isinstance(found, dict):
+            raise TypeError(f"{name} is no table")
+        return found
+
+    found = load_config_file(path, decode, f"a broker's {name}", advice="restore it")
+    if found is None:
+        raise StoreError(f"no {path}", advice="a broker that keeps its configuration in RocksDB has none", file=path)
     return found
 
 

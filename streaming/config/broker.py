@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.multi_dispatch import MultiDispatch
 from reput.sinks.filter.bloom_filter import BloomFilter
 from reput.sinks.filter.consumer_filter import load_consumer_filters
-from reput.source.errors import OptionError
 from reput.streaming.config.settings import VERSION, Settings
+from reput.streaming.config.topics import CONFIG, read_topics
 
 Version = tuple[int, int, int]
 # How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
@@ -23,10 +22,7 @@ _SQL_CONTAINS: Version = (5, 1, 3)
 _INDEX_TAGS: Version = (5, 4, 0)
 _CHANGES = (_FLUSHES_INDEX_AT_STOP, _SQL_CONTAINS, _LMQ_TOPICS_ONLY, _INDEX_TAGS)
 
-_CONFIG = "config"
-_TOPICS = "topics.json"
 _CONSUMER_FILTER = "consumerFilter.json"
-_QUEUE_TYPE, _BATCH_CQ = "queue.type", "BatchCQ"
 
 
 def broker_version(text: str, store: Path) -> Version:
@@ -63,7 +59,7 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
     filters = None
     if settings.queue.enable_consume_queue_ext and broker.enable_calc_filter_bit_map:
         bloom = BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter)
-        path = store / _CONFIG / _CONSUMER_FILTER
+        path = store / CONFIG / _CONSUMER_FILTER
         filters = load_consumer_filters(path, bloom, contains=version >= _SQL_CONTAINS)
     return LogicNeeds(
         consume_queue=settings.queue.consume_queue_enable,
@@ -72,7 +68,7 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
         multi_dispatch=multi_dispatch,
         ext=settings.queue.enable_consume_queue_ext,
         filters=filters,
-        batch_topics=batch_topics(store),
+        batch_topics=batch_topics(settings, store),
     )
 
 
@@ -81,27 +77,6 @@ def count_of_empty_index(settings: Settings, store: Path) -> int:
     return int(broker_version(settings.broker.version, store) >= _FLUSHES_INDEX_AT_STOP)
 
 
-def batch_topics(store: Path) -> frozenset[bytes]:
-    """The topics with a BatchConsumeQueue: their attribute ``queue.type`` is ``BatchCQ`` (5.x).
-
-    Raises
-    ------
-    OptionError
-        ``config/topics.json`` cannot be read: without it, their messages would go to the wrong kind of queue.
-    """
-    path = store / _CONFIG / _TOPICS
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))["topicConfigTable"]
-        return frozenset(
-            topic.encode()
-            for topic, config in table.items()
-            if (config.get("attributes") or {}).get(_QUEUE_TYPE, "").lower() == _BATCH_CQ.lower()
-        )
-    except FileNotFoundError:
-        return frozenset()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OptionError(
-            f"cannot read the topics' attributes from {path}: {error!r}",
-            advice="restore it, or move it away if all are plain",
-            file=path,
-        ) from error
+def batch_topics(settings: Settings, store: Path) -> frozenset[bytes]:
+    """The topics (UTF-8) with a BatchConsumeQueue, if queues are wanted; raises what ``read_topics`` raises."""
+    return read_topics(settings, store).batch if settings.queue.consume_queue_enable else frozenset()

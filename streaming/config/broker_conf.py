@@ -41,7 +41,7 @@ SWITCHES: Final = (
     "enableCalcFilterBitMap",
 )
 PATHS: Final = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "dLegerSelfId")
-TEXTS: Final = ("brokerName", "messageDelayLevel", "storeType", *PATHS)
+TEXTS: Final = ("brokerName", "messageDelayLevel", "storeType", "configManagerVersion", *PATHS)
 
 # The first version in which setters get text without the white space around it.
 _TRIMS_TEXT: Version = (5, 2, 0)

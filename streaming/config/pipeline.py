@@ -33,6 +33,8 @@ from reput.streaming.config.made_for import check_stated, makes_all_of, recorded
 from reput.streaming.config.run_options import SparkOptions, SqlOptions, TailOptions
 from reput.streaming.config.settings import (
     AUTO,
+    CONFIG_MANAGER_V1,
+    CONFIG_MANAGER_V2,
     GROUPS,
     PIPELINE_OPTIONS,
     IndexOptions,
@@ -128,13 +130,18 @@ def load_config(
         broker_conf = section.broker_conf
     beats_broker_conf = {**of_section, **on_command_line}
     stated = {**file.options, **beats_broker_conf}
-    if stated.get("brokerVersion") == AUTO:  # states nothing
-        del stated["brokerVersion"]
+    for name in ("brokerVersion", "configManagerVersion"):
+        if stated.get(name) == AUTO:  # states nothing
+            del stated[name]
     broker = BrokerConf()
     if broker_conf is not None:
         version = {**recorded, **stated}.get("brokerVersion", AUTO)
         broker = BrokerConf.read(broker_conf, broker_version(version, store))
         stated |= _followed(broker, beats_broker_conf)
+        is_given = beats_broker_conf.get("configManagerVersion", AUTO) != AUTO
+        if not is_given and ("configManagerVersion" in broker or "configManagerVersion" not in stated):
+            # Without the setting a broker has v1.
+            stated["configManagerVersion"] = _config_manager_version(broker)
         broker.note_ignored()
     given = {**recorded, **stated}
     settings = Settings(**{name: filled(group, given) for name, group in GROUPS.items()})
@@ -240,6 +247,12 @@ def _followed(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any
             msg = f"{broker.where('messageDelayLevel')}: messageDelayLevel='{shown(text)}': {allowed} wanted"
             raise OptionError(f"{msg}; a broker does not start with it either", file=broker.path) from None
     return found
+
+
+def _config_manager_version(broker: BrokerConf) -> str:
+    """The one that `broker` sets; any text but v2 is v1 to a broker."""
+    is_v2 = broker.text("configManagerVersion") == CONFIG_MANAGER_V2
+    return CONFIG_MANAGER_V2 if is_v2 else CONFIG_MANAGER_V1
 
 
 def _with_log(store: Path, broker: BrokerConf, settings: Settings, *, is_stated: bool) -> PipelineConfig:

@@ -39,6 +39,7 @@ from reput.streaming.config.run_options import LogicOptions, RebuildOptions, Spa
 DEFAULT_BROKER: Final = "DEFAULT_BROKER"
 # The broker's release is the one that the store shows.
 AUTO: Final = "auto"
+CONFIG_MANAGER_V1, CONFIG_MANAGER_V2 = "v1", "v2"
 VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 
 _SWITCH = "true or false"
@@ -64,6 +65,12 @@ def _version(text: str) -> str:
     return text.strip()
 
 
+def _config_manager_version(text: str) -> str:
+    if text.strip() not in (AUTO, CONFIG_MANAGER_V1, CONFIG_MANAGER_V2):
+        raise ValueError(text)
+    return text.strip()
+
+
 @dataclass(frozen=True)
 class BrokerOptions:
     """The broker's name, its release, and its switches for what it makes of a record."""
@@ -83,6 +90,14 @@ class BrokerOptions:
         "auto takes a store with rocksdbstore/, which 5.4.0 and later make, as 5.5.0's, one with abort.bak, which "
         "5.0.0 and later leave, as 5.3.3's, and any other as 4.9.3's: 5.4.0 and later also index tags, 5.3.2 and later "
         "dispatch system topics to no further queue",
+    )
+    config_manager_version: str = option(
+        "configManagerVersion",
+        _config_manager_version,
+        "auto, v1 or v2",
+        AUTO,
+        "auto reads what the store has: config/topics.json or RocksDB in config/topics/ (v1), RocksDB in config/rdb/ "
+        "(v2, a setting of brokers of 5.x); they say which topics have a BatchConsumeQueue",
     )
     enable_multi_dispatch: bool = option("enableMultiDispatch", boolean, _SWITCH, False, _BROKERS_SWITCH)
     enable_lmq: bool = option("enableLmq", boolean, _SWITCH, False, _BROKERS_SWITCH)
@@ -144,7 +159,7 @@ class QueueOptions:
         bytes_allowed(1, INT_MAX),
         MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE,
         "the broker's default (5.x): 300,000 entries; which topics have such queues is in the store's "
-        "config/topics.json",
+        "config/ (see configManagerVersion)",
     )
 
     @property

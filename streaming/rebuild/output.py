@@ -84,7 +84,7 @@ class OutputChange:
         """Where one topic's queues must end because the others end there; None if all queues are made."""
         if self._request.topic is None:
             return None
-        is_batch = self._request.topic.encode() in batch_topics(self._config.store)
+        is_batch = self._request.topic.encode() in batch_topics(self._config, self._config.store)
         record = ProgressFile(self._files, _QUEUE_SINKS[is_batch]).load()
         least = log.queue().min_offset
         log_end = log.settled_end(least)

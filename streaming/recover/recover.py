@@ -158,7 +158,7 @@ def _hand_over(
 ) -> HandOver | None:
     if abort_left_by(files.root) is LeftBy.NOBODY:
         return None
-    if batch_topics(config.store) or config.queue.enable_consume_queue_ext:
+    if batch_topics(config, config.store) or config.queue.enable_consume_queue_ext:
         names = f"{BATCH_CONSUME_QUEUE}/ and {CONSUME_QUEUE_EXT}/"
         return HandOver(is_cleared=False, reason=f"{names} are not compared; 'reput rebuild' makes all again")
     wanted = {

@@ -1,8 +1,7 @@
-"""The BatchConsumeQueue of 5.x: entries, batches cut anywhere, restarts, and what is told of a wrong topics.json."""
+"""The BatchConsumeQueue of 5.x: entries, batches cut anywhere and restarts."""
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.source.errors import OptionError, SinkError
-from reput.streaming.config.broker import batch_topics
 
 UNIT = struct.Struct(">qiqqqhii")
 NEEDS = LogicNeeds(batch_topics=frozenset({b"B"}), index=False)
@@ -103,22 +101,3 @@ def test_a_size_that_no_broker_can_fill_is_refused(tmp_path: Path) -> None:
     """The broker's own appends fail at the end of such a file."""
     with pytest.raises(OptionError, match="a multiple of 46"):
         BatchConsumeQueueSink(DurableFiles(tmp_path), 4601)
-
-
-def test_topics_with_a_batch_queue(tmp_path: Path) -> None:
-    """Those whose attribute says so; a table that cannot be read is told, a missing one has none."""
-    assert batch_topics(tmp_path) == frozenset()
-    (tmp_path / "config").mkdir()
-    path = tmp_path / "config" / "topics.json"
-    topics = {
-        "B": {"attributes": {"queue.type": "BatchCQ"}},
-        "S": {"attributes": {"queue.type": "SimpleCQ"}},
-        "N": {"attributes": None},
-        "M": {},
-    }
-    path.write_text(json.dumps({"topicConfigTable": topics}))
-    assert batch_topics(tmp_path) == frozenset({b"B"})
-    for broken in ("{", "[]", '{"topicConfigTable": 1}', '{"topicConfigTable": {"T": 1}}'):
-        path.write_text(broken)
-        with pytest.raises(OptionError, match=r"topics\.json"):
-            batch_topics(tmp_path)

@@ -82,6 +82,7 @@ def test_broker_conf_beats_the_file_and_the_command_line_both(tmp_path: Path) ->
 TEXTS: dict[str, tuple[str, object]] = {
     "broker": ("broker-b", "broker-b"),
     "brokerVersion": ("5.1.4", "5.1.4"),
+    "configManagerVersion": ("v2", "v2"),
     "startingOffset": ("latest", "latest"),
     "checkCrc": ("all", "all"),
     "onDamage": ("quarantine", "quarantine"),

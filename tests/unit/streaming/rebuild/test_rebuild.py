@@ -16,6 +16,7 @@ from conftest import BrokerStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from support.broker_stores import unpack
 from support.logs import end_of, put_bytes, write_log
 from support.outputs import config_of, disordered, messages_of
 from support.rebuild_runner import LocalTasks, rebuild
@@ -116,6 +117,23 @@ def test_bytes_are_the_brokers(broker_store: GetStore, tmp_path: Path, name: str
     assert differing_bytes(store.root, tmp_path / "out") == {}
     assert report.messages == store.facts["totalMessages"]
     assert report.queue_files == len(list((tmp_path / "out").glob("*consumequeue/*/*/*")))
+
+
+@pytest.mark.parametrize("left", ["rocksdb", "backup", "torn"])
+def test_kinds_of_queues_are_the_brokers(left: str, broker_store: GetStore, tmp_path: Path) -> None:
+    """Of topics in RocksDB, and of those in the ``.bak`` alone, which a broker loads."""
+    if left == "rocksdb":
+        home = unpack("v5-config-v2-batchcq", tmp_path)
+        store, conf = home / "store", home / "broker.conf"
+    else:
+        store, conf = tmp_path / "store", broker_store("v5-batchcq").broker_conf
+        shutil.copytree(broker_store("v5-batchcq").root, store)
+        topics = store / "config" / "topics.json"
+        topics.rename(topics.with_name("topics.json.bak"))
+        if left == "torn":
+            topics.write_bytes(topics.with_name("topics.json.bak").read_bytes()[:-9])
+    rebuild(load_config(store, broker_conf=conf, overrides=["tailGuardMs=0"]), tmp_path / "out")
+    assert differing_bytes(store, tmp_path / "out") == {}
 
 
 def test_a_forged_record_in_a_body_is_read_as_a_body(tmp_path: Path) -> None:

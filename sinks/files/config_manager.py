@@ -1,0 +1,95 @@
+"""A file below the broker's ``config/`` as a starting broker reads it: the file, or the ``.bak`` beside it.
+
+``ConfigManager#load`` and ``#loadBak`` of 4.9.3 and 5.5.0. To save a file, a broker moves it to its ``.bak`` and then
+writes it again, so a reader beside a broker may find the file missing or half written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from reput.source.errors import StoreError
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# fastjson leaves the numbers that are keys without quotes: a text, which is left as it is, or such a number.
+_BARE_KEY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|(-?\d+)(?=\s*:)')
+# Writing a file takes a broker less time than this.
+_WRITTEN_AFTER_S: Final = 0.05
+
+
+def backup_of(path: Path) -> Path:
+    """The path of the ``.bak`` beside a file."""
+    return path.with_name(f"{path.name}.bak")
+
+
+def load_config_file(path: Path, decode: Callable[[Any], T], what: str, *, advice: str) -> T | None:
+    """Return what `decode` makes of the JSON value in the file at `path`.
+
+    A missing, empty or damaged file gives way to its ``.bak``; a warning names a damaged file. Return None if neither
+    has any text, or if the value is ``null``: a broker starts with its defaults then.
+
+    Parameters
+    ----------
+    decode
+        Raises ValueError, TypeError, LookupError or AttributeError for a value that a broker cannot take.
+    what
+        What the file holds, for the error's text.
+
+    Raises
+    ------
+    StoreError
+        The file is damaged, and its ``.bak`` is missing or damaged too, or one of them cannot be read. With a missing
+        ``.bak``, a broker would delete the damaged file and start without what it held.
+    """
+    _wait_while_written(path)
+    damaged: StoreError | None = None
+    for file in (path, backup_of(path)):
+        try:
+            text = _text(file)
+            if text:
+                value = _json(text)
+                return None if value is None else decode(value)
+        except OSError as error:
+            damaged = StoreError(f"cannot read {file}: {error.strerror}", file=file)
+            if not isinstance(error, IsADirectoryError):
+                raise damaged from error  # the broker may well be able to read it
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            damaged = StoreError(f"{file} does not hold {what} ({str(error)[:200]})", advice=advice, file=file)
+            _log.warning("%s", damaged)
+    if damaged is not None:
+        raise damaged
+    return None
+
+
+def _wait_while_written(path: Path) -> None:
+    """Wait a little if a broker may be about to save the file: its ``.bak`` is there, and it is not whole."""
+    if not backup_of(path).exists():
+        return
+    try:
+        _json(_text(path))
+    except (OSError, ValueError, RecursionError):
+        time.sleep(_WRITTEN_AFTER_S)
+
+
+def _text(file: Path) -> str:
+    """What is in a file, as Java decodes it; empty without a file."""
+    try:
+        return file.read_bytes().decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\0")
+    except FileNotFoundError:
+        return ""
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(_BARE_KEY.sub(lambda key: key.group(1) or f'"{key.group(2)}"', text))
