@@ -2,6 +2,7 @@
 
 ReputError
 ├── OptionError                    a wrong or unknown option, or one with a value outside its limits
+├── UnknownNameError               a topic, queue, group or broker that was asked about and that nothing names
 ├── StoreError                     a store that cannot be read as one
 │   ├── SegmentError               names, sizes or holes among the files of a commitlog
 │   ├── CorruptRecordError         a record in the middle of the log that fails its checks
@@ -31,14 +32,15 @@ again after `TRY_AGAIN` alone: after the others a person must look.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from reput.source.printable import printable
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
+UNKNOWN_NAME: Final = 4
 TRY_AGAIN: Final = 75  # EX_TEMPFAIL of sysexits.h
 
 # What to do about an UnexplainedError, in every command that asks for this word.
@@ -90,8 +92,13 @@ class ReputError(Exception):
             "advice": self.advice,
             "file": self.file,
             "physicalOffset": self.physical_offset,
+            **self._further_fields(),
         }
         return json.dumps({"error": {name: value for name, value in fields.items() if value is not None}})
+
+    def _further_fields(self) -> dict[str, object]:
+        """What else `to_json` has, by name."""
+        return {}
 
     @staticmethod
     def from_json(text: str) -> ReputError:
@@ -126,6 +133,26 @@ class OptionError(ReputError):
 
     code = "wrong-option"
     exit_code = WRONG_USAGE
+
+
+class UnknownNameError(ReputError):
+    """A topic, queue, group or broker that was asked about is unknown, so that an empty answer would say nothing.
+
+    Attributes
+    ----------
+    nearest
+        Names that are known and look like the one that was given, the nearest first.
+    """
+
+    code = "unknown-name"
+    exit_code = UNKNOWN_NAME
+
+    def __init__(self, cause: str, *, nearest: Sequence[str] = (), **more: Any) -> None:
+        super().__init__(cause, **more)
+        self.nearest = tuple(nearest)
+
+    def _further_fields(self) -> dict[str, object]:
+        return {"nearest": list(self.nearest)}
 
 
 class StoreError(ReputError):

@@ -73,10 +73,24 @@ def _fields(group: type[Any]) -> dict[str, Option]:
     return {each.name: each.metadata[_OPTION] for each in fields(group) if _OPTION in each.metadata}
 
 
+# Names that are compared with one that was given: among millions of light queues that would take minutes.
+_COMPARED_MAX = 50_000
+_NEAREST_MAX = 3
+
+
 def shown(text: str, length_max: int = _SHOWN_MAX) -> str:
     """`text` as an error shows it: on one line, and cut at `length_max` characters."""
     safe = printable(text)
     return safe if len(safe) <= length_max else f"{safe[:length_max]}... ({len(text)} characters)"
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The names that look most like `name`, the nearest first; those that differ in case alone come before others."""
+    from difflib import get_close_matches  # noqa: PLC0415  few answers need it
+
+    some = sorted(known)[:_COMPARED_MAX]
+    same = [each for each in some if each.casefold() == name.casefold()]
+    return list(dict.fromkeys([*same, *get_close_matches(name, some, _NEAREST_MAX)]))[:_NEAREST_MAX]
 
 
 def text(given: str) -> str:

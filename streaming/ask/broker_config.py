@@ -46,6 +46,12 @@ def topic_configs(store: Path) -> Iterator[tuple[str, int, int, int]]:
         yield _text(topic), read_queues, write_queues, permission
 
 
+def subscription_groups(store: Path) -> Iterator[tuple[str]]:
+    """The consumer groups of ``subscriptionGroup.json``; errors as in `consumer_offsets`."""
+    for group in _table(store / _CONFIG / "subscriptionGroup.json", "subscriptionGroupTable"):
+        yield (_text(group),)
+
+
 def _table(path: Path, name: str) -> dict[str, Any]:
     """What a broker would load of the table `name` (``load_config_file``)."""
 

@@ -39,6 +39,7 @@ ask = Application(
 app.add_typer(ask, name="ask")
 
 _BROKER: Final = "broker"
+_CONSUMER_OFFSETS: Final = "consumer_offsets"
 _METAVARS: Final = {"text": "<text>", "integer": "<number>", "time": "<time>"}
 _TIME_HELP: Final = " As 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30m, 2h, 7d."
 
@@ -138,6 +139,7 @@ def _answer(
 ) -> None:
     """Run a question, or print its statement, and show what it finds."""
     from reput.streaming.ask.values import statement_of, values_of, with_relations  # noqa: PLC0415  not for --help
+    from reput.streaming.sql.result import AnsweredResult  # noqa: PLC0415
 
     if wish.bodies is not None and (store is None or not wish.plans):
         raise OptionError("--bodies FILE goes with --plan and --store, which has the bodies")
@@ -151,7 +153,12 @@ def _answer(
     if wish.shows_sql:
         typer.echo(with_relations(statement, relations, for_spark=asking.for_spark), nl=False)
         return
-    with asking.ask(statement, relations) as result:
+
+    def check_names() -> None:
+        _check_names(question, asking, values, store, relations)
+
+    with asking.ask(statement, relations) as asked:
+        result = AnsweredResult(asked, check_names)
         if not wish.plans:
             with asking.destination() as out:
                 asking.show(result, out)
@@ -165,6 +172,26 @@ def _answer(
     if wish.bodies is not None:
         assert store is not None
         _note(write_messages(wish.bodies, asking.table, names, found, store))
+
+
+def _check_names(
+    question: Question,
+    asking: Asking,
+    values: Mapping[str, Any],
+    store: PipelineConfig | None,
+    relations: Relations,
+) -> None:
+    """Raise UnknownNameError if an empty answer is one to a name that nothing names, or says nothing of a group."""
+    from reput.streaming.ask.known_names import BROKER, GROUP, TOPIC, check_offsets, known_names  # noqa: PLC0415
+
+    given = {name: values.get(name) for name in (BROKER, TOPIC, GROUP)}
+    if not any(given.values()):
+        return
+    advice = "a table names groups that sent messages back; with --store those of the broker's configuration count, too"
+    known = known_names(asking.table, store, at=asking.version)
+    known.check(given, advice if store is None and given[GROUP] else None)
+    if _CONSUMER_OFFSETS in question.reads:
+        check_offsets(relations[_CONSUMER_OFFSETS], given)
 
 
 def _relations(question: Question, asking: Asking, store: PipelineConfig | None, wish: _Wish) -> Relations:

@@ -77,7 +77,10 @@ def dump(
         streams = Streams(sys.stdout, note)
         if store is not None:
             settings = settings_of(store, config, broker_conf, option, dledger=dledger, only_reads=True)
-            dump_store(settings, request, streams)
+            if not dump_store(settings, request, streams) and topic is not None:
+                from reput.streaming.ask.known_names import QUEUE, TOPIC, known_names  # noqa: PLC0415
+
+                known_names(config=settings).check({TOPIC: topic, QUEUE: queue_id})
             return
         from reput.streaming.config.pipeline import load_file_options  # noqa: PLC0415
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reput.source.errors import OptionError
+from reput.source.errors import OptionError, SinkError
 from reput.streaming.cli.app import STORE_HELP, app, run_or_fail, table_option
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
+
+if TYPE_CHECKING:
+    from reput.streaming.config.pipeline import PipelineConfig
 
 
 @app.command(
@@ -89,22 +92,40 @@ def query(
         if foreign := [name for name, value in given.items() if value] + ["--dledger"] * dledger:
             raise OptionError(f"--table does not go with {', '.join(foreign)}")
         assert table is not None
-        return run_table_query(options, table, output_format=output_format, with_body=body, out=sys.stdout, note=note)
+        found = run_table_query(options, table, output_format=output_format, with_body=body, out=sys.stdout, note=note)
+        if not found:
+            check_names()
+        return found
 
     def in_store() -> int:
         from reput.streaming.query.query import run_query  # noqa: PLC0415
 
         assert store is not None
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output, only_reads=True)
-        return run_query(
-            options,
-            settings,
-            output=output,
-            output_format=output_format,
-            with_body=body,
-            out=sys.stdout,
-            note=note,
-        )
+        try:
+            found = run_query(
+                options,
+                settings,
+                output=output,
+                output_format=output_format,
+                with_body=body,
+                out=sys.stdout,
+                note=note,
+            )
+        except SinkError as error:
+            if error.file is not None and not Path(error.file).exists():  # there is no such queue
+                check_names(settings)
+            raise
+        if not found:
+            check_names(settings)
+        return found
+
+    def check_names(settings: PipelineConfig | None = None) -> None:
+        """Raise UnknownNameError if nothing can be found because a name is a typo."""
+        from reput.streaming.ask.known_names import BROKER, QUEUE, TOPIC, known_names  # noqa: PLC0415
+
+        given = {BROKER: broker, TOPIC: topic, QUEUE: queue_id}
+        known_names(table, settings, output=output).check(given)
 
     def run() -> None:
         found = in_store() if table is None else in_table()

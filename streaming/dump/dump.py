@@ -50,8 +50,8 @@ class Streams:
         return JsonPrinter(names, self.out) if as_json else TablePrinter(names, self.out, self.note)
 
 
-def dump_store(config: PipelineConfig, request: DumpRequest, streams: Streams) -> None:
-    """Dump the log of a store as far as it goes now.
+def dump_store(config: PipelineConfig, request: DumpRequest, streams: Streams) -> int:
+    """Dump the log of a store as far as it goes now; return how many records were shown.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def dump_store(config: PipelineConfig, request: DumpRequest, streams: Streams) -
     ReputError
         The log cannot be read.
     """
-    _dump_log(LogPart.of_store(config, streams.note), request, streams)
+    return _dump_log(LogPart.of_store(config, streams.note), request, streams)
 
 
 def dump_file(path: Path, kind: FileKind | None, settings: Settings, request: DumpRequest, streams: Streams) -> None:
@@ -97,7 +97,7 @@ def _names(request: DumpRequest) -> list[str]:
     return request.shown.json_names if request.as_json else request.shown.table_names
 
 
-def _dump_log(part: LogPart, request: DumpRequest, streams: Streams, printer: Printer | None = None) -> None:
+def _dump_log(part: LogPart, request: DumpRequest, streams: Streams, printer: Printer | None = None) -> int:
     chosen = request.selection
     part = part.between(request.begin, request.end, streams.note)
     if chosen.since is not None:
@@ -106,7 +106,9 @@ def _dump_log(part: LogPart, request: DumpRequest, streams: Streams, printer: Pr
         part = part.until(chosen.until)
     names = _names(request)
     printer = printer or streams.printer(names, as_json=request.as_json)
-    LogDump(part, chosen, request.shown, printer, names, request.limit).run()
+    dump = LogDump(part, chosen, request.shown, printer, names, request.limit)
+    dump.run()
+    return dump.totals.topics.total() + dump.totals.other_topics
 
 
 def _check_options(kind: FileKind, request: DumpRequest) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from reput.sinks.table.row_retention import RetentionRule
-from reput.source.errors import OptionError, OutputError
+from reput.source.errors import OptionError, OutputError, UnknownNameError
+from reput.source.options import nearest, shown
 from reput.streaming.sql.duckdb_query import TableStatements, text_literal
 
 #: The view of the rows that were chosen, and that of every row of the chosen topics.
@@ -68,6 +69,8 @@ class Selection:
         ------
         OutputError
             The table is none of reput's.
+        UnknownNameError
+            No topic of the table matches.
         """
         names = {name.lower() for name in table.files.column_names}
         if missing := [name for name in _COLUMNS if name not in names]:
@@ -85,6 +88,13 @@ class Selection:
             if time is not None
         ]
         table.run(f"CREATE TEMP VIEW {OF_TOPICS} AS SELECT {rows} FROM messages WHERE {topics}")
+        if self.topic is not None and not table.rows(f"SELECT 1 FROM {OF_TOPICS} LIMIT 1"):
+            known = [name for (name,) in table.rows("SELECT DISTINCT topic FROM messages WHERE topic IS NOT NULL")]
+            found = nearest(self.topic, known)
+            advice = f"is {' or '.join(map(shown, found))} meant?" if found else None
+            words = f"nothing found: no topic of the table matches {shown(self.topic)}"
+            if known:
+                raise UnknownNameError(words, advice=advice, nearest=found)
         table.run(f"CREATE TEMP VIEW {CHOSEN} AS SELECT {rows} FROM messages WHERE {' AND '.join([topics, *period])}")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +27,29 @@ class Result(ABC):
     @abstractmethod
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The rows as Arrow has them, with the types that a Parquet file gets."""
+
+
+class AnsweredResult(Result):
+    """The rows of `result`; if there is none, `if_empty` is called before anything is written, and may raise."""
+
+    def __init__(self, result: Result, if_empty: Callable[[], object]) -> None:
+        self.names, self._result, self._if_empty = result.names, result, if_empty
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """The rows."""
+        rows = self._result.rows()
+        first = list(islice(rows, 1))
+        if not first:
+            self._if_empty()
+        return chain(first, rows)
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows as Arrow has them."""
+        schema, batches = self._result.batches()
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            self._if_empty()
+        return schema, batches if first is None else chain([first], batches)
 
 
 class ListedResult(Result):

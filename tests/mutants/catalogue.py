@@ -36,6 +36,21 @@ COLUMNS = "unit/source/rows/test_message_columns.py"
 BY_TASKS = "unit/sinks/index/test_index.py::test_keys_put_by_tasks_equal_those_put_by_the_sink"
 
 MUTANTS = (
+    # --- what is asked of a table
+    _mutant(
+        "an empty answer to an unknown name is an answer",
+        "streaming/sql/result.py",
+        "        if not first:\n            self._if_empty()\n",
+        "",
+        "unit/streaming/ask/test_known_names.py::test_an_unknown_name",
+    ),
+    _mutant(
+        "a group without an offset has consumed all",
+        "streaming/cli/ask.py",
+        "    if _CONSUMER_OFFSETS in question.reads:\n",
+        "    if not question.reads:\n",
+        "unit/streaming/ask/test_known_names.py::test_an_unknown_name",
+    ),
     # --- what is durable when (G6, G7)
     _mutant(
         "a file is not synced",

@@ -113,9 +113,11 @@ def test_rows_go_where_those_of_sql_go(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS[::3])
 def test_a_hostile_value_finds_nothing(text: str, root: Path) -> None:
-    """It is a text that no message has, as a key and as a topic."""
+    """It is a text that no message has, as a key, and a broker that nothing names."""
     assert ask(root, "by-key", f"--key={text}") == []
-    assert ask(root, "top-topics", f"--broker={text}") == []
+    unknown = reput("ask", "top-topics", f"--broker={text}", "--table", root / "table")
+    assert (unknown.exit_code, unknown.stdout) == (4, "")
+    assert len(unknown.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

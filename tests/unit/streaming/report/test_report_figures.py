@@ -22,6 +22,7 @@ from support.report_tables import START, row_of, write_rows
 from support.store_table import add_store
 
 from reput.sinks.table.message_file import TABLE_SCHEMA
+from reput.source.errors import UnknownNameError
 from reput.streaming.report.distribution import Distribution, delay_edges, size_edges
 from reput.streaming.report.figures import Figures, figures_of
 from reput.streaming.report.selection import Selection
@@ -281,9 +282,13 @@ def test_a_selection_is_what_it_says(tmp_path: Path) -> None:
         for number in range(10)
     ]
     table, since = write_rows(tmp_path / "table", rows), round(START.timestamp() * 1000) + 2_000
-    for topic, topics in (("orders*", 2), ("orders_*", 1), ("%RETRY%*", 1), ("*", 4), ("it's", 1), ("none", 0)):
+    for topic, topics in (("orders*", 2), ("orders_*", 1), ("%RETRY%*", 1), ("*", 4), ("it's", 1)):
         found = figures_of(table, Selection(topic, since, since + 3_000)).contents
         assert (found.topics, found.total.messages) == (topics, 3 * topics)
+    with pytest.raises(
+        UnknownNameError, match="no topic of the table matches order-eu; is orders-eu or orders_us meant"
+    ):
+        figures_of(table, Selection("order-eu"))
 
 
 def test_waiting_and_consumers(tmp_path: Path) -> None:
