@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -17,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reput.sinks.files.file_age import now_for_ages
 from reput.sinks.table.history import commit_file
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.own_files import orphans, remove_data_files
@@ -94,7 +94,7 @@ def cleaning(storage: TableStorage, version: int, kept: int, *, with_commits: bo
         The log cannot be read.
     """
     log = TableLog(storage)
-    kept_from = log.last_checkpoint(version - kept, time.time() - READ_FOR_S) if with_commits else 0
+    kept_from = log.last_checkpoint(version - kept, now_for_ages() - READ_FOR_S) if with_commits else 0
     old = [number for number in log.commits if number < kept_from]
     if not old:
         return Cleaning(storage, 0, (), (), tuple(log.orphans(version)))

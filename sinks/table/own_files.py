@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection, Iterable, Iterator
 
+from reput.sinks.files.file_age import now_for_ages
 from reput.sinks.table.storage import FileStatus, TableStorage
 
 # Below it is the key filter of each data file, under the data file's path with an ending.
@@ -44,7 +44,7 @@ def orphans(storage: TableStorage, needed: Collection[str]) -> list[FileStatus]:
     `WRITTEN_WITHIN_S`, if the last of them is no older than that.
     """
     found = sorted(_unneeded(storage, needed), key=lambda file: file.modified_s, reverse=True)
-    newer = time.time()
+    newer = now_for_ages()
     for number, file in enumerate(found):
         if newer - file.modified_s >= WRITTEN_WITHIN_S:
             return found[number:]

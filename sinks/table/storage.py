@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.file_age import now_for_ages
 from reput.sinks.table.file_path import file_path
 from reput.sinks.table.location import TableLocation, table_away
 from reput.sinks.table.turns import turn
@@ -302,7 +302,7 @@ class LocalStorage(TableStorage):
         """Remove temporary files of commits and checksums that are older than an hour."""
         for path in (self.location / LOG).glob(".*.tmp"):
             with suppress(OSError):
-                if is_left_over(path.name) and time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
+                if is_left_over(path.name) and now_for_ages() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
                     path.unlink()
 
     def check_commits(self) -> None:

@@ -69,7 +69,8 @@ class SegmentListing:
         if self._queue is None or stamps != self._stamps or found != self._queue:
             self._queue = found
         newest = max((stamp[2] for stamp in stamps if stamp is not None), default=0)
-        self._is_settled = time.time_ns() - newest > _JUST_BEFORE_NS and self._odd_since is None
+        # A change that lies ahead was before the time of day was set back: the next one has another time.
+        self._is_settled = abs(time.time_ns() - newest) > _JUST_BEFORE_NS and self._odd_since is None
         self._stamps, self._listed_at = stamps, self._clock()
         return self._queue
 

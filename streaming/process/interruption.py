@@ -19,6 +19,7 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_CODE_OF_SIGNAL = 128  # what a shell reports for a command that a signal ended
 _AGAIN_AFTER_S = 0.01
+_EVENT_SEEN_WITHIN_S = 0.1
 
 
 class InterruptedBySignal(BaseException):
@@ -50,6 +51,17 @@ class StopFlag:
         """Sleep so long, unless a stop was asked for; one that is asked for meanwhile is seen at the end."""
         if not self._is_set:
             time.sleep(seconds)
+
+
+def is_set_within(event: threading.Event, seconds: float) -> bool:
+    """Whether `event` is set before so many seconds have passed, whatever the time of day is set to.
+
+    ``Event.wait`` waits until a time of day before Python 3.11, and later where Python was made for an old C library.
+    """
+    deadline = time.monotonic() + seconds
+    while not event.is_set() and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, _EVENT_SEEN_WITHIN_S))
+    return event.is_set()
 
 
 class _State:

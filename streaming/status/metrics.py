@@ -91,17 +91,18 @@ def registry_of(runs: Sequence[RunState]) -> CollectorRegistry:
 
 
 def _add_broker(families: _Families, run: RunState) -> None:
-    judged, broker = judge(run).state, [run.broker]
+    judged, broker, to_epoch = judge(run).state, [run.broker], run.seconds_to_epoch()
     for state in State:
         words = "1 for the state that the run is in, 0 for the others."
         families.gauge("state", words, ("broker", "state"), [run.broker, state.value], float(state is judged))
     families.gauge(
-        *("start_timestamp_seconds", "When the run was started.", _BROKER, broker, run.started_at),
+        *("start_timestamp_seconds", "When the run was started.", _BROKER, broker, run.started_at + to_epoch),
     )
     log_end = None if run.log_end is None else run.log_end.offset
     families.gauge("commitlog_maxoffset", "The end of the log's whole records.", _BROKER, broker, log_end)
     looked = "When the main loop looked at the log last, whether it could be read or not; it does so every second."
-    families.gauge("commitlog_looked_at_timestamp_seconds", looked, _BROKER, broker, run.looked_at)
+    looked_at = None if run.looked_at is None else run.looked_at + to_epoch
+    families.gauge("commitlog_looked_at_timestamp_seconds", looked, _BROKER, broker, looked_at)
     for name, words in GAUGES.items():
         families.gauge(name, words, _BROKER, broker, run.gauges.get(name))
     for (name, label), count in sorted(run.counts.items()):

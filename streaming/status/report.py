@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ from reput.source.errors import OutputError
 from reput.source.printable import printable
 from reput.streaming.status.batch_report import duration_text, size_text
 from reput.streaming.status.judgement import State
-from reput.streaming.status.status_file import STATUS_FILE, load_status
+from reput.streaming.status.status_file import STATUS_FILE, load_status, seconds_since_written
 
 #: What `reput status` ends with; 3 is what ``systemctl status`` and init scripts say of a service that does not run.
 EXIT_CODES: Final = {
@@ -49,7 +48,7 @@ def status_of(output: Path) -> dict[str, Any]:
     if status is None:
         file = output.joinpath(*STATUS_FILE)
         raise OutputError(f"no status at {file}: no 'reput tail' of this release has kept this output", file=file)
-    unseen = time.time() - float(status["at"])
+    unseen = seconds_since_written(status)
     if State(status["state"]) is State.STOPPED:
         return status
     if not is_locked(output):
@@ -74,7 +73,7 @@ def status_text(status: dict[str, Any]) -> str:
     lines = []
     for broker in status["brokers"]:
         lines.append(f"{broker['state']:<9} {broker['reason']}")
-        seen = duration_text(max(0.0, time.time() - status["at"]))
+        seen = duration_text(seconds_since_written(status))
         began = _utc(broker["startedAt"])
         lines.append(f"broker    {broker['broker']}, process {status['pid']}, since {began}, as of {seen} ago")
         lines += [_query_line(query) for query in broker["queries"]]

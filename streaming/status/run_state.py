@@ -28,6 +28,8 @@ from reput.streaming.status.batch_report import BatchReport, Lag, LogWatch
 _LAGS_KEPT_S, _LAGS_A_SAMPLE_S = 3600.0, 5.0
 _BATCHES_KEPT = 20
 _FINDINGS_KEPT = 50
+# The time of day was set if it differs from what a steady clock says by more; a thread may rest between both.
+_SET_FROM_S = 1.0
 
 #: Seconds of micro-batches by broker, query and phase, of all runs of this process.
 BATCH_SECONDS = Histogram(
@@ -50,7 +52,7 @@ class QueryPhase(Enum):
 
 @dataclass(frozen=True)
 class LagSample:
-    """The lag `at` the end of a stretch of time that has `begun` a few seconds before.
+    """The lag `at` the end of a stretch of time that has `begun` a few seconds before, by ``RunState.clock``.
 
     `least_seconds` is the least that was seen in it, None if none was known; `messages` were kept by then in this run.
     """
@@ -64,7 +66,10 @@ class LagSample:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in the log or the run that a person may have to look at: when it was found, and what, in a line."""
+    """Something in the log or the run that a person may have to look at: what, in a line, and `at` what time.
+
+    The time is by ``RunState.clock``.
+    """
 
     at: float
     query: str
@@ -73,7 +78,7 @@ class Finding:
 
 @dataclass
 class QueryState:
-    """One query's part of the run; times are seconds since the epoch."""
+    """One query's part of the run; times are seconds by ``RunState.clock``."""
 
     phase: QueryPhase = QueryPhase.STARTING
     batches: int = 0
@@ -126,16 +131,20 @@ class RunState:
         self,
         broker: str = "",
         facts: Mapping[str, Any] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] | None = None,
     ) -> None:
         """`facts` do not change: paths, versions, options that differ from their defaults; they must fit into JSON.
 
-        `clock` gives seconds since the epoch.
+        `clock` gives seconds that nobody sets: all that is noted is noted by it. `time_of_day` gives seconds since the
+        epoch; by default it is the machine's, or `clock` where that is given.
         """
         self.broker = broker
         self.facts: dict[str, Any] = dict(facts or {})
         self.clock = clock
+        self.time_of_day = time_of_day or (time.time if clock is time.monotonic else clock)
         self.started_at = clock()
+        self._to_epoch = self.time_of_day() - self.started_at
         self.stage = "starting"
         self.ended: str | None = None
         self.exit_code: int | None = None
@@ -152,6 +161,16 @@ class RunState:
         """Keep other threads from changing it while it is read."""
         with self._lock:
             yield self
+
+    def seconds_to_epoch(self) -> float:
+        """What to add to a time by `clock` for seconds since the epoch, by the time of day as it is set now.
+
+        It is the same as before unless the time of day was set: what is shown of a moment does not waver.
+        """
+        to_epoch = self.time_of_day() - self.clock()
+        if abs(to_epoch - self._to_epoch) > _SET_FROM_S:
+            self._to_epoch = to_epoch
+        return self._to_epoch
 
     def query(self, name: str) -> QueryState:
         """The query of that name, which begins to exist when it is named first."""
@@ -251,7 +270,7 @@ class RunState:
             ends = {name: state.end for name, state in self.queries.items() if state.end is not None}
         log_end = watch.look(max(ends.values())) if ends else None
         now = self.clock()
-        lags = {name: Lag.of(log_end, end, watch, now) for name, end in ends.items()}
+        lags = {name: Lag.of(log_end, end, watch, self.time_of_day()) for name, end in ends.items()}
         with self._lock:
             self.log_end, self.looked_at = log_end, now
             for name, lag in lags.items():

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reput.streaming.output.spark_checkpoint import LOGIC, TABLE
+from reput.streaming.process.interruption import is_set_within
 from reput.streaming.status.batch_report import duration_text, size_text
 from reput.streaming.status.judgement import Judgement, State, judge
 from reput.streaming.status.run_state import QueryPhase, QueryState, RunState
@@ -81,7 +82,7 @@ class Screen:
         return Live(console=self._console, get_renderable=shown, auto_refresh=False, transient=True)
 
     def _run(self) -> None:
-        while not self._stopped.wait(_REFRESHED_AFTER_S):
+        while not is_set_within(self._stopped, _REFRESHED_AFTER_S):
             self.refresh()
 
 

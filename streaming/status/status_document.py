@@ -31,7 +31,7 @@ def status_document(runs: Sequence[RunState], facts: dict[str, Any] | None = Non
     worst = _worst(judged)
     return {
         "formatVersion": FORMAT_VERSION,
-        "at": runs[0].clock(),
+        "at": runs[0].time_of_day(),
         "state": worst.state.value,
         "reason": worst.reason,
         "pid": os.getpid(),
@@ -60,23 +60,24 @@ def _worst(judged: Sequence[tuple[RunState, Judgement]]) -> Judgement:
 
 def _broker(run: RunState, judged: Judgement, *, is_alone: bool) -> dict[str, Any]:
     with run.read():
+        to_epoch = run.seconds_to_epoch()
         findings = [*reversed(run.findings)][: None if is_alone else _FINDINGS_IN_OVERVIEW]
         return {
             "broker": run.broker,
             "state": judged.state.value,
             "reason": judged.reason,
-            "startedAt": run.started_at,
+            "startedAt": run.started_at + to_epoch,
             "exitCode": run.exit_code,
             **run.facts,
             "log": {
                 "endOffset": None if run.log_end is None else run.log_end.offset,
-                "lookedAt": run.looked_at,
+                "lookedAt": _of_epoch(run.looked_at, to_epoch),
             },
             "queries": [
-                _query(name, query, run.clock()) | (_history(query) if is_alone else {})
+                _query(name, query, run.clock(), to_epoch) | (_history(query, to_epoch) if is_alone else {})
                 for name, query in sorted(run.queries.items())
             ],
-            "findings": [{"at": found.at, "query": found.query, "text": found.text} for found in findings],
+            "findings": [{"at": found.at + to_epoch, "query": found.query, "text": found.text} for found in findings],
             "counts": [
                 {"name": name, "label": label, "count": count} for (name, label), count in sorted(run.counts.items())
             ],
@@ -84,7 +85,11 @@ def _broker(run: RunState, judged: Judgement, *, is_alone: bool) -> dict[str, An
         }
 
 
-def _query(name: str, query: QueryState, now: float) -> dict[str, Any]:
+def _of_epoch(at: float | None, to_epoch: float) -> float | None:
+    return None if at is None else at + to_epoch
+
+
+def _query(name: str, query: QueryState, now: float, to_epoch: float) -> dict[str, Any]:
     return {
         "query": name,
         "phase": query.phase.value,
@@ -92,8 +97,8 @@ def _query(name: str, query: QueryState, now: float) -> dict[str, Any]:
         "commitOffset": query.end,
         "behind": _lag(query.lag),
         "waitsFor": query.waits_for or query.bad_end,
-        "waitsSince": query.waits_since,
-        "waitsUntil": query.waits_until,
+        "waitsSince": _of_epoch(query.waits_since, to_epoch),
+        "waitsUntil": _of_epoch(query.waits_until, to_epoch),
         "attempt": query.attempt,
         "restarts": query.restarts,
         "batches": query.batches,
@@ -101,24 +106,24 @@ def _query(name: str, query: QueryState, now: float) -> dict[str, Any]:
         "messagesPerSecond": query.messages_per_second(now),
         "bytes": query.size_bytes,
         "seconds": query.seconds,
-        "lastBatchAt": query.last_at,
+        "lastBatchAt": _of_epoch(query.last_at, to_epoch),
         "anomalies": query.anomalies.as_dict(),
         "quarantined": dict(sorted(query.quarantined.items())),
         "expiredUnreadBytes": query.expired_bytes,
     }
 
 
-def _history(query: QueryState) -> dict[str, Any]:
+def _history(query: QueryState, to_epoch: float) -> dict[str, Any]:
     return {
         "lags": [
             [
-                round(sample.at, 3),
+                round(sample.at + to_epoch, 3),
                 sample.lag.size_bytes,
                 None if sample.lag.seconds is None else round(sample.lag.seconds, 3),
             ]
             for sample in query.lags
         ],
-        "recent": [_batch(at, report) for at, report in reversed(query.recent)],
+        "recent": [_batch(at + to_epoch, report) for at, report in reversed(query.recent)],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from reput.streaming.status.status_document import FORMAT_VERSION, status_docume
 STATUS_FILE = (REPUT, "status.json")
 # What the page draws from, and nobody asks of a file.
 _LEFT_OUT = ("lags",)
+# When the file was written, besides the time of day: which start of the machine it was, and how long after it.
+_BOOT, _MONOTONIC = "boot", "monotonicSeconds"
 # How often the file is written at most, and at least, in seconds.
 _WRITTEN_EVERY_S, _RENEWED_EVERY_S = 5.0, 60.0
 
@@ -46,10 +49,27 @@ class StatusFile:
         if not self._files.root.joinpath(REPUT).is_dir():  # the output's disk may not be mounted
             return
         self._written_at, self._written = now, gist
-        status = status_document([self._run], facts)
+        status = {**status_document([self._run], facts), **_moment()}
         brokers = [{**broker, "queries": [_kept(query) for query in broker["queries"]]} for broker in status["brokers"]]
         with suppress(OutputError):
             self._files.put_unsynced(*STATUS_FILE, data=json.dumps({**status, "brokers": brokers}).encode())
+
+
+def seconds_since_written(status: dict[str, Any]) -> float:
+    """How old a document of this machine is; by the time of day only if the machine was started since."""
+    moment = _moment()
+    if status.get(_BOOT) == moment[_BOOT]:
+        return max(0.0, moment[_MONOTONIC] - float(status[_MONOTONIC]))
+    return max(0.0, time.time() - float(status["at"]))
+
+
+def _moment() -> dict[str, Any]:
+    """The present by a clock that nobody sets, which all processes share until the machine is started again."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return {_BOOT: boot, _MONOTONIC: time.monotonic()}
 
 
 def _kept(query: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from reput.source.errors import TRY_AGAIN, ReputError
 from reput.streaming.process.failures import failure_of, one_line
+from reput.streaming.process.interruption import is_set_within
 from reput.streaming.process.jvm import kill_jvm
 from reput.streaming.process.work_of_thread import work_for
 from reput.streaming.spark.sessions import Sessions
@@ -189,7 +190,7 @@ class BrokerRun:
             begins_again = may_begin and not brokers.stopped.is_set()
             again = f" and begins again in {brokers.begins_again_after_s:.0f} s" if begins_again else ""
             _log.error("ended%s: %s", again, one_line(str(self.failure)))
-            if not begins_again or brokers.stopped.wait(brokers.begins_again_after_s):
+            if not begins_again or is_set_within(brokers.stopped, brokers.begins_again_after_s):
                 return
             brokers.forget_failed_start()
             self.failure = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,11 +82,10 @@ class OpenQuery:
 def stop_between_batches(query: StreamingQuery, gate: BatchGate, has_died: Callable[[], bool]) -> None:
     """Stop a query after the current batch, giving Spark time to note that it is done; not if its JVM `has_died`."""
     gate.close()
-    waited = threading.Event()
     deadline = time.monotonic() + _STOP_SECONDS
     try:
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-            waited.wait(_STOP_POLL_SECONDS)
+            time.sleep(_STOP_POLL_SECONDS)
         query.stop()
     except Exception:
         if not has_died():

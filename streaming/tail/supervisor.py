@@ -57,6 +57,7 @@ class SupervisedQuery:
         self._asked_every_s = asked_every_s
         self._asked_at = float("-inf")
         self._opening: tuple[threading.Thread, Future[OpenQuery]] | None = None
+        self._is_out_of_date = False  # what is being opened
 
     @property
     def name(self) -> str:
@@ -122,6 +123,17 @@ class SupervisedQuery:
             self._resume()
         self._pause(error, in_batch=query.failed_in_batch)
 
+    def renew(self) -> None:
+        """Close the query after its current batch and open it again, in another thread; nothing has failed.
+
+        One that is being opened is closed and opened again when it is open; one that waits is opened in its time.
+        """
+        query, self._query = self._query, None
+        if query is None:
+            self._is_out_of_date = self._opening is not None
+            return
+        self._begin_opening(lambda: self._opened_after(query))
+
     def settle(self) -> None:
         """Look after a stop was asked for: what may pass is left to the next start, any other failure is raised."""
         if self._query is None:
@@ -153,27 +165,34 @@ class SupervisedQuery:
         """Close the query after a failure."""
         assert self._query is not None
         query, self._query = self._query, None
+        self._close_query(query)
+        return query
+
+    def _close_query(self, query: OpenQuery) -> None:
         try:
             query.close()
         except Exception as error:
             # Its gate is closed first, so it writes nothing any more, even if Spark cannot stop it.
             if not self._judge(error, False)[1]:
                 raise
-        return query
+
+    def _opened_after(self, before: OpenQuery) -> OpenQuery:
+        self._close_query(before)
+        return self._open_again()
+
+    def _begin_opening(self, open_query: Callable[[], OpenQuery]) -> None:
+        opening: Future[OpenQuery] = Future()
+        thread = threading.Thread(
+            target=copy_context().run, args=(_run, open_query, opening), name=f"reput-open-{self.name}", daemon=True
+        )
+        self._opening = thread, opening
+        thread.start()
 
     def _wait(self) -> None:
         """Open the query when its pause is over, and take it over once it is open."""
         if self._opening is None:
             if self._clock() >= self._opens_at:
-                opening: Future[OpenQuery] = Future()
-                thread = threading.Thread(
-                    target=copy_context().run,
-                    args=(_run, self._open_again, opening),
-                    name=f"reput-open-{self.name}",
-                    daemon=True,
-                )
-                self._opening = thread, opening
-                thread.start()
+                self._begin_opening(self._open_again)
             return
         thread, opening = self._opening
         if not opening.done():
@@ -181,10 +200,13 @@ class SupervisedQuery:
         thread.join()
         self._opening = None
         error = opening.exception()
-        if error is None:
-            self._query = opening.result()
-        else:
+        is_out_of_date, self._is_out_of_date = self._is_out_of_date, False
+        if error is not None:
             self._pause(error, in_batch=False)
+            return
+        self._query = opening.result()
+        if is_out_of_date:
+            self.renew()
 
     def _pause(self, error: BaseException, *, in_batch: bool) -> None:
         cause, passes = self._judge(error, in_batch)
@@ -216,8 +238,8 @@ class SupervisedQuery:
         _log.info("%s goes on after %.0f s", self.name, lasted, extra={"query": self.name})
 
 
-def _run(open_again: Callable[[], OpenQuery], opening: Future[OpenQuery]) -> None:
+def _run(open_query: Callable[[], OpenQuery], opening: Future[OpenQuery]) -> None:
     try:
-        opening.set_result(open_again())
+        opening.set_result(open_query())
     except BaseException as error:  # noqa: BLE001  whoever looks after the query raises it
         opening.set_exception(error)

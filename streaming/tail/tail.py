@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -37,6 +38,7 @@ from reput.streaming.process.interruption import StopFlag
 from reput.streaming.process.jvm import has_jvm_died
 from reput.streaming.spark.job import Beside, start_workers
 from reput.streaming.spark.sessions import Sessions
+from reput.streaming.status.batch_report import duration_text
 from reput.streaming.status.progress import ProgressReporter
 from reput.streaming.tail.batch_gate import StoppedBetweenBatchesError
 from reput.streaming.tail.causes import Causes
@@ -48,6 +50,9 @@ from reput.streaming.tail.rehearsal import rehearse, rehearse_planning
 from reput.streaming.tail.retry import Retry
 from reput.streaming.tail.small_batch import is_first_small
 from reput.streaming.tail.supervisor import SupervisedQuery
+from reput.streaming.tail.time_of_day import TimeOfDay
+
+_log = logging.getLogger("reput")
 
 _POLL_SECONDS = 0.2
 # How often to ask Spark about a query that has no failure; a run that ends with the log asks at each poll.
@@ -88,6 +93,7 @@ class Tail:
         self._opener: QueryOpener | None = None
         self._queries: list[SupervisedQuery] = []
         self._bad_end = BadEndWatch()
+        self._time_of_day = TimeOfDay()
         self._stop = StopFlag()
         self._cleanup = ExitStack()
 
@@ -194,7 +200,7 @@ class Tail:
         try:
             with ExitStack() as stack:
                 self._open(sessions, session, stack, available_now=available_now)
-                self._look_after(sessions)
+                self._look_after(sessions, has_trigger=not available_now)
                 if available_now and not self._stop.is_set():
                     for each in self._queries:
                         if each.query is not None:
@@ -244,8 +250,11 @@ class Tail:
             available_now=available_now,
         )
 
-    def _look_after(self, sessions: Sessions) -> None:
-        """Keep the queries going until they end with the log, or a stop is asked for."""
+    def _look_after(self, sessions: Sessions, *, has_trigger: bool) -> None:
+        """Keep the queries going until they end with the log, or a stop is asked for.
+
+        If it `has_trigger`, Spark waits between their micro-batches, by the time of day.
+        """
         looked_at = tidied_at = time.monotonic()
         memory.keep_small()
         while not self._stop.is_set():
@@ -254,6 +263,8 @@ class Tail:
             for each in self._queries:  # another broker's tail may have started the next session by now
                 if each.query is not None and each.query.has_died():
                     each.fail(jvm_death())
+            if has_trigger:
+                self._renew_if_set_back()
             if sum(each.look() for each in self._queries) == 0:  # each of them is looked at
                 break
             if time.monotonic() - looked_at >= _LOOKED_AT_S:
@@ -273,6 +284,15 @@ class Tail:
             self._stop.wait(_POLL_SECONDS)
         for each in self._queries:
             each.settle()
+
+    def _renew_if_set_back(self) -> None:
+        set_back_by = self._time_of_day.set_back_by()
+        if set_back_by:
+            names = " and ".join(each.name for each in self._queries)
+            words = "the time of day was set back by %s: %s opened again, since Spark waits by it"
+            _log.warning(words, duration_text(set_back_by), f"{names} {'is' if len(self._queries) == 1 else 'are'}")
+            for each in self._queries:
+                each.renew()
 
     def _fail_all(self, error: BaseException) -> None:
         for each in self._queries:

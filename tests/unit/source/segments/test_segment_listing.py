@@ -91,6 +91,15 @@ def test_every_change_is_seen_at_once(change: str, log: Path) -> None:
     assert found.files == MappedFileQueue.load([log]).files
 
 
+def test_the_time_of_day_was_set_back(log: Path) -> None:
+    """A change that lies days ahead is an old one: an idle log is not listed at each look until then."""
+    listed = Listed(log)
+    listed.age(-3 * 86_400)
+    first = listed.load()
+    assert all(listed.load() is first for _ in range(3))
+    assert listed.count == 1
+
+
 def test_changes_within_the_granularity_of_times(log: Path) -> None:
     """A directory that changed just before may have changed once more at the same time."""
     listed = Listed(log)

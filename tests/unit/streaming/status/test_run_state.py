@@ -9,7 +9,9 @@ from support.seen_log import SeenLog
 
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.status.batch_report import BatchReport
+from reput.streaming.status.judgement import State, judge
 from reput.streaming.status.run_state import RunState
+from reput.streaming.status.status_document import status_document
 
 
 class Clock:
@@ -29,6 +31,39 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
         state.on_batch(BatchReport("logic", second, second + 1, 5 if second < 100 else 50, 0.9))
         state.look(SeenLog(LogEnd(second + 1)))
     assert state.query("logic").messages_per_second(clock.now) == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize("step_s", [-3 * 86_400.0, 3 * 86_400.0])
+def test_the_time_of_day_is_set_under_a_run(step_s: float) -> None:
+    """Rates, waits and the judgement go by the clock that nobody sets; what is shown has the time as it is now."""
+    clock, step = Clock(), 0.0
+    state = RunState("a", clock=clock, time_of_day=lambda: 1e9 + clock.now + step)
+    for query in ("logic", "table"):
+        state.on_running(query, 0)
+    for second in range(400):
+        clock.now += 1.0
+        if second == 200:
+            step = step_s
+            state.on_waiting("table", "no room", 5.0, 1)
+        if second == 230:
+            assert judge(state).reason == "table has waited 30.0 s, attempt 1: no room"
+            state.on_resumed("table")
+        state.on_batch(BatchReport("logic", second, second + 1, 50, 0.9))
+        stored = round(1000 * state.time_of_day()) - 500
+        state.look(SeenLog(LogEnd(second + 2), {second + 1: stored, 0: stored}))
+        if second >= 10:
+            assert state.query("logic").messages_per_second(clock.now) == pytest.approx(50.0)
+    assert judge(state).state is State.RUNNING
+    assert len(state.query("logic").lags) == pytest.approx(400 / 5, abs=2)
+    document = status_document([state])
+    (broker,), now = document["brokers"], 1e9 + clock.now + step_s
+    assert document["at"] == now
+    assert broker["startedAt"] == pytest.approx(now - 400)
+    assert broker["log"]["lookedAt"] == pytest.approx(now)
+    (logic, _) = broker["queries"]
+    assert logic["lastBatchAt"] == pytest.approx(now)
+    assert logic["lags"][-1][0] == pytest.approx(now)
+    assert logic["recent"][0]["at"] == pytest.approx(now)
 
 
 def test_a_query_that_is_opened_again_keeps_its_end() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ from support.command_line import invoke
 
 from reput.sinks.files.store_lock import StoreLock
 from reput.streaming.output.log_end import LogEnd
-from reput.streaming.status import report as report_module
+from reput.streaming.status import status_file
 from reput.streaming.status.batch_report import BatchReport
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
@@ -126,12 +128,35 @@ def test_stopped_with_an_error(output: Path) -> None:
 def test_hanging(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is held, and the file has not been renewed for minutes."""
     write(output, run_state())
-    real = report_module.time.time
-    monkeypatch.setattr(report_module.time, "time", lambda: real() + 600.0)
+    real = time.monotonic
+    monkeypatch.setattr(status_file.time, "monotonic", lambda: real() + 600.0)
     with locked_by_another(output):
         code, text = asked(output)
     assert code == 11
     assert text.startswith("waiting   no sign of life for 10.0 min")
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+def test_the_time_of_day_is_set(days: int, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes a status neither old nor new: how long ago it was written is by a clock that nobody sets."""
+    write(output, run_state())
+    real = time.time
+    monkeypatch.setattr(status_file.time, "time", lambda: real() + days * 86_400)
+    with locked_by_another(output):
+        code, text = asked(output)
+    assert (code, text.partition(" ")[0]) == (0, "running")
+    assert re.search(r" as of 0\.\d s ago$", text.splitlines()[1])
+    assert asked(output)[1].startswith("stopped   it ended without a word, at most 0.")
+
+
+def test_after_a_start_of_the_machine_the_time_of_day_counts(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other clock began anew."""
+    write(output, run_state())
+    path = output.joinpath(*STATUS_FILE)
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "boot": "another"}))
+    real = time.time
+    monkeypatch.setattr(status_file.time, "time", lambda: real() + 600)
+    assert asked(output)[1].startswith("stopped   it ended without a word, at most 10.0 min ago")
 
 
 def test_what_was_never_kept(tmp_path: Path, output: Path) -> None:

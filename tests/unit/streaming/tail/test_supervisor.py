@@ -380,3 +380,58 @@ def test_a_query_whose_spark_does_not_answer(scene: Scene) -> None:
     scene.look_until(lambda: scene.query.query is None)
     assert scene.reporter.state.query("table").phase is QueryPhase.WAITING
     assert scene.closed == scene.opened
+
+
+def test_a_query_is_renewed_without_a_failure(scene: Scene) -> None:
+    """It is closed, opened once more, and nothing tells of a failure; the run goes on meanwhile."""
+    scene.next_ones += [SparksQuery()]
+    scene.query.begin(scene.open(SparksQuery()))
+    scene.query.renew()
+    assert scene.query.query is None
+    scene.look_until(lambda: scene.query.query is not None)
+    assert scene.query.query is scene.opened[1]
+    assert scene.closed == scene.opened[:1]
+    state = scene.reporter.state.query("table")
+    assert (state.phase, state.restarts) == (QueryPhase.STARTING, 0)  # as it was: this scene has told nothing else
+
+
+def test_a_query_that_is_being_opened_is_renewed_then(scene: Scene) -> None:
+    """It may have begun to wait before it was out of date."""
+    is_due, opener = threading.Event(), scene.open_next
+
+    def slowly() -> OpenQuery:
+        opened = opener()
+        assert is_due.wait(LIMIT_SECONDS)
+        return opened
+
+    scene.query._open_again = slowly
+    scene.next_ones += [SparksQuery(), SparksQuery()]
+    scene.query.begin(scene.open(SparksQuery()))
+    for _ in range(2):
+        scene.query.renew()
+    is_due.set()
+    scene.look_until(lambda: len(scene.opened) == 3 and scene.query.query is not None)
+    assert scene.closed == scene.opened[:2]
+    for _ in range(10):
+        assert scene.query.look()
+    assert len(scene.opened) == 3
+
+
+def test_a_query_that_waits_is_not_renewed(scene: Scene) -> None:
+    """It is opened in its time, and waits by no time of day."""
+    scene.next_ones += [SparksQuery()]
+    scene.query.begin(scene.open(SparksQuery(1, full())))
+    scene.look_until(lambda: scene.query.query is None)
+    scene.query.renew()
+    scene.pass_pause(1)
+    assert len(scene.opened) == 2
+
+
+def test_a_renewal_that_fails_is_a_failure(scene: Scene) -> None:
+    """Which is waited for as any other."""
+    scene.next_ones += [full(), SparksQuery()]
+    scene.query.begin(scene.open(SparksQuery()))
+    scene.query.renew()
+    scene.look_until(lambda: scene.reporter.state.query("table").phase is QueryPhase.WAITING)
+    scene.pass_pause(1)
+    assert scene.closed == scene.opened[:1]
