@@ -59,7 +59,7 @@ def seconds_since_written(status: dict[str, Any]) -> float:
     """How old a document of this machine is; by the time of day only if the machine was started since."""
     moment = _moment()
     if status.get(_BOOT) == moment[_BOOT]:
-        return max(0.0, moment[_MONOTONIC] - float(status[_MONOTONIC]))
+        return float(max(0.0, moment[_MONOTONIC] - float(status[_MONOTONIC])))
     return max(0.0, time.time() - float(status["at"]))
 
 
