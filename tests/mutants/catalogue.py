@@ -1242,7 +1242,7 @@ MUTANTS = (
         "streaming/tail/tail.py",
         "            for each in self._queries:\n                each.renew()\n",
         "",
-        "spark/test_time_of_day.py",
+        "spark/test_time_set_under_tail.py",
     ),
     _mutant(
         "a query that was opened while the time of day was set back waits for days",
