@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -33,7 +35,9 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_REQUEST_WITHIN_S = 10.0
+# A request and its answer, however slowly a client sends or reads; so many at once.
+_CONNECTION_WITHIN_S, _CONNECTIONS_MAX = 10.0, 32
+_ACCEPTED_AGAIN_AFTER_S = 0.1
 _READY = frozenset({State.RUNNING.value, State.DEGRADED.value, State.LAGGING.value})
 
 
@@ -86,9 +90,63 @@ class StatusServer:
 
 
 class _Server(ThreadingHTTPServer):
+    """Serves each connection in a thread; few at once, each for seconds.
+
+    Whoever may reach the port may open connections and say nothing. Each takes a descriptor of the process that needs
+    some for the log, the output and Spark. So the oldest connection ends where there are too many: an answer takes
+    milliseconds, and a new client, such as a probe, is still answered.
+    """
+
     daemon_threads = True
-    # A client that vanished in the middle of an answer is no event.
     request_queue_size = 16
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._lock = threading.Lock()
+        # By connection, in the order in which they came; None for one that is being ended.
+        self._began_at: dict[Any, float | None] = {}
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; where that fails, as for want of descriptors, not again at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_ACCEPTED_AGAIN_AFTER_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread."""
+        with self._lock:
+            is_served = len(self._began_at) < 2 * _CONNECTIONS_MAX
+            at_work = [each for each, began_at in self._began_at.items() if began_at is not None]
+            if len(at_work) >= _CONNECTIONS_MAX:
+                self._end(at_work[0])
+            if is_served:
+                self._began_at[request] = time.monotonic()
+        if is_served:
+            super().process_request(request, client_address)
+        else:  # the threads of those that were ended have not seen it yet
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._began_at.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections that take too long; called a few times a second."""
+        before = time.monotonic() - _CONNECTION_WITHIN_S
+        with self._lock:
+            for request, began_at in self._began_at.items():
+                if began_at is not None and began_at < before:
+                    self._end(request)
+
+    def _end(self, request: Any) -> None:
+        """Have the thread of a connection see its end, and close it."""
+        self._began_at[request] = None
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: the client has gone."""
@@ -102,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     server_version = "reput"
     sys_version = ""
-    timeout = _REQUEST_WITHIN_S
+    timeout = _CONNECTION_WITHIN_S
 
     def do_GET(self) -> None:
         """Answer."""

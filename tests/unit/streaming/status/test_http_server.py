@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from support.seen_log import SeenLog
 
 from reput.source.errors import EnvironmentSetupError
 from reput.streaming.output.log_end import LogEnd
+from reput.streaming.status import http_server
 from reput.streaming.status.batch_report import PHASES, BatchReport
 from reput.streaming.status.publisher import StatusPublisher
 from reput.streaming.status.run_state import RunState
@@ -179,3 +182,60 @@ def test_a_client_that_goes_away_disturbs_nobody(state: RunState, capfd: pytest.
         assert ask(port, "/status")[0] == 200
         silent.close()
     assert capfd.readouterr() == ("", "")
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_many_slow_connections_leave_descriptors(state: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens hundreds and says nothing holds few of them, and others are answered all the time."""
+    monkeypatch.setattr(http_server, "_CONNECTIONS_MAX", 8)
+    with served(state) as (port, _), ExitStack() as stack:
+        before = descriptors()
+        for number in range(300):
+            slow = stack.enter_context(socket.create_connection(("localhost", port)))
+            slow.sendall(b"GET / HT")
+            if number % 50 == 49:
+                assert ask(port, "/healthz")[0] == 200
+        assert ask(port, "/metrics")[0] == 200
+        # Of each pair of sockets one is the client's.
+        assert descriptors() - before <= 300 + 2 * 8 + 1
+
+
+def test_a_connection_that_takes_too_long_is_ended(state: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends a byte now and then as well as one that says nothing."""
+    monkeypatch.setattr(http_server, "_CONNECTION_WITHIN_S", 0.5)
+    with served(state) as (port, _), ExitStack() as stack:
+        before = descriptors()
+        slow, silent = (stack.enter_context(socket.create_connection(("localhost", port))) for _ in range(2))
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            for byte in b"GET /status HTTP/1.0" + 600 * b"x":
+                slow.sendall(bytes([byte]))
+                time.sleep(0.05)
+                assert time.monotonic() - began < 20
+        silent.settimeout(20)
+        with suppress(ConnectionError):
+            assert silent.recv(1) == b""
+        while descriptors() > before + 2:
+            time.sleep(0.02)
+            assert time.monotonic() - began < 20
+        assert ask(port, "/status")[0] == 200
+
+
+def test_without_descriptors_it_waits(state: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that cannot be accepted is not tried again thousands of times a second."""
+    tried, accept = [], socket.socket.accept
+
+    def fails(listening: socket.socket) -> object:
+        tried.append(0)
+        if len(tried) < 4:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    with served(state) as (port, _):
+        monkeypatch.setattr(socket.socket, "accept", fails)
+        began = time.monotonic()
+        assert ask(port, "/healthz")[0] == 200
+        assert time.monotonic() - began > 0.25
