@@ -9,6 +9,7 @@ many in one JVM. All of the brokers' stores as they are, and 150 random damages 
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import re
 import shutil
@@ -23,9 +24,10 @@ from broker.artifacts import HarnessError
 from broker.boot_check import boot_conf
 from broker.recovery import Happened, start_stores
 from broker.rocketmq import RocketMQ
+from support.advice import execute_advice
 from support.broker_stores import unpack
 from support.proof_counts import Proof
-from support.store_damage import UNIT_BYTES, damage, write
+from support.store_damage import FURTHER, LIGHT, UNIT_BYTES, damage, further_queues_home, write
 
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
 from reput.sinks.formats.consume_queue import is_pre_blank
@@ -49,6 +51,7 @@ V4 = ("v4-killed", "v4-plain", "v4-expired", "v4-tx-delay-retry", "v4-lmq", "v4-
 STORES = (*V4, "v5-plain", "v5-longtopic", "v5-propcrc")
 UNDAMAGED = (*STORES, "v4-killed-rebuilt", "v4-expired-rebuilt", "v4-sql92-rebuilt")
 SMALL = ("v4-killed", "v5-longtopic", "v4-expired")
+FEW_FURTHER = ("no number", "nothing", "other counts")
 PARTS = ("commitlog", "consumequeue", "index")
 
 
@@ -135,6 +138,26 @@ def test_a_whole_broker(name: str, version: str, release: GetRelease, homes: Hom
         assert not case(home, name, version, []).prediction.starts
         with pytest.raises(HarnessError), rocketmq.broker(tmp_path / "again", name_server, conf):
             pass
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kinds", [FEW_FURTHER, pytest.param(tuple(FURTHER), marks=pytest.mark.slow)])
+def test_whole_records_that_no_dispatch_gets_over(
+    kinds: Sequence[str], version: str, check: Check, tmp_path: Path
+) -> None:
+    """The release starts or does not as foretold, and starts once the advice was followed."""
+    cases = []
+    for kind, (name, conf), has_abort in itertools.product(kinds, {"light": LIGHT, "plain": {}}.items(), [0, 1]):
+        where = tmp_path / f"{kind} {name} {has_abort}".replace(" ", "-")
+        before = case(further_queues_home(where, kind, conf, has_abort=bool(has_abort)), where.name, version, [kind])
+        cases.append(before)
+        if not before.prediction.is_harmless:
+            healed = copy(where, where.with_name(f"{where.name}-healed"))
+            execute_advice(healed, version)
+            cases.append(case(healed, healed.name, version, [kind, "advice followed"]))
+            assert cases[-1].prediction.is_harmless
+    assert any(each.prediction.obstacle for each in cases)
+    check(version, cases)
 
 
 def damaged(homes: Homes, work: Path, version: str, names: Sequence[str], seed: int) -> Case:

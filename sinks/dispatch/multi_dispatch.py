@@ -21,6 +21,7 @@ _warnings = itertools.count()
 
 _LMQ_PREFIX = "%LMQ%"
 _SEPARATOR = ","
+_PATH_SEPARATOR = "/"
 # Topics whose messages 5.3.2 and later dispatch to no other queue (``MultiDispatchUtils``, ``LmqDispatch``).
 _SYSTEM_TOPIC_PREFIXES = ("%RETRY%", "rmq_sys_")
 
@@ -41,9 +42,7 @@ class MultiDispatch:
         different lengths give no queue. A name that cannot be a directory is left out. At an offset that is not a
         number the rest is left out: the broker would retry the same record for ever.
         """
-        if self.lmq_topics_only and (topic.startswith(_SYSTEM_TOPIC_PREFIXES) or topic == SCHEDULE_TOPIC):
-            return []
-        if not names.strip() or not offsets.strip():
+        if not self.takes(topic) or not names.strip() or not offsets.strip():
             return []
         wanted, given = _java_split(names), _java_split(offsets)
         if len(wanted) != len(given):
@@ -56,6 +55,9 @@ class MultiDispatch:
             return []
         found = []
         for name, text in zip(wanted, given, strict=True):
+            if self.lmq_topics_only and _is_path(name):
+                _warn("the message at %d names the queue %r, which the broker passes over", physical_offset, name)
+                continue
             offset = parse_long(text)
             if offset is None:
                 _warn("the message at %d has %r for an offset: it goes to no further queue", physical_offset, text)
@@ -68,6 +70,34 @@ class MultiDispatch:
                 continue
             found.append((*target, offset))
         return found
+
+    def takes(self, topic: str) -> bool:
+        """Whether messages of a topic go to further queues."""
+        is_system_topic = topic.startswith(_SYSTEM_TOPIC_PREFIXES) or topic == SCHEDULE_TOPIC
+        return not (self.lmq_topics_only and is_system_topic)
+
+    def fails_at(self, topic: str, names: str, offsets: str) -> str | None:
+        """The offset in the two properties at which the broker's own dispatch of a message ends in an exception."""
+        return bad_offset(names, offsets, passes_over_paths=self.lmq_topics_only) if self.takes(topic) else None
+
+
+def bad_offset(names: str, offsets: str, *, passes_over_paths: bool = False) -> str | None:
+    """The first offset that Java's ``Long#parseLong`` does not take, of the two properties; None without one.
+
+    Lists of different lengths, and lists of blanks alone, are not looked at; with `passes_over_paths`, neither are the
+    offsets of names that hold a separator of paths.
+    """
+    if not names.strip() or not offsets.strip():
+        return None
+    wanted, given = _java_split(names), _java_split(offsets)
+    if len(wanted) != len(given):
+        return None
+    texts = (text for name, text in zip(wanted, given, strict=True) if not (passes_over_paths and _is_path(name)))
+    return next((text for text in texts if parse_long(text) is None), None)
+
+
+def _is_path(name: str) -> bool:
+    return _PATH_SEPARATOR in name
 
 
 def _warn(text: str, *values: object) -> None:

@@ -11,6 +11,9 @@ from reput.sinks.index.index_reader import OpenIndexFile, index_file_names, open
 from reput.source.errors import SinkError
 from reput.source.record.java_string import hash_code
 
+# So many entries that are too old cost a tenth of a second.
+_OLDER_MAX = 10_000
+
 
 def index_key_hash(key: str) -> int:
     """The hash of ``topic#key``, 0 to 2^31 - 1 (``IndexFile#indexKeyHashMethod``)."""
@@ -23,11 +26,23 @@ class QueryOffsetResult:
     """Commitlog offsets of entries with the key's hash, newest first; an offset that the index has twice comes twice.
 
     A hash has 32 bits, so any of them may belong to another key. `damages` has a sentence for each contradiction in the
-    files that was passed over.
+    files that was passed over. `older_left` is how many entries that are too old are still passed over before the
+    search ends at the first of them, as a broker's does.
     """
 
     phy_offsets: list[int] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
+    older_left: int = 0
+
+    def ends_at_older(self) -> bool:
+        """Whether the search of a file ends at an entry that is too old; counts the entry."""
+        self.older_left -= 1
+        if self.older_left == 0:
+            self.damages.append(
+                f"{_OLDER_MAX} index entries with this hash are older than the times asked for: what the broker "
+                "stored later with an earlier time may be missed behind them"
+            )
+        return self.older_left < 0
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,9 @@ class IndexLookup:
     max_hash_slot_num: int
     max_index_num: int
 
-    def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryOffsetResult:
+    def query_offset(
+        self, topic: str, key: str, max_num: int, begin: int, end: int, *, times_rise: bool = True
+    ) -> QueryOffsetResult:
         """Look a key up in the files from the newest to the oldest, as ``IndexService#queryOffset`` does.
 
         Parameters
@@ -50,6 +67,10 @@ class IndexLookup:
         begin, end
             Times in milliseconds, both inclusive. An entry's time is the store time cut to whole seconds from the
             file's begin, so give a `begin` that is 1000 ms early.
+        times_rise
+            End a search at the first entry or file that is too old, as a broker does. Otherwise some thousand of them
+            are passed over, and entries whose time the file cannot tell are taken, too: after the clock went back
+            older entries have later times, and a message from before its file's first one has that one's time.
 
         Raises
         ------
@@ -58,7 +79,7 @@ class IndexLookup:
         StoreError, TransientError
             A file cannot be read; see ``read_error``.
         """
-        result = QueryOffsetResult()
+        result = QueryOffsetResult(older_left=0 if times_rise else _OLDER_MAX)
         key_hash = index_key_hash(f"{topic}#{key}")
         for name in reversed(self.file_names()):
             path = self.root.joinpath(*index_file(name))
@@ -66,12 +87,13 @@ class IndexLookup:
                 with open_index_file(path, self.max_hash_slot_num) as opened:
                     opened.check_size(path, self.max_index_num)
                     header = opened.header()
-                    if _is_time_matched(header, begin, end):
+                    if result.older_left > 0 or _is_time_matched(header, begin, end):
                         file = _IndexFile(opened, path, self.max_index_num)
                         file.select_phy_offset(result, key_hash, max_num, begin, end)
             except FileNotFoundError:  # it has expired since it was listed, as have all older ones
                 break
-            if header.begin_timestamp < begin or len(result.phy_offsets) >= max_num:
+            is_older = header.begin_timestamp < begin and result.older_left <= 0
+            if is_older or len(result.phy_offsets) >= max_num:
                 break
         return result
 
@@ -137,9 +159,11 @@ class _IndexFile:
                 result.damages.append(f"{self.path}: entry {number} has the time difference {time_diff}")
                 return
             time = header.begin_timestamp + 1000 * time_diff
-            if entry_hash == key_hash and begin <= time <= end:
+            # Of the first entry the broker counts from another file's time; a difference that is negative becomes 0.
+            has_no_time = result.older_left > 0 and (time_diff == 0 or number == 1)
+            if entry_hash == key_hash and (has_no_time or begin <= time <= end):
                 result.phy_offsets.append(phy_offset)
-            if time < begin or previous == number:
+            if previous == number or (time < begin and result.ends_at_older()):
                 return
             if previous > number or previous < 0:
                 result.damages.append(

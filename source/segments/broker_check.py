@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
 from reput.source.record import message_format as fmt
 from reput.source.record.java_string import decode_utf8
@@ -64,7 +65,10 @@ class BrokerRules:
 
 @dataclass(frozen=True)
 class BrokerRecord:
-    """What the broker dispatches of a record (``DispatchRequest``); `physical_offset` is the one that it states."""
+    """What the broker dispatches of a record (``DispatchRequest``); `physical_offset` is the one that it states.
+
+    `properties` is None for a record whose properties have no bytes.
+    """
 
     topic: str
     queue_id: int
@@ -74,6 +78,7 @@ class BrokerRecord:
     store_timestamp: int
     queue_offset: int
     sys_flag: int
+    properties: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,32 @@ class BrokerCheck:
 
 @dataclass(frozen=True)
 class GoodRecords:
-    """`[start, end)` of a segment: records that every reader takes, their number, and the last one's store time."""
+    """`[start, end)` of a segment: records that every reader takes, their number, and the last one's store time.
+
+    `names_queues` is whether one of them states offsets in further queues, `lacks_properties` whether one has none.
+    """
 
     start: int
     end: int
     count: int
     last_store_timestamp: int
+    names_queues: bool = False
+    lacks_properties: bool = False
+
+    @classmethod
+    def of(cls, window: Window, before: GoodRecords | None) -> GoodRecords:
+        """The records of a window that has columns, behind those `before`."""
+        columns = window.columns
+        return cls(
+            start=before.start if before else window.start,
+            end=window.end,
+            count=len(window) + (before.count if before else 0),
+            last_store_timestamp=int(columns.store_timestamp[-1]),
+            names_queues=bool(before and before.names_queues)
+            or bool((columns.spans[:, pk.MULTI_QUEUE_OFFSET, 1] > 0).any()),
+            lacks_properties=bool(before and before.lacks_properties)
+            or bool((window.parts[:, rk.PROPERTIES_SIZE] <= 0).any()),
+        )
 
 
 @dataclass(frozen=True)
@@ -151,10 +176,7 @@ def broker_walk(
                     window = _parsed(found.decode(delays), rules)
                     if not len(window):
                         break
-                    count = len(window) + (good.count if good else 0)
-                    begin = good.start if good else window.start
-                    stored = int(window.columns.store_timestamp[-1])
-                    good = GoodRecords(begin, window.end, count, stored)
+                    good = GoodRecords.of(window, good)
                     start = window.end
                     if start - good.start >= _STRETCH_BYTES:
                         yield good
@@ -284,6 +306,7 @@ def _read_record(buffer: _Buffer, rules: BrokerRules) -> BrokerCheck:
         store_timestamp=store_timestamp,
         queue_offset=queue_offset,
         sys_flag=sys_flag,
+        properties=properties if properties_length > 0 else None,
     )
     return BrokerCheck(True, total_size, buffer.position, record)
 

@@ -15,11 +15,14 @@ import pyarrow as pa
 from reput.source.errors import OptionError
 from reput.source.printable import printable
 from reput.streaming.ask.question import Parameter, Question
-from reput.streaming.query.lines import parse_time
+from reput.streaming.query.lines import check_period, parse_time
 from reput.streaming.sql.result import Relations
 
 Value: TypeAlias = str | int | datetime | None
 
+# The parameters that bound a period, in every question that has them.
+_SINCE: Final = "since"
+_UNTIL: Final = "until"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NOW: Final = "now"
 _WITH: Final = "WITH "
@@ -40,7 +43,8 @@ def values_of(question: Question, given: Mapping[str, str | None], clock: Callab
     Raises
     ------
     OptionError
-        A text is no value of its parameter's type, or a parameter that is required is not given.
+        A text is no value of its parameter's type, a parameter that is required is not given, or ``until`` is before
+        ``since``.
     """
     now = clock()
     found: dict[str, Value] = {}
@@ -50,6 +54,9 @@ def values_of(question: Question, given: Mapping[str, str | None], clock: Callab
         if text is None and parameter.is_required:
             raise OptionError(f"{question.name} needs {flag(parameter)}: {parameter.meaning}")
         found[parameter.name] = None if text is None else _value(parameter, text, now)
+    since, until = found.get(_SINCE), found.get(_UNTIL)
+    if isinstance(since, datetime) and isinstance(until, datetime):
+        check_period(f"--{_SINCE}", since, f"--{_UNTIL}", until)
     return found
 
 

@@ -52,7 +52,7 @@ def dump(
     from reput.streaming.dump.dump import DumpRequest, Streams, dump_file, dump_store  # noqa: PLC0415
     from reput.streaming.dump.record_rows import Selection, Shown  # noqa: PLC0415
     from reput.streaming.dump.store_file import kind_named  # noqa: PLC0415
-    from reput.streaming.query.lines import parse_time  # noqa: PLC0415
+    from reput.streaming.query.lines import check_period, parse_time  # noqa: PLC0415
 
     set_up_logging()
     if (store is None) == (file is None):
@@ -64,6 +64,7 @@ def dump(
         typer.echo(f"reput: {text}", err=True)
 
     times = [None if text is None else parse_time(text) for text in (since, until)]
+    check_period("--since", times[0], "--until", times[1])
     request = DumpRequest(
         begin,
         end,

@@ -45,6 +45,15 @@ class _Steps:
         assert obstacle is not None
         if obstacle.part is Part.QUEUES:
             yield Advice("makes queues and index again from the log", self._rebuild(self.store))
+        elif obstacle.part in (Part.DISPATCH, Part.NOTIFY):
+            yield Advice(
+                "makes queues and index again from the log, over what the broker fails at: nothing is left to dispatch",
+                self._rebuild(self.store, _QUARANTINE, *((_OVER_HOLES,) if found.holes else ())),
+            )
+            if obstacle.part is Part.NOTIFY:
+                yield Advice(
+                    "where no message with an entry follows that record, start once with longPollingEnable=false"
+                )
         elif obstacle.part is Part.RECORD:
             yield Advice("restore the segment from a copy or from a slave")
         elif obstacle.part is Part.REPLAY:

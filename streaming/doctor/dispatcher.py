@@ -14,8 +14,13 @@ from reput.source.record.java_string import decode_utf8
 from reput.source.segments.broker_check import BrokerRecord, GoodRecords, OddRecord
 from reput.source.segments.mapped_file_queue import MappedFile
 from reput.source.segments.range_reader import DecodeOptions, scan_windows
+from reput.streaming.doctor.dispatch_errors import DispatchError, error_of, first_error
+from reput.streaming.doctor.prediction import Part
 from reput.streaming.doctor.start_settings import StartSettings
+from reput.streaming.doctor.stored_files import NoStartError
 from reput.streaming.effects.range_task import RangeTask
+
+WAITS = "the broker waits for its replay for ever, and does not come up"
 
 
 @dataclass
@@ -40,25 +45,44 @@ class Dispatcher:
         """Where the last record that is in any queue ends; -1 without one."""
         return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
 
-    def dispatch(self, file: MappedFile, found: GoodRecords | OddRecord, behind: int | None = None) -> None:
-        """Dispatch records of a segment; of those that begin at or before `behind`, none."""
+    def dispatch(
+        self,
+        file: MappedFile,
+        found: GoodRecords | OddRecord,
+        behind: int | None = None,
+        *,
+        in_replay: bool = False,
+    ) -> None:
+        """Dispatch records of a segment; of those that begin at or before `behind`, none.
+
+        Raises
+        ------
+        NoStartError
+            The broker's dispatch of a record fails; those before it are dispatched.
+        """
         if isinstance(found, OddRecord):
             record = found.check.record
             assert record is not None
             if behind is None or record.physical_offset > behind:
+                _stop_at(error_of(record, self.settings, in_replay=in_replay), file, in_replay=in_replay)
                 self._dispatch_record(record)
             return
         if behind is not None and found.end - 1 <= behind:
             return
-        batch = self._task.read(OffsetRange(found.start, found.end, file)).batch()
-        assert batch is not None
         count, first = found.count, found.start
         if behind is not None and found.start <= behind:
             count, first = self._behind(file, found, behind)
-            batch = batch.after(behind + 1)
-        self._note(first, count)
-        for queue in batch.entries.all_queues():
-            self._queue(decode_utf8(queue.topic), queue.queue_id).put(queue.entries, queue.queue_offsets)
+        error = first_error(file, found, first, self.settings, in_replay=in_replay)
+        end = found.end
+        if error is not None:
+            end, count = error.offset, error.before
+        if first < end:
+            batch = self._task.read(OffsetRange(first, end, file)).batch()
+            assert batch is not None
+            self._note(first, count)
+            for queue in batch.entries.all_queues():
+                self._queue(decode_utf8(queue.topic), queue.queue_id).put(queue.entries, queue.queue_offsets)
+        _stop_at(error, file, in_replay=in_replay)
 
     def _behind(self, file: MappedFile, found: GoodRecords, behind: int) -> tuple[int, int]:
         """How many of the records begin behind an offset, and where the first of them does."""
@@ -88,3 +112,11 @@ class Dispatcher:
         if key not in self.queues:
             self.queues[key] = BrokerQueue(topic, queue_id, self.settings.queue_file_size)
         return self.queues[key]
+
+
+def _stop_at(error: DispatchError | None, file: MappedFile, *, in_replay: bool) -> None:
+    if error is None:
+        return
+    then = f"the replay tries it again for ever, and {WAITS}" if in_replay else "its recovery ends there"
+    why = f"the broker's own dispatch of the record at offset {error.offset} fails ({error.why}): {then}"
+    raise NoStartError(Part.DISPATCH if error.is_queued else Part.NOTIFY, why, file.path)

@@ -21,6 +21,8 @@ class Part(Enum):
     QUEUES = "queues"
     INDEX = "index"
     REPLAY = "replay"
+    DISPATCH = "dispatch"
+    NOTIFY = "notify"
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 from reput.source.segments.broker_check import GoodRecords, OddRecord, WalkEnd, broker_walk
-from reput.streaming.doctor.dispatcher import Dispatcher
+from reput.streaming.doctor.dispatcher import WAITS, Dispatcher
 from reput.streaming.doctor.prediction import Part
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.doctor.stored_files import NoStartError, Segment
-
-_WAITS = "the broker waits for its replay for ever, and does not come up"
 
 
 def replay_from(segments: list[Segment], dispatcher: Dispatcher) -> int:
@@ -31,11 +29,11 @@ def replay(segments: list[Segment], start: int, dispatcher: Dispatcher, settings
     while segments and at < segments[-1].end:
         segment = _segment_of(segments, at)
         if segment is None:
-            raise NoStartError(Part.REPLAY, f"no segment holds offset {at}, where the replay goes on: {_WAITS}")
+            raise NoStartError(Part.REPLAY, f"no segment holds offset {at}, where the replay goes on: {WAITS}")
         begin = segment.file.file_from_offset + at % settings.segment_size
         if begin >= segment.end:
             raise NoStartError(
-                Part.REPLAY, f"{segment.file.path} has nothing at offset {at}: {_WAITS}", segment.file.path
+                Part.REPLAY, f"{segment.file.path} has nothing at offset {at}: {WAITS}", segment.file.path
             )
         at = _replay_buffer(segment, begin, dispatcher, settings)
 
@@ -51,7 +49,7 @@ def _replay_buffer(segment: Segment, begin: int, dispatcher: Dispatcher, setting
         for found in broker_walk(segment.file, position, segment.end, rules):
             if isinstance(found, WalkEnd):
                 break
-            dispatcher.dispatch(segment.file, found)
+            dispatcher.dispatch(segment.file, found, in_replay=True)
             length = (found.end if isinstance(found, GoodRecords) else found.check.position) - found.start
             at, read, position = at + length, read + length, position + length
         if read >= size:
@@ -59,14 +57,14 @@ def _replay_buffer(segment: Segment, begin: int, dispatcher: Dispatcher, setting
         assert isinstance(found, WalkEnd)
         check = found.check
         if check.is_fatal:
-            why = f"{check.why} at offset {position}: the replay ends, and {_WAITS}"
+            why = f"{check.why} at offset {position}: the replay ends, and {WAITS}"
             raise NoStartError(Part.REPLAY, why, segment.file.path)
         if check.success:
             return at + settings.segment_size - at % settings.segment_size
         if check.size <= 0:
             if settings.is_master:
                 return at + size - read
-            why = f"{check.why} at offset {position}: a slave does not pass over it, {_WAITS}"
+            why = f"{check.why} at offset {position}: a slave does not pass over it, {WAITS}"
             raise NoStartError(Part.REPLAY, why, segment.file.path)
         # The broker goes on parsing behind the parts, and adds the stated size to its position.
         at, position = at + check.size, check.position

@@ -21,6 +21,7 @@ V5: Version = (5, 5, 0)
 RELEASES: tuple[Version, ...] = (V4, V5)
 
 _MASTER_ID = 0
+_SLAVE = "SLAVE"
 # With these a broker of 5.x starts in other ways, which are not followed.
 _OTHER_STARTS = (
     "duplicationEnable",
@@ -48,6 +49,8 @@ class StartSettings(RecoverySettings):
         The replay begins where the queues end: 4.9.3 always, 5.x with ``recheckReputOffsetFromCq``.
     is_master
         ``brokerId`` is 0: the replay passes over what it cannot parse.
+    notifies
+        The replay tells waiting consumers of each record, and of its further queues (``longPollingEnable``).
     """
 
     version: Version
@@ -58,6 +61,7 @@ class StartSettings(RecoverySettings):
     max_index_num: int
     replays_from_queues: bool
     is_master: bool
+    notifies: bool
 
     @property
     def release(self) -> str:
@@ -106,6 +110,8 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         recovered_segments_max=wanted if wanted > 0 else RECOVERED_SEGMENTS_MAX,
         replays_from_queues=not is_v5 or _switch(broker, "recheckReputOffsetFromCq"),
         is_master=_number(broker, "brokerId", _MASTER_ID) == _MASTER_ID,
+        notifies=_switch(broker, "longPollingEnable", default=True)
+        and (is_v5 or broker.text("brokerRole").upper() != _SLAVE),
     )
 
 

@@ -180,7 +180,8 @@ def text_of(error: BaseException) -> str:
 
 def one_line(text: str) -> str:
     """`text` without line ends and unprintable characters, shortened if it is very long."""
-    line = printable(" ".join(text.split()))
+    # Blanks inside a line are the text's: two of them may be what is wrong in a value that is shown.
+    line = printable(" ".join(part.strip() for part in text.splitlines() if part.strip()).replace("\t", " "))
     return line if len(line) <= _LINE_LENGTH_MAX else f"{line[:_LINE_LENGTH_MAX]} ..."
 
 

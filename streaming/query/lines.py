@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from reput.source.errors import OptionError
 from reput.source.printable import printable, printable_json
+
+_Time = TypeVar("_Time", int, datetime)
 
 FORMATS = ("table", "json")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -32,7 +34,7 @@ def parse_time(text: str) -> int:
     OptionError
         The text is neither.
     """
-    if text.isascii() and text.isdecimal():
+    if text.isascii() and text.removeprefix("-").isdecimal():
         return int(text)
     try:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
@@ -41,6 +43,12 @@ def parse_time(text: str) -> int:
             f"time {text!r}: milliseconds since 1970 wanted, or a time like 2026-01-31T12:00:00Z"
         ) from None
     return ((time if time.tzinfo else time.replace(tzinfo=timezone.utc)) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def check_period(begin_flag: str, begin: _Time | None, end_flag: str, end: _Time | None) -> None:
+    """Raise OptionError for a period that ends before it begins; None is without bound."""
+    if begin is not None and end is not None and end < begin:
+        raise OptionError(f"{end_flag} is before {begin_flag}: no time is between them")
 
 
 def time_text(milliseconds: int) -> str | None:

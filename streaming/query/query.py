@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TextIO
 
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.lines import check_format, lines, parse_time
+from reput.streaming.query.lines import check_format, check_period, lines, parse_time
 from reput.streaming.query.message_row import message_row
 from reput.streaming.query.options import QueryOptions
-from reput.streaming.query.store_lookup import LONG_MAX, Answer, StoreLookup
+from reput.streaming.query.store_lookup import LONG_MAX, LONG_MIN, Answer, StoreLookup
 
 
 def run_query(
@@ -55,8 +55,9 @@ def _question(options: QueryOptions) -> Callable[[StoreLookup], Answer]:
     if kind == "time":
         timestamp = parse_time(options.time or "")
         return lambda store: store.by_time(topic, queue_id, timestamp, count)
-    begin = 0 if options.begin is None else parse_time(options.begin)
+    begin = LONG_MIN if options.begin is None else parse_time(options.begin)
     end = LONG_MAX if options.end is None else parse_time(options.end)
+    check_period("--begin", begin, "--end", end)
     if kind == "key":
         key = options.key or ""
         return lambda store: store.by_key(topic, key, begin=begin, end=end, max_num=options.most)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reput.sinks.index.lookup import IndexLookup
 from reput.sinks.queue.lookup import ConsumeQueueEntry, ConsumeQueueLookup
-from reput.source.errors import OptionError, SinkError, StoreError
+from reput.source.errors import SinkError, StoreError
 from reput.source.log.message_lookup import Absence, MessageLookup
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_id import MessageId
@@ -19,7 +19,7 @@ from reput.source.record.message_properties import split_keys
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.query.options import DEFAULT_QUERY_MAX_NUM, MAX_MSGS_NUM_BATCH, check_key, check_unique_key
 
-LONG_MAX = 2**63 - 1
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 _INDEX_SECOND_MS = 1000
 
 
@@ -73,7 +73,7 @@ class StoreLookup:
         self._index = IndexLookup(self._root, config.index.max_hash_slot_num, config.index.max_index_num)
 
     def by_key(
-        self, topic: str, key: str, *, begin: int = 0, end: int = LONG_MAX, max_num: int = MAX_MSGS_NUM_BATCH
+        self, topic: str, key: str, *, begin: int = LONG_MIN, end: int = LONG_MAX, max_num: int = MAX_MSGS_NUM_BATCH
     ) -> Answer:
         """Messages of `topic` with `key` among their KEYS, stored in `[begin, end]` (ms, inclusive), newest first.
 
@@ -89,7 +89,7 @@ class StoreLookup:
         return self._by_index(topic, key, has_key, begin, end, max_num)
 
     def by_unique_key(
-        self, topic: str, key: str, *, begin: int = 0, end: int = LONG_MAX, max_num: int = DEFAULT_QUERY_MAX_NUM
+        self, topic: str, key: str, *, begin: int = LONG_MIN, end: int = LONG_MAX, max_num: int = DEFAULT_QUERY_MAX_NUM
     ) -> Answer:
         """Messages of `topic` whose unique key is `key`, newest first; the one that was stored first is `chosen`.
 
@@ -170,11 +170,10 @@ class StoreLookup:
     ) -> Answer:
         """``DefaultMessageStore#queryMessage`` without its second and third round.
 
+        Store times need not rise: a message that the broker stored after its clock went back is found by its own time.
         A round that reads a message is the last one, and one that reads none would ask for the same again.
         """
-        if begin > end:
-            raise OptionError(f"the times begin at {begin} and end at {end}, before that")
-        result = self._index.query_offset(topic, key, max_num, begin - _INDEX_SECOND_MS, end)
+        result = self._index.query_offset(topic, key, max_num, begin - _INDEX_SECOND_MS, end, times_rise=False)
         answer = Answer(notes=list(result.damages))
         if len(result.phy_offsets) >= max_num:
             answer.notes.append(

@@ -15,7 +15,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError
 from reput.streaming.output.table_path import check_table
-from reput.streaming.query.lines import check_format, lines, parse_time, time_text
+from reput.streaming.query.lines import check_format, check_period, lines, parse_time, time_text
 from reput.streaming.query.options import QueryOptions, check_key, check_unique_key
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -73,6 +73,7 @@ def _question(options: QueryOptions) -> Callable[[TableLookup], TableAnswer]:
         return lambda table: table.by_time(topic, queue_id, timestamp, count, broker=broker)
     begin = None if options.begin is None else parse_time(options.begin)
     end = None if options.end is None else parse_time(options.end)
+    check_period("--begin", begin, "--end", end)
     within = Within(options.topic, broker, begin, end)
     if kind == "key":
         key = options.key or ""

@@ -36,6 +36,21 @@ COLUMNS = "unit/source/rows/test_message_columns.py"
 BY_TASKS = "unit/sinks/index/test_index.py::test_keys_put_by_tasks_equal_those_put_by_the_sink"
 
 MUTANTS = (
+    # --- advice on a store, and look-ups in one
+    _mutant(
+        "doctor forgets that a replay parses the offsets in further queues, too",
+        "streaming/doctor/dispatch_errors.py",
+        "    if bad is None and in_replay and settings.notifies and not",
+        "    if bad is None and not in_replay and settings.notifies and not",
+        "unit/streaming/doctor/test_doctor.py::test_a_whole_record_that_no_dispatch_gets_over",
+    ),
+    _mutant(
+        "a look-up by key ends at the first entry that is too old",
+        "sinks/index/lookup.py",
+        "        return self.older_left < 0\n",
+        "        return True\n",
+        "unit/streaming/query/test_query.py::test_messages_within_times_after_the_clock_went_back",
+    ),
     # --- what is asked of a table
     _mutant(
         "an empty answer to an unknown name is an answer",

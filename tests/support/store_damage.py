@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from support.record_writer import Message, write_store
 
 from reput.source.kernels import record_kernels as rk
 from reput.source.record import message_format as fmt
@@ -253,3 +255,32 @@ def damage(store: Path, choose: random.Random) -> list[str]:
         if damaged.segments and damaged.queue_files:
             done.append(kind(damaged))
     return done
+
+
+# What the properties of a whole record do to a broker's dispatch, by its further queues (None: no property at all).
+LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
+FURTHER: dict[str, tuple[str, dict[str, str] | None, int]] = {
+    "no number": ("T", {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "0,x"}, 0),
+    "no offset": ("T", {"INNER_MULTI_DISPATCH": "a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": ",0"}, 0),
+    "nothing": ("T", None, 0),
+    "other counts": ("T", {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "x"}, 0),
+    "a path": ("T", {"INNER_MULTI_DISPATCH": "a/b,%LMQ%c", "INNER_MULTI_QUEUE_OFFSET": "x,0"}, 0),
+    "a retry": ("%RETRY%g", {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "x"}, 0),
+    "prepared": ("T", {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "x"}, 4),
+}
+
+
+def further_queues_home(home: Path, kind: str, conf: Mapping[str, str], *, has_abort: bool) -> Path:
+    """A store without queues, a record of which has such properties, and its broker.conf."""
+    topic, properties, sys_flag = FURTHER[kind]
+    plain = {"KEYS": "k", "TAGS": "t"}
+    odd = Message(topic=topic, properties=properties if properties is not None else {}, sys_flag=sys_flag)
+    messages = [*[Message(topic="T", properties=plain)] * 5, odd, *[Message(topic="T", properties=plain)] * 3]
+    small = {"mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 100, "maxIndexNum": 400}
+    write_store(home / "store", messages, 65536)
+    (home / "store" / "broker.conf").unlink()
+    settings = {"mappedFileSizeCommitLog": 65536, **small, **conf}
+    (home / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    if has_abort:
+        (home / "store" / "abort").touch()
+    return home

@@ -64,6 +64,7 @@ OTHERS_NAMES = {
         "putKey",
         "queryMessage",
         "queueId",
+        "longPollingEnable",
         "recheckReputOffsetFromCq",
         "recoverAbnormally",
         "recoverNormally",

@@ -170,6 +170,7 @@ def test_times(text: str, time: datetime) -> None:
         ("retries", {"since": "2 hours"}, "--since: time '2 hours': .* or how long ago"),
         ("retries", {"since": "999999999d"}, "no time of the years 1 to 9999"),
         ("retries", {"since": "9" * 20}, "no time of the years 1 to 9999"),
+        ("retries", {"since": "1h", "until": "2h"}, "--until is before --since: no time is between them"),
         ("top-topics", {"top": "1 OR 1=1"}, "--top 1 OR 1=1: a whole number wanted"),
         ("top-topics", {"top": "\u0661"}, "a whole number wanted"),
         ("retention", {"log_bytes_max": "9" * 19}, "--log-bytes-max 9+: a whole number wanted"),

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.advice import execute_advice
 from support.broker_stores import unpack
 from support.command_line import invoke
 from support.paths import ROOT
 from support.sink_runner import files_below
-from support.store_damage import write
+from support.store_damage import LIGHT, further_queues_home, write
 from typer.testing import Result
 
 SEGMENT = "00000000000003145728"
@@ -36,7 +37,7 @@ def doctor(home: Path, *more: str) -> Result:
 
 def told(home: Path, release: str) -> dict[str, Any]:
     done = doctor(home, "--release", release, "--json")
-    found = json.loads(done.output)["releases"]
+    found = json.loads(done.stdout)["releases"]
     assert list(found) == [release]
     assert done.exit_code == (0 if found[release]["harmless"] else 1)
     return dict(found[release])
@@ -204,3 +205,50 @@ def test_a_directory_without_anything_of_a_store_was_not_meant(home: Path, tmp_p
     done = invoke(["doctor", "--store", str(tmp_path / "docs")])
     assert (done.exit_code, done.stdout) == (1, "")
     assert "give the store root that holds commitlog/" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "light", "release", "why"),
+    [
+        ("no number", LIGHT, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is no number): the replay tries"),
+        ("no number", {}, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is no number): the replay tries"),
+        ("no number", LIGHT, "5.5.0", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is no number): its recovery ends"),
+        ("no offset", LIGHT, "5.5.0", "INNER_MULTI_QUEUE_OFFSET holds '', which is no number): its recovery ends"),
+        ("no number", {}, "5.5.0", None),
+        ("nothing", LIGHT, "4.9.3", "(it has no properties): the replay tries"),
+        ("nothing", LIGHT, "5.5.0", None),
+        ("other counts", LIGHT, "4.9.3", None),
+        ("a retry", LIGHT, "5.5.0", None),
+        ("a path", LIGHT, "5.5.0", None),
+        ("a path", LIGHT, "4.9.3", "INNER_MULTI_QUEUE_OFFSET holds 'x', which is no number): the replay tries"),
+    ],
+)
+def test_a_whole_record_that_no_dispatch_gets_over(
+    kind: str, light: dict[str, str], release: str, why: str | None, tmp_path: Path
+) -> None:
+    """Where the broker's own dispatch throws, it does not start; a rebuild leaves it nothing to dispatch."""
+    home = further_queues_home(tmp_path / "home", kind, light, has_abort=False)
+    found = told(home, release)
+    if why is None:
+        assert found["harmless"]
+        return
+    assert found["obstacle"]["part"] == "dispatch"
+    assert f"the record at offset 545 fails ({why.removeprefix('(')}" in found["obstacle"]["why"]
+    assert found["dispatched"] == 5
+    assert [command.split()[:2] for command in execute_advice(home, release)] == [["reput", "rebuild"]]
+    assert told(home, release)["harmless"]
+
+
+def test_a_bad_record_that_is_not_dispatched_again_stops_nothing(tmp_path: Path) -> None:
+    """5.5.0 dispatches only what begins behind its queues' end, though recovery reads what lies before it."""
+    home = further_queues_home(tmp_path / "home", "no number", LIGHT, has_abort=False)
+    execute_advice(home, "5.5.0")
+    queue = home / "store" / "consumequeue" / "T" / "0" / "00000000000000000000"
+    write(queue, 7 * 20, bytes(40))
+    assert told(home, "5.5.0")["starts"]
+    # The record's entry in its first light queue says that it was dispatched, too.
+    shutil.rmtree(home / "store" / "consumequeue" / "%LMQ%a")
+    write(queue, 4 * 20, bytes(100))
+    found = told(home, "5.5.0")
+    assert found["obstacle"] is not None
+    assert found["obstacle"]["part"] == "dispatch"

@@ -157,3 +157,10 @@ def test_the_settings_of_a_file(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert "max_hash_slot_num: 3" in result.stdout
     assert "maxHashSlotNum=x" in dump("--file", str(path), "-o", "maxHashSlotNum=x").stderr
+
+
+def test_a_period_that_ends_before_it_begins(store: Path) -> None:
+    """A usage error, where it showed no record and exit code 0."""
+    result = dump("--store", str(store), "--since", "2024-01-02", "--until", "2024-01-01")
+    assert result.exit_code == 2
+    assert "--until is before --since: no time is between them" in result.stderr

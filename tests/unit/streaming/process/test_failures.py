@@ -84,6 +84,7 @@ def remote(error: str, text: str = IN_A_TASK) -> Exception:
         (remote(spark_text(DataLossError("gone at 5"))), 1, "gone at 5"),
         (remote(spark_text(OptionError("y=2: no"))), 2, "y=2: no"),
         (remote(spark_text(TransientError("full"))), 75, "full"),
+        (OptionError("messageDelayLevel=1s  5s: no"), 2, "messageDelayLevel=1s  5s: no"),
         (remote("OSError: [Errno 28] No space left on device: '/o/f'"), 75, "No space left on device: '/o/f'"),
         (remote("PermissionError: [Errno 13] Permission denied: '/o/f'"), 1, "Permission denied: '/o/f'"),
         (remote("MemoryError: Unable to allocate"), 75, "Unable to allocate"),

@@ -132,6 +132,30 @@ def test_the_first_is_by_store_time(tmp_path: Path) -> None:
     assert [row["queue_offset"] for row in found if row["chosen"]] == [1]
 
 
+def keyed(*times: int) -> list[Message]:
+    return [Message(topic="T", properties={"KEYS": "k", "UNIQ_KEY": "U"}, store_timestamp=time) for time in times]
+
+
+def test_store_times_before_1970(tmp_path: Path) -> None:
+    """A clock that begins in 1900 makes good records: no time is too early to be looked for."""
+    make_store(tmp_path, keyed(-2_208_988_800_000, -86_400_001, -86_400_000))
+    assert offsets(tmp_path, *KEY, "k") == [2, 1, 0]
+    assert offsets(tmp_path, *KEY, "k", "--end", "1969-12-30T23:59:59.999Z") == [1, 0]
+    assert offsets(tmp_path, *KEY, "k", "--begin=-86400000") == [2]
+    assert offsets(tmp_path, "--topic", "T", "--unique-key", "U") == [2, 1, 0]
+
+
+def test_messages_within_times_after_the_clock_went_back(tmp_path: Path) -> None:
+    """A broker's search ends at the first entry, or file, that is too old; behind it are later times."""
+    times = [START + 1000 * seconds for seconds in (30, 40, 35, 10, 11, 2, 12, 13, 1, 14, 15, 16, 3)]
+    make_store(tmp_path, keyed(*times))
+    found = [number for number, time in enumerate(times) if START + 30_000 <= time <= START + 36_000]
+    assert offsets(tmp_path, *KEY, "k", "--begin", str(START + 30_000), "--end", str(START + 36_000)) == found[::-1]
+    assert offsets(tmp_path, *KEY, "k", "--begin", str(START), "--end", str(START + 3000)) == [12, 8, 5]
+    for number, time in enumerate(times):
+        assert offsets(tmp_path, *KEY, "k", "--begin", str(time), "--end", str(time)) == [number]
+
+
 def test_a_message_that_the_index_has_twice_is_shown_once(tmp_path: Path) -> None:
     """A broker's index has one entry for each time that KEYS name the key."""
     make_store(tmp_path, [Message(topic="T", properties={"KEYS": "k k other"})])
@@ -189,7 +213,7 @@ def test_a_missing_message_is_one_line(store: Path) -> None:
         ([*KEY, ""], "key '': KEYS are split at blanks"),
         ([*KEY, "a b"], "key 'a b': KEYS are split at blanks"),
         (["--topic", "T", "--unique-key", ""], "the unique key is empty"),
-        ([*KEY, "k", "--begin", "2", "--end", "1"], "the times begin at 2 and end at 1, before that"),
+        ([*KEY, "k", "--begin", "2", "--end", "1"], "--end is before --begin: no time is between them"),
         ([*KEY, "k", "--begin", "noon"], "time 'noon': milliseconds since 1970 wanted, or a time like"),
         ([*KEY, "k", "--format", "xml"], "--format xml: one of table, json wanted"),
         ([*QUEUE, "--queue-offset", "-1"], "Invalid value for '--queue-offset'"),
@@ -393,7 +417,8 @@ def test_times_as_text() -> None:
     for text in ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20", "2023-11-15T06:13:20+08:00", "2023-11-14 22:13:20.000"):
         assert parse_time(text) == START
     assert parse_time("1969-12-31T23:59:59.999Z") == -1
-    for text in ("-5", "", "²", "2023-13-01", "yesterday"):
+    assert parse_time("-5") == -5
+    for text in ("--5", "-", "", "²", "2023-13-01", "yesterday"):
         with pytest.raises(OptionError, match="milliseconds since 1970 wanted"):
             parse_time(text)
     assert [time_text(ms) for ms in (0, -1)] == ["1970-01-01T00:00:00.000Z", "1969-12-31T23:59:59.999Z"]

@@ -1,0 +1,94 @@
+"""Does what `reput doctor` advises, command by command, and judges what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support.command_line import invoke
+from support.paths import ROOT
+
+from reput.sinks.formats.consume_queue import ENTRY, is_pre_blank, is_written
+from reput.source.segments.mapped_file_queue import MappedFile
+from reput.source.segments.range_reader import DecodeOptions, scan_windows
+
+# More rounds than any advice needs; one that is given twice ends it before.
+ROUNDS_MAX = 8
+Entry = tuple[str, int, int, int]
+
+
+def told(home: Path, release: str) -> dict[str, Any]:
+    """What `reput doctor` says of `home`'s store and one release."""
+    words = ["doctor", "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf"), "--json"]
+    done = invoke([*words, "--release", release])
+    assert done.exit_code in (0, 1), done.output
+    return dict(json.loads(done.stdout)["releases"][release])
+
+
+def execute_advice(home: Path, release: str, *, in_shell: bool = False) -> list[str]:
+    """Ask, do what is advised, and ask again, until the store is harmless or nothing more is advised.
+
+    Returns all commands that were run. Advice that was given before, or a command that fails, is an error. `in_shell`
+    runs every command in a shell as it stands; else those of `reput` run in this process, which is faster.
+    """
+    given: list[list[str]] = []
+    done: list[str] = []
+    for _ in range(ROUNDS_MAX):
+        found = told(home, release)
+        commands = [step["command"] for step in found["advice"] if step["command"] is not None]
+        steps = [command for command in commands if not command.startswith("reput doctor")]
+        if not steps:
+            return done
+        assert steps not in given, f"the same advice again: {steps}"
+        given.append(steps)
+        for command in steps:
+            _run(command, in_shell=in_shell)
+            done.append(command)
+    raise AssertionError(f"no end of advice: {given}")
+
+
+def _run(command: str, *, in_shell: bool) -> None:
+    if command.startswith("reput ") and not in_shell:
+        result = invoke(shlex.split(command)[1:])
+        assert result.exit_code == 0, f"{command}\n{result.output}"
+        return
+    path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    shell = subprocess.run(
+        command, shell=True, capture_output=True, text=True, env={**os.environ, "PATH": path}, check=False
+    )
+    assert shell.returncode == 0, f"{command}\n{shell.stdout}{shell.stderr}"
+
+
+def served(stores: Iterable[Path]) -> set[Entry]:
+    """The entries of all queues of some stores that lead to good records: topic, queue id, queue offset, log offset."""
+    found = set()
+    for store in stores:
+        good = set(_good_records(store))
+        for path in (store / "consumequeue").glob("*/*/*"):
+            if not (path.is_file() and path.name.isdecimal() and path.parent.name.isdecimal()):
+                continue
+            data = path.read_bytes()
+            units = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
+            first = int(path.name) // ENTRY.itemsize
+            queue = path.parent.parent.name, int(path.parent.name)
+            for row in np.flatnonzero(is_written(units) & ~is_pre_blank(units)).tolist():
+                offset = int(units["physical_offset"][row])
+                if offset in good:
+                    found.add((*queue, first + row, offset))
+    return found
+
+
+def _good_records(store: Path) -> Iterable[int]:
+    options = DecodeOptions(check_crc=True, on_damage="quarantine")
+    for path in sorted((store / "commitlog").glob("0*")):
+        if not (path.is_file() and path.stat().st_size):
+            continue
+        file = MappedFile(int(path.name), path.stat().st_size, str(path))
+        for window in scan_windows(file, file.file_from_offset, file.end, options):
+            yield from (window.offset_of(row) for row in range(len(window)))
