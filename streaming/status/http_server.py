@@ -102,7 +102,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         # By connection, in the order in which they came; None for one that is being ended.
         self._began_at: dict[Any, float | None] = {}
 
@@ -116,28 +116,26 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread."""
-        with self._lock:
-            is_served = len(self._began_at) < 2 * _CONNECTIONS_MAX
+        with self._changed:
             at_work = [each for each, began_at in self._began_at.items() if began_at is not None]
             if len(at_work) >= _CONNECTIONS_MAX:
                 self._end(at_work[0])
-            if is_served:
-                self._began_at[request] = time.monotonic()
-        if is_served:
-            super().process_request(request, client_address)
-        else:  # the threads of those that were ended have not seen it yet
-            self.shutdown_request(request)
+            # The threads of those that were ended may not have seen it yet.
+            self._changed.wait_for(lambda: len(self._began_at) <= _CONNECTIONS_MAX, _CONNECTION_WITHIN_S)
+            self._began_at[request] = time.monotonic()
+        super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
-        with self._lock:
+        with self._changed:
             self._began_at.pop(request, None)
+            self._changed.notify_all()
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """End connections that take too long; called a few times a second."""
         before = time.monotonic() - _CONNECTION_WITHIN_S
-        with self._lock:
+        with self._changed:
             for request, began_at in self._began_at.items():
                 if began_at is not None and began_at < before:
                     self._end(request)

@@ -15,6 +15,8 @@ LAG_WINDOW_S = 60.0
 FINDING_WINDOW_S = 3600.0
 # More starts of a query than these within `FINDING_WINDOW_S` are no accident.
 _RESTARTS_MAX = 3
+# A first micro-batch is small, so that messages come soon.
+_BATCHES_TELL = 2
 
 
 class State(Enum):
@@ -61,7 +63,7 @@ def judge(run: RunState) -> Judgement:
 
 def _lags(query: QueryState, now: float) -> bool:
     seen = [sample for sample in query.lags if sample.at >= now - LAG_WINDOW_S]
-    if not seen or query.lags[0].at > now - LAG_WINDOW_S / 2:  # too young to tell
+    if not seen or query.lags[0].begun > now - LAG_WINDOW_S:  # too young to tell
         return False
     least = [sample.least_seconds for sample in seen]
     return all(seconds is not None and seconds > LAG_WINDOW_S for seconds in least)
@@ -72,14 +74,23 @@ def _behind(query: QueryState) -> str:
 
 
 def _outlook(query: QueryState, now: float) -> str:
-    """Whether a query that lags catches up, by how its lag changed over the last five windows."""
+    """Whether a query that lags catches up, by how fast it and the log went on over the last five windows.
+
+    A micro-batch of gigabytes may be at work, of which nothing counts before its end: what the query kept is divided by
+    the time until the last one ended, and one that ended is no measure yet.
+    """
+    behind = query.lag.size_bytes
     before = next((each for each in query.lags if each.at >= now - 5 * LAG_WINDOW_S), None)
-    if before is None or before.lag.size_bytes is None or query.lag.size_bytes is None or now <= before.at:
-        return "not known whether it catches up"
-    gained = (before.lag.size_bytes - query.lag.size_bytes) / (now - before.at)
+    if before is None or before.lag.size_bytes is None or behind is None or before.end is None or query.end is None:
+        return "not known yet whether it catches up"
+    ended_at = before.at if query.last_at is None else query.last_at
+    if query.batches - before.batches < _BATCHES_TELL or ended_at <= before.at:
+        return "not known yet whether it catches up"
+    grown = (query.end + behind - before.end - before.lag.size_bytes) / (now - before.at)
+    gained = (query.end - before.end) / (ended_at - before.at) - grown
     if gained <= 0:
         return "and does not catch up"
-    return f"caught up in about {duration_text(query.lag.size_bytes / gained)}"
+    return f"caught up in about {duration_text(behind / gained)}"
 
 
 def _findings(run: RunState, now: float) -> Iterator[str]:

@@ -54,7 +54,8 @@ class QueryPhase(Enum):
 class LagSample:
     """The lag `at` the end of a stretch of time that has `begun` a few seconds before, by ``RunState.clock``.
 
-    `least_seconds` is the least that was seen in it, None if none was known; `messages` were kept by then in this run.
+    `least_seconds` is the least that was seen in it, None if none was known; `messages` were kept by then in this run,
+    in `batches` micro-batches, up to the physical offset `end`.
     """
 
     begun: float
@@ -62,6 +63,8 @@ class LagSample:
     lag: Lag
     least_seconds: float | None
     messages: int
+    batches: int = 0
+    end: int | None = None
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,14 @@ class QueryState:
         last = self.lags[-1] if self.lags else None
         if last is not None and now - last.begun < _LAGS_A_SAMPLE_S:
             known = [each for each in (last.least_seconds, lag.seconds) if each is not None]
-            self.lags[-1] = LagSample(last.begun, now, lag, min(known, default=None), self.messages)
+            self.lags[-1] = self._sample(last.begun, now, lag, min(known, default=None))
         else:
-            self.lags.append(LagSample(now, now, lag, lag.seconds, self.messages))
+            self.lags.append(self._sample(now, now, lag, lag.seconds))
         while self.lags[0].at < now - _LAGS_KEPT_S:
             self.lags.popleft()
+
+    def _sample(self, begun: float, now: float, lag: Lag, least_seconds: float | None) -> LagSample:
+        return LagSample(begun, now, lag, least_seconds, self.messages, self.batches, self.end)
 
     def messages_per_second(self, now: float, window_s: float = 60.0) -> float | None:
         """The rate of the last `window_s` seconds, or since the first look at the log; None before there is one."""
