@@ -27,6 +27,7 @@ from broker.rocketmq import RocketMQ
 from support.advice import execute_advice
 from support.broker_stores import unpack
 from support.proof_counts import Proof
+from support.sink_runner import dispatch_store
 from support.store_damage import FURTHER, LIGHT, UNIT_BYTES, damage, further_queues_home, write
 
 from reput.sinks.formats.consume_queue import ENTRY as CQ_ENTRY
@@ -93,6 +94,28 @@ def check(release: GetRelease, tmp_path: Path, proof: Proof) -> Callable[[str, S
 def test_random_damages(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
     """The short form: eight damages of small stores."""
     check(version, [damaged(homes, tmp_path, version, SMALL, seed) for seed in range(8)])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_deleted_and_made_again(version: str, homes: Homes, release: GetRelease, tmp_path: Path) -> None:
+    """A store takes the later life as its own, as it was and as reput makes it; without queues it joins both lives."""
+    homes_of = {name: copy(homes("v5-topic-remade"), tmp_path / name) for name in ("as it was", "made", "no queues")}
+    config = load_config(homes_of["made"] / "store", broker_conf=homes_of["made"] / "broker.conf")
+    dispatch_store(config, tmp_path / "later")
+    joined = load_config(config.store, broker_conf=homes_of["made"] / "broker.conf", overrides=["queueRestart=replay"])
+    dispatch_store(joined, tmp_path / "joined")
+    for name in ("made", "no queues"):
+        shutil.rmtree(homes_of[name] / "store" / "consumequeue")
+    shutil.copytree(tmp_path / "later" / "consumequeue", homes_of["made"] / "store" / "consumequeue")
+    cases = [case(home, name, version, []) for name, home in homes_of.items()]
+    conf = javaproperties.loads((homes_of["made"] / "broker.conf").read_text())
+    happened = start_stores(release(version), [(each.store, conf) for each in cases], tmp_path / "java")
+    assert [differences(*pair) for pair in zip(cases, happened, strict=True)] == [[], [], []]
+    assert [each.prediction.is_harmless for each in cases] == [True, True, False]
+    queue = Path("consumequeue", "T", "0", f"{0:020d}")
+    later = (homes("v5-topic-remade") / "store" / queue).read_bytes()
+    assert [(each.store / queue).read_bytes() for each in cases[:2]] == [later, later]
+    assert (cases[2].store / queue).read_bytes() == (tmp_path / "joined" / queue).read_bytes()
 
 
 @pytest.mark.slow

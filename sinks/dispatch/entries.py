@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from reput.source.arrays import Bytes, Int32s, Int64s
+from reput.source.arrays import Bools, Bytes, Int32s, Int64s
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class ExtUnits:
 
     store_timestamps: Int64s
     bit_maps: tuple[bytes | None, ...]
-    is_put: np.ndarray[Any, np.dtype[np.bool_]]
+    is_put: Bools
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,35 @@ class QueueEntries:
     entries: Bytes
     queue_offsets: Int64s
     ext: ExtUnits | None = None
+
+    @property
+    def first_physical_offset(self) -> int:
+        """The physical offset of the first entry's record."""
+        return int.from_bytes(self.entries[0, :8].tobytes(), "big", signed=True)
+
+    def rows(self, begin: int, end: int | None = None) -> QueueEntries:
+        """The rows `[begin, end)`; None for all from `begin` on."""
+        rows, ext = slice(begin, end), self.ext
+        if ext is not None:
+            ext = ExtUnits(ext.store_timestamps[rows], ext.bit_maps[rows], ext.is_put[rows])
+        return QueueEntries(self.topic, self.queue_id, self.entries[rows], self.queue_offsets[rows], ext)
+
+    def behind(self, first: QueueEntries) -> QueueEntries:
+        """These entries behind those of the same queue in `first`."""
+        ext = self.ext
+        if ext is not None and first.ext is not None:
+            ext = ExtUnits(
+                np.concatenate([first.ext.store_timestamps, ext.store_timestamps]),
+                first.ext.bit_maps + ext.bit_maps,
+                np.concatenate([first.ext.is_put, ext.is_put]),
+            )
+        return QueueEntries(
+            self.topic,
+            self.queue_id,
+            np.concatenate([first.entries, self.entries]),
+            np.concatenate([first.queue_offsets, self.queue_offsets]),
+            ext,
+        )
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,49 @@ def run_of(entries: Bytes, queue_offsets: Int64s) -> Run | None:
     return Run(facts[0], len(entries), *facts[1:]) if runs_on else None
 
 
+@dataclass(frozen=True)
+class LifeBegin:
+    """Where a queue starts over: its topic was deleted and made again, so its queue offsets begin at 0 once more.
+
+    Attributes
+    ----------
+    row
+        The row of the later life's first entry; `BEFORE` for the queue's last entry so far, None where no life begins.
+    awaited
+        The queue offset with which the next record would prove that the last row begins a life; 0 for none.
+    """
+
+    row: int | None
+    awaited: int
+
+
+BEFORE = -1
+
+
+def last_life(queue_offsets: Int64s, steps: Int64s, *, has_entries: bool, awaited: int) -> LifeBegin:
+    """Find the last row where the queue starts over.
+
+    A broker gives queue offset 0 to a queue without entries alone. A damaged field may say so, too. So a life begins
+    only where the record that follows in the queue goes on behind 0.
+
+    Parameters
+    ----------
+    queue_offsets, steps
+        int64[n], of rows in log order that are not built already, and how many queue offsets each takes.
+    has_entries
+        Whether the queue has entries before these rows.
+    awaited
+        The `LifeBegin.awaited` of the rows before.
+    """
+    if not len(queue_offsets):
+        return LifeBegin(None, awaited)
+    begins = queue_offsets == 0
+    begins[0] &= has_entries
+    wanted = np.concatenate([[awaited], np.where(begins, steps, 0)])
+    proofs = np.flatnonzero((wanted[:-1] > 0) & (queue_offsets == wanted[:-1]))
+    return LifeBegin(int(proofs[-1]) - 1 if len(proofs) else None, int(wanted[-1]))
+
+
 class RowByRow:
     """Which rows of one queue the broker would append, and which anomalies they are.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import numpy as np
+
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
@@ -14,6 +16,7 @@ from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNI
 from reput.sinks.queue.queue_reader import QueueKind, Units
 from reput.sinks.queue.queue_sink import Append, Queue, QueueSink
 from reput.sinks.sink import not_yet_written
+from reput.source.arrays import Int64s
 from reput.source.errors import OptionError
 
 _log = logging.getLogger(__name__)
@@ -40,6 +43,12 @@ class BatchConsumeQueue(Queue):
             self.end += entries.size
         return Append(begin, entries, anomalies=AnomalyCounts(already_built=len(physical_offsets) - len(entries)))
 
+    def unbuilt(self, incoming: QueueEntries) -> tuple[Int64s, Int64s]:
+        """See ``Queue.unbuilt``: an entry takes as many queue offsets as its batch has messages."""
+        units = incoming.entries.view(BATCH_ENTRY)[:, 0]
+        rows = np.flatnonzero(units["physical_offset"] > self.max_physic_offset)
+        return rows, units["batch_size"][rows].astype(np.int64)
+
     def adopt(self, units: Units) -> bool:
         """Take `max_physic_offset` from the last unit; False without one."""
         if len(units):
@@ -52,8 +61,16 @@ class BatchConsumeQueueSink(QueueSink):
 
     name = "batchconsumequeue"
 
-    def __init__(self, files: DurableFiles, mapped_file_size: int = MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE) -> None:
+    def __init__(
+        self,
+        files: DurableFiles,
+        mapped_file_size: int = MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE,
+        *,
+        keeps_later_life: bool = False,
+    ) -> None:
         """`mapped_file_size` is ``mapperFileSizeBatchConsumeQueue`` in bytes.
+
+        `keeps_later_life` as in ``ConsumeQueueSink``.
 
         Raises
         ------
@@ -62,7 +79,7 @@ class BatchConsumeQueueSink(QueueSink):
         """
         if mapped_file_size % BATCH_STORE_UNIT_SIZE:
             raise OptionError(f"{_SETTING}={mapped_file_size}: a multiple of {BATCH_STORE_UNIT_SIZE} bytes wanted")
-        super().__init__(files, KIND, mapped_file_size)
+        super().__init__(files, KIND, mapped_file_size, keeps_later_life=keeps_later_life)
 
     def _new_queue(self, topic: bytes, queue_id: int) -> BatchConsumeQueue:
         return BatchConsumeQueue(topic, queue_id)
@@ -73,6 +90,7 @@ class BatchConsumeQueueSink(QueueSink):
         if rest is None:
             return NO_ANOMALIES
         met = BatchAnomalies(_log)
+        self._announce_removal(rest.entries.batch_queues())
         for incoming in rest.entries.batch_queues():
             self._append_noting(incoming, met)
         self._commit(batch)

@@ -35,7 +35,7 @@ from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, Units, queue_directories
 from reput.sinks.queue.queue_sink import Append, Queue, QueueSink, no_queue
 from reput.sinks.sink import not_yet_written
-from reput.source.arrays import Bytes
+from reput.source.arrays import Bytes, Int64s
 from reput.source.errors import SinkError
 
 _WAY_OUT = "onDamage=quarantine leaves such records out of the queues and records them"
@@ -94,6 +94,8 @@ class ConsumeQueue(Queue):
         front = self._front(int(queue_offsets[0]), int(entries.view(ENTRY)[0, 0]["physical_offset"]), file_size)
         rows = RowByRow(front.end, self.max_physic_offset)
         rows.take(entries, queue_offsets)
+        if rows.anomalies.gap:
+            self._note_gap(front.end, queue_offsets)
         entries = entries[rows.accepted]
         self.end = rows.end
         if len(entries):
@@ -120,9 +122,11 @@ class ConsumeQueue(Queue):
         ahead = run.first_queue_offset * CQ_STORE_UNIT_SIZE - front.end
         if ahead < 0 or run.first_end <= self.max_physic_offset:
             return None
+        self.awaited = 0
         if ahead:  # (E): behind one gap, every later record of the queue is out of order
             first = OutOfOrder(run.first_physical_offset, run.first_queue_offset, front.end // CQ_STORE_UNIT_SIZE)
             front = replace(front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first)
+            self._note_gap(front.end, np.array([run.first_queue_offset]))
         self.end = front.end + run.count * CQ_STORE_UNIT_SIZE
         self.max_physic_offset = run.last_end
         return front
@@ -141,6 +145,23 @@ class ConsumeQueue(Queue):
             )
         anomalies = AnomalyCounts(pre_blank=1) if end else NO_ANOMALIES
         return QueueExtent(end - end % file_size, end % file_size // CQ_STORE_UNIT_SIZE, anomalies)
+
+    def _note_gap(self, end: int, queue_offsets: Int64s) -> None:
+        """Note whether a record goes on where a replay of both lives would end, and not where the queue does.
+
+        The queue ends at `end`; these are the queue offsets of the records that come then, some of them behind a gap.
+        """
+        before = np.concatenate([[end // CQ_STORE_UNIT_SIZE - 1], queue_offsets[:-1]])
+        there = queue_offsets * CQ_STORE_UNIT_SIZE == self.replay_end
+        self.is_joined |= self.replay_end > 0 and bool((there & (queue_offsets - before != 1)).any())
+
+    def unbuilt(self, incoming: QueueEntries) -> tuple[Int64s, Int64s]:
+        """See ``Queue.unbuilt``; (A)."""
+        units = incoming.entries.view(ENTRY)[:, 0]
+        ends = units["physical_offset"].astype(np.int64) + units["msg_size"]
+        reached = np.maximum.accumulate(np.concatenate([[self.max_physic_offset], ends[:-1]]))
+        rows = np.flatnonzero(ends > reached)
+        return rows, np.ones(len(rows), np.int64)
 
     def adopt(self, units: Units) -> bool:
         """Take `max_physic_offset` from the last unit that is not pre-blank; False without one."""
@@ -197,13 +218,17 @@ class ConsumeQueueSink(QueueSink):
         mapped_file_size: int = MAPPED_FILE_SIZE_CONSUME_QUEUE,
         ext_file_size: int | None = None,
         first_queue_offset_max: int | None = None,
+        *,
+        keeps_later_life: bool = False,
     ) -> None:
         """`mapped_file_size` is ``mappedFileSizeConsumeQueue`` in bytes, rounded up to whole entries.
 
         `ext_file_size` is ``mappedFileSizeConsumeQueueExt`` in bytes, None for ``enableConsumeQueueExt=false``;
-        `first_queue_offset_max` is the largest queue offset (an index) at which a queue may begin.
+        `first_queue_offset_max` is the largest queue offset (an index) at which a queue may begin. A queue that starts
+        over (``last_life``) is emptied first with `keeps_later_life`, as the broker did that deleted the topic;
+        otherwise it is joined to the earlier one, as a broker's replay of the log does.
         """
-        super().__init__(files, KIND, rounded_file_size(mapped_file_size))
+        super().__init__(files, KIND, rounded_file_size(mapped_file_size), keeps_later_life=keeps_later_life)
         self.admission = QueueAdmission(rounded_file_size(mapped_file_size), first_queue_offset_max)
         self._ext_file_size = ext_file_size
         self._exts: dict[tuple[bytes, int], ConsumeQueueExt] = {}
@@ -221,9 +246,33 @@ class ConsumeQueueSink(QueueSink):
         except SinkError as error:
             at = int(incoming.entries.view(ENTRY)[0, 0]["physical_offset"])
             raise SinkError(f"the record at offset {at}: {error}", advice=_WAY_OUT, physical_offset=at) from error
-        if self._ext_file_size is not None and incoming.ext is not None:
-            incoming = replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
         return super()._append(incoming)
+
+    def _prepared(self, incoming: QueueEntries) -> QueueEntries:
+        if self._ext_file_size is None or incoming.ext is None:
+            return incoming
+        return replace(incoming, entries=self._put_ext_units(incoming, incoming.ext, self._ext_file_size))
+
+    def _last_entry(self, queue: Queue) -> QueueEntries:
+        found = super()._last_entry(queue)
+        ext = self._exts.get((queue.topic, queue.queue_id))
+        if ext is None:
+            return found
+        entries = found.entries.copy()
+        codes = entries.view(ENTRY)["tags_code"][:, 0]
+        unit = ext.get(int(codes[0]))
+        if unit is None:
+            units = ExtUnits(np.zeros(1, np.int64), (None,), np.zeros(1, bool))
+            return replace(found, ext=units)
+        codes[0] = unit.tags_code
+        units = ExtUnits(np.array([unit.msg_store_time], np.int64), (unit.filter_bit_map,), np.ones(1, bool))
+        return replace(found, entries=entries, ext=units)
+
+    def _empty(self, topic: bytes, queue_id: int) -> None:
+        super()._empty(topic, queue_id)
+        ext = self._exts.pop((topic, queue_id), None)
+        if ext is not None:
+            ext.destroy()
 
     def write(self, batch: LogicBatch, write_appends: WriteAppends | None = None) -> AnomalyCounts:
         """Append the batch's entries; see ``Sink.write``.
@@ -237,7 +286,8 @@ class ConsumeQueueSink(QueueSink):
             return NO_ANOMALIES
         entries = rest.entries
         met = BatchAnomalies(_log)
-        appends, others = [], []
+        appends: list[QueueAppend] = []
+        others: list[int] = []
         for number, (key, run) in enumerate(zip(entries.queues, entries.runs(), strict=True)):
             queue = self._queues.get(key) or self._new_queue(*key)
             assert isinstance(queue, ConsumeQueue)
@@ -251,6 +301,7 @@ class ConsumeQueueSink(QueueSink):
             self._note_files(queue, extent.begin, queue.end)
             self._queues[key] = queue
             met.note(*key, extent.anomalies, extent.first_out_of_order)
+        self._announce_removal(map(entries.queue_entries, others))
         if write_appends is None:
             _write_appends(self._files, entries, appends)
         else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,20 @@ import numpy as np
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts, BatchAnomalies, OutOfOrder
 from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.entries import QueueEntries
+from reput.sinks.dispatch.runs import BEFORE, LifeBegin, last_life
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import KeepsProgress, ProgressFile, SinkProgress
 from reput.sinks.files.store_path import RelativePath
 from reput.sinks.queue.queue_files import QueueFiles
 from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
-from reput.source.arrays import Bytes
+from reput.source.arrays import Bytes, Int64s
 from reput.source.errors import SinkError
 
 _log = logging.getLogger(__name__)
+
+#: In a progress record: the queues that started over, or may just have done so.
+LIVES = "lives"
+_EMPTIED = "emptied_for_next_batch"
 
 
 def no_queue(_: bytes, __: int) -> bool:
@@ -47,13 +52,21 @@ class Append:
 
 @dataclass
 class Queue(ABC):
-    """One queue's end. Offsets are bytes of the queue, except for `max_physic_offset`, which is in the log."""
+    """One queue's end. Offsets are bytes of the queue, except for `max_physic_offset`, which is in the log.
+
+    `awaited` is ``LifeBegin.awaited`` of its last record. `replay_end` is where the queue would end in a broker's
+    replay of the log, which appends the first record of the later life to the earlier one and passes over the others;
+    0 without an earlier life. `is_joined` is whether a record goes on there.
+    """
 
     topic: bytes
     queue_id: int
     end: int = 0
     files: list[int] = field(default_factory=list)  # where each file begins
     max_physic_offset: int = 0
+    awaited: int = 0
+    replay_end: int = 0
+    is_joined: bool = False
 
     @property
     def last_file(self) -> int:
@@ -68,13 +81,25 @@ class Queue(ABC):
     def adopt(self, units: Units) -> bool:
         """Take `max_physic_offset` from the good units of a file; False if none of them is a record's."""
 
+    @abstractmethod
+    def unbuilt(self, incoming: QueueEntries) -> tuple[Int64s, Int64s]:
+        """The rows that are not built already, and how many queue offsets each of these takes, int64[n]."""
+
+    def last_life(self, incoming: QueueEntries) -> LifeBegin:
+        """Where the queue last starts over in entries that come next; see ``last_life``."""
+        rows, steps = self.unbuilt(incoming)
+        found = last_life(incoming.queue_offsets[rows], steps, has_entries=bool(self.files), awaited=self.awaited)
+        return found if found.row in (None, BEFORE) else LifeBegin(int(rows[found.row]), found.awaited)
+
 
 class QueueSink(KeepsProgress, ABC):
     """Keeps all queues of one kind; subclasses decide how a queue appends entries."""
 
     name: str
 
-    def __init__(self, files: DurableFiles, kind: QueueKind, file_size: int) -> None:
+    def __init__(self, files: DurableFiles, kind: QueueKind, file_size: int, *, keeps_later_life: bool = False) -> None:
+        """`keeps_later_life` as in ``ConsumeQueueSink``."""
+        self._keeps_later_life = keeps_later_life
         self._root = files.root / kind.top
         self._durable = files
         self._unit_size = kind.unit.itemsize
@@ -97,7 +122,9 @@ class QueueSink(KeepsProgress, ABC):
     def recover(self, start_offset: int) -> SinkProgress:
         """Go on at the progress record's end; entries of later records are dropped. See ``Sink.recover``."""
         record = self._record.load()
+        self._finish_removal(record)
         self._load_queues(None if record is None else record.end_offset)
+        self._load_lives(record)
         entries = self._count_entries()
         if record is not None and entries != record.state["queue_ends"]:
             if self._queues:
@@ -150,7 +177,7 @@ class QueueSink(KeepsProgress, ABC):
     def _commit(self, batch: LogicBatch) -> None:
         """Make the files durable, then the progress record that they have all effects before the batch's end."""
         self._durable.sync()
-        state: dict[str, Any] = {"queue_ends": self._count_entries()}
+        state: dict[str, Any] = {"queue_ends": self._count_entries(), **self._lives()}
         time = batch.last_queued_timestamp
         if (time := self.logics_msg_timestamp if time is None else time) is not None:
             state["logics_msg_timestamp"] = time
@@ -161,6 +188,7 @@ class QueueSink(KeepsProgress, ABC):
 
         As in `recover`, entries of records from `end_offset` on are dropped.
         """
+        self._finish_removal(self._record.load())
         self._load_queues(end_offset, left_out)
         return self._count_entries()
 
@@ -171,7 +199,102 @@ class QueueSink(KeepsProgress, ABC):
         append = self._append(incoming)
         met.note(incoming.topic, incoming.queue_id, append.anomalies, append.first_out_of_order)
 
+    # --- lives of a queue -----------------------------------------------------------------------------------
+
+    def joined_lives(self) -> list[tuple[bytes, int, int]]:
+        """The queues whose records show that a broker joined their lives: topic, queue id, and that queue offset.
+
+        A broker whose queues were lost appends the later life to the earlier one, and goes on with that number.
+        """
+        return [(*key, queue.replay_end // self._unit_size) for key, queue in self._queues.items() if queue.is_joined]
+
+    def _of_last_life(self, incoming: QueueEntries) -> tuple[QueueEntries, LifeBegin]:
+        """The entries of the queue's last life, and what was found; the queue is emptied where it starts over."""
+        key = (incoming.topic, incoming.queue_id)
+        queue = self._queues.get(key) or self._new_queue(*key)
+        found = queue.last_life(incoming) if self._keeps_later_life else LifeBegin(None, 0)
+        if found.row is None:
+            return incoming, found
+        replay_end = queue.end
+        if found.row == BEFORE:
+            incoming = incoming.behind(self._last_entry(queue))
+        else:
+            replay = replace(queue, files=list(queue.files))
+            replay.plan_append(incoming.rows(0, found.row + 1), self._files.file_size)
+            replay_end, incoming = replay.end, incoming.rows(found.row)
+        self._empty(*key)
+        later = self._queues[key] = self._new_queue(*key)
+        later.replay_end = replay_end
+        return incoming, found
+
+    def _last_entry(self, queue: Queue) -> QueueEntries:
+        number = queue.end // self._unit_size - 1
+        units = self._files.reader(queue.topic, queue.queue_id).read(number, 1)
+        return QueueEntries(queue.topic, queue.queue_id, units.view(np.uint8).reshape(1, -1), np.zeros(1, np.int64))
+
+    def _empty(self, topic: bytes, queue_id: int) -> None:
+        """Remove a queue's files, newest first, so that those that are left begin where the queue does."""
+        self._queues.pop((topic, queue_id), None)
+        for file in reversed(self._files.reader(topic, queue_id).files):
+            self._files.remove(topic, queue_id, file)
+
+    def _announce_removal(self, queues: Iterable[QueueEntries]) -> None:
+        """Record, durably, which queues will be emptied for the next batch, since a crash may leave half of that."""
+        if not self._keeps_later_life:
+            return
+        keys = [
+            (queue.topic, queue.queue_id)
+            for queue in queues
+            if (known := self._queues.get((queue.topic, queue.queue_id))) and known.last_life(queue).row is not None
+        ]
+        if not keys:
+            return
+        record = self._record.progress
+        entries = sum(self._queues[key].end // self._unit_size for key in keys)
+        state = {
+            **record.state,
+            "queue_ends": record.state["queue_ends"] - entries,
+            _EMPTIED: [queue_name(*key) for key in keys],
+        }
+        self._record.store(replace(record, state=state))
+
+    def _finish_removal(self, record: SinkProgress | None) -> None:
+        for key in emptied(record):
+            self._empty(*key)
+
+    def _lives(self) -> dict[str, Any]:
+        """What the progress record has of queues that started over, or may just have done so; nothing without any."""
+        lives = [
+            [*queue_name(*key), queue.awaited, queue.replay_end, queue.is_joined]
+            for key, queue in self._queues.items()
+            if queue.awaited or queue.replay_end
+        ]
+        return {LIVES: lives} if lives else {}
+
+    def _load_lives(self, record: SinkProgress | None) -> None:
+        for name, queue_id, *life in record.state.get(LIVES, ()) if record is not None else ():
+            queue = self._queues.get((os.fsencode(name), queue_id))
+            if queue is not None:
+                queue.awaited, queue.replay_end, queue.is_joined = life
+
+    # --- appending ------------------------------------------------------------------------------------------
+
+    def _prepared(self, incoming: QueueEntries) -> QueueEntries:
+        """The entries as they go into the queue's files."""
+        return incoming
+
     def _append(self, incoming: QueueEntries) -> Append:
+        incoming, life = self._of_last_life(incoming)
+        append = self._put(self._prepared(incoming))
+        queue = self._queues[incoming.topic, incoming.queue_id]
+        queue.awaited = life.awaited
+        if life.row in (None, BEFORE):
+            return append
+        out_of_order = OutOfOrder(incoming.first_physical_offset, 0, queue.replay_end // self._unit_size - 1)
+        anomalies = append.anomalies + AnomalyCounts(queue_restart=1)
+        return replace(append, anomalies=anomalies, first_out_of_order=out_of_order)
+
+    def _put(self, incoming: QueueEntries) -> Append:
         key = (incoming.topic, incoming.queue_id)
         queue = self._queues.get(key) or self._new_queue(*key)
         append = queue.plan_append(incoming, self._files.file_size)
@@ -219,6 +342,17 @@ class QueueSink(KeepsProgress, ABC):
             self._files.create(*key, queue.files[-1])
         for file in dropped:
             self._files.remove(*key, file)
+
+
+def queue_name(topic: bytes, queue_id: int) -> list[Any]:
+    """A queue as JSON has it."""
+    return [os.fsdecode(topic), queue_id]
+
+
+def emptied(record: SinkProgress | None) -> list[tuple[bytes, int]]:
+    """The queues that were to be emptied when the writing of a batch was stopped."""
+    names = record.state.get(_EMPTIED, ()) if record is not None else ()
+    return [(os.fsencode(name), queue_id) for name, queue_id in names]
 
 
 def good_units(units: Units, end_offset: int | None) -> int:

@@ -9,9 +9,10 @@ units as valid again. And a file whose first unit is not written is removed; the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +23,14 @@ from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_
 from reput.sinks.formats.consume_queue_ext import MAX_ADDR
 from reput.sinks.queue.consume_queue import KIND, rounded_file_size
 from reput.sinks.queue.queue_reader import QueueReader, load_queues
+from reput.sinks.queue.queue_sink import queue_name
 from reput.source.arrays import Entries, Int64s, leading
 from reput.source.errors import SinkError
 
 _LMQ_PREFIX = b"%LMQ%"
+
+# Topic, queue id and physical offset.
+BeginsLife = Callable[[bytes, int, int], bool]
 
 
 @dataclass
@@ -44,6 +49,17 @@ class QueueState:
     empty_file: int | None = None
     was_derived: bool = False
     trusted_until: int = 0
+    life_begin: int = -1
+    awaited: int = 0
+
+    def may_start_over_behind(self, physical_offset: int) -> int | None:
+        """Where the record is of the queue's very first entry, if that is a later one than this; otherwise None."""
+        if self.has_entries or self.begin or self.life_begin >= 0:
+            return None
+        first = self.disk.read_written(0, 1)
+        return (
+            int(first["physical_offset"][0]) if len(first) and first["physical_offset"][0] > physical_offset else None
+        )
 
     def check_head(self, queue_offset: int, found: Entries, incoming: QueueEntries) -> None:
         """Give up the entries of expired records if the queue's first record in the log does not follow them.
@@ -84,15 +100,34 @@ class QueueState:
         return count
 
 
+def never(_: bytes, __: int, ___: int) -> bool:
+    """A ``BeginsLife`` that holds for no record."""
+    return False
+
+
 @dataclass
 class QueueCheck:
-    """Compares queues with batches of the log, in log order, up to the first record whose entry is missing or wrong."""
+    """Compares queues with batches of the log, in log order, up to the first record whose entry is missing or wrong.
+
+    `begins_life` is whether the record at an offset has queue offset 0 in a queue: entries of records before it went
+    with their topic, if that is the queue's first entry. Of the queues in `emptied` nothing is expected: they were
+    emptied for a later life.
+    """
 
     queues: dict[tuple[bytes, int], QueueState] = field(default_factory=dict)
     disagrees_at: int | None = None
+    begins_life: BeginsLife = never
+    emptied: Collection[tuple[bytes, int]] = ()
 
     @classmethod
-    def load(cls, root: Path, mapped_file_size: int, start: int) -> QueueCheck:
+    def load(
+        cls,
+        root: Path,
+        mapped_file_size: int,
+        start: int,
+        begins_life: BeginsLife = never,
+        emptied: Collection[tuple[bytes, int]] = (),
+    ) -> QueueCheck:
         """Load the queues below `root`; entries of records before `start`, which the log no longer has, are trusted.
 
         Raises
@@ -101,7 +136,8 @@ class QueueCheck:
             A broker with ``mappedFileSizeConsumeQueue`` = `mapped_file_size` would not make such a directory or file.
         """
         states = (_after_expired(disk, start) for disk in load_queues(root, KIND, rounded_file_size(mapped_file_size)))
-        return cls({(state.disk.topic, state.disk.queue_id): state for state in states})
+        queues = {(state.disk.topic, state.disk.queue_id): state for state in states}
+        return cls(queues, None, begins_life, emptied)
 
     def compare(self, batch: LogicBatch) -> None:
         """Go on with the next batch; sets `disagrees_at` to the physical offset of the first record that disagrees."""
@@ -152,14 +188,29 @@ class QueueCheck:
         return max((state.trusted_until for state in self.queues.values()), default=0)
 
     @property
+    def lives(self) -> list[list[Any]]:
+        """The queues that may just have started over, as a progress record has them (``queue_sink.LIVES``)."""
+        return [
+            [*queue_name(*key), state.awaited, 0, False]
+            for key, state in self.queues.items()
+            if state.has_entries and state.awaited
+        ]
+
+    @property
     def entries(self) -> int:
         """The sum of the queues' agreeing ends, in entries: what a progress record counts."""
         return sum(state.end // CQ_STORE_UNIT_SIZE for state in self.queues.values() if state.has_entries)
 
     def _match(self, incoming: QueueEntries) -> _Match:
         key = (incoming.topic, incoming.queue_id)
-        derived = incoming.entries.view(ENTRY)[:, 0]
         state = self.queues.get(key)
+        if key in self.emptied:
+            return _NOTHING
+        if state is not None:
+            incoming = self._of_later_life(state, incoming)
+            if not len(incoming.entries):
+                return _NOTHING
+        derived = incoming.entries.view(ENTRY)[:, 0]
         if state is None:
             return _Match(None, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
         found = state.disk.read_written(state.end // CQ_STORE_UNIT_SIZE, len(derived))
@@ -169,21 +220,34 @@ class QueueCheck:
         if not state.has_entries and state.end != int(incoming.queue_offsets[0]) * CQ_STORE_UNIT_SIZE:
             return _Match(state, np.empty(0, np.int64), [], int(derived["physical_offset"][0]))
         if len(found) == len(derived) and agree(found, derived).all():
-            return _Match(state, derived["physical_offset"].astype(np.int64), [], None)
+            return _Match(state, derived["physical_offset"].astype(np.int64), [], None, incoming.queue_offsets)
         return _match_one_by_one(state, found, derived, incoming.queue_offsets)
+
+    def _of_later_life(self, state: QueueState, incoming: QueueEntries) -> QueueEntries:
+        """The entries without those of a life that ended before the queue's first entry."""
+        begin = state.may_start_over_behind(incoming.first_physical_offset)
+        if begin is not None and self.begins_life(state.disk.topic, state.disk.queue_id, begin):
+            state.life_begin = begin
+            state.was_derived = True
+        if state.life_begin < 0:
+            return incoming
+        offsets = incoming.entries.view(ENTRY)["physical_offset"][:, 0]
+        return incoming.rows(int(np.searchsorted(offsets, state.life_begin)))
 
 
 @dataclass(frozen=True)
 class _Match:
     """How a batch's records match a queue: the offsets of `matched` records, and of the first `unmatched` one.
 
-    `repeated` are records that the broker passes over, each with the queue's end when it came.
+    `queue_offsets` are those of the matched records. `repeated` are records that the broker passes over, each with the
+    queue's end when it came.
     """
 
     state: QueueState | None
     matched: Int64s
     repeated: Sequence[tuple[int, int]]
     unmatched: int | None
+    queue_offsets: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
     def take(self, until: int) -> None:
         """Count the records before `until` as agreeing."""
@@ -193,13 +257,20 @@ class _Match:
         count = int(np.searchsorted(self.matched, until))
         state.end += count * CQ_STORE_UNIT_SIZE
         state.has_entries |= count > 0
+        if count:
+            behind_others = state.end > CQ_STORE_UNIT_SIZE
+            state.awaited = int(behind_others and self.queue_offsets[count - 1] == 0)
         for physical_offset, end in self.repeated:
             if physical_offset < until and end % state.disk.file_size == 0 and end in state.disk.sizes:
                 state.empty_file = end
 
 
+_NOTHING = _Match(None, np.empty(0, np.int64), [], None)
+
+
 def _match_one_by_one(state: QueueState, found: Entries, derived: Entries, queue_offsets: Int64s) -> _Match:
     matched: list[int] = []
+    rows: list[int] = []
     repeated: list[tuple[int, int]] = []
     for row, queue_offset in enumerate(queue_offsets.tolist()):
         physical_offset = int(derived["physical_offset"][row])
@@ -207,11 +278,12 @@ def _match_one_by_one(state: QueueState, found: Entries, derived: Entries, queue
         end = state.end + at * CQ_STORE_UNIT_SIZE
         if at < len(found) and agree(found[at : at + 1], derived[row : row + 1]).all():
             matched.append(physical_offset)
+            rows.append(row)
         elif queue_offset != 0 and queue_offset * CQ_STORE_UNIT_SIZE < end:  # (D)
             repeated.append((physical_offset, end))
         else:
-            return _Match(state, np.array(matched, np.int64), repeated, physical_offset)
-    return _Match(state, np.array(matched, np.int64), repeated, None)
+            return _Match(state, np.array(matched, np.int64), repeated, physical_offset, queue_offsets[rows])
+    return _Match(state, np.array(matched, np.int64), repeated, None, queue_offsets[rows])
 
 
 def agree(found: Entries, derived: Entries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

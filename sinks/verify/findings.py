@@ -42,11 +42,15 @@ class Difference:
 
 @dataclass
 class Findings:
-    """Differences and notes of one section of a store; only the first `FIRST_MAX` differences are kept."""
+    """Differences and notes of one section of a store; only the first `FIRST_MAX` differences are kept.
+
+    `remarks` say in words what is no difference; of these, too, only the first are kept.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     first: list[Difference] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
+    remarks: list[str] = field(default_factory=list)
 
     def differ(self, difference: Difference, count: int = 1) -> None:
         """Add a difference, which stands for `count` differences of its kind."""
@@ -59,11 +63,17 @@ class Findings:
         if count:
             self.notes[cause] += count
 
+    def tell(self, remark: str) -> None:
+        """Add what is to be said in words."""
+        if len(self.remarks) < FIRST_MAX:
+            self.remarks.append(remark)
+
     def add(self, other: Findings) -> None:
         """Add what another task of the same check found."""
         self.counts += other.counts
         self.notes += other.notes
         self.first += other.first[: max(0, FIRST_MAX - len(self.first))]
+        self.remarks += other.remarks[: max(0, FIRST_MAX - len(self.remarks))]
 
     @property
     def differences(self) -> int:

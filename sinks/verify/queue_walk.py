@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
 from reput.sinks.dispatch.entries import ExtUnits, QueueEntries
 from reput.sinks.formats.consume_queue import is_pre_blank
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueue
 from reput.sinks.queue.consume_queue import KIND, ConsumeQueue
+from reput.sinks.queue.queue_lives import QueueLives
 from reput.sinks.queue.queue_reader import QueueReader, Units
 from reput.sinks.queue.queue_sink import Append, Queue
 from reput.sinks.verify.ext_units import ext_problem, note_ext_units
@@ -33,52 +35,119 @@ _WORDS = {
 
 
 class QueueWalk:
-    """Walks along one queue; give it the queue's entries in log order, then `close` it."""
+    """Walks along one queue; give it the queue's entries in log order, then `close` it.
 
-    def __init__(self, settings: QueueSettings, tally: QueueTally, least: int, findings: Findings) -> None:
-        """Begin behind the entries of records before `least`, which the log no longer has."""
-        self._tally = tally
-        self._findings = findings
+    Where queue offset 0 comes again, the queue may have been deleted with its topic and made again. A broker that did
+    so keeps the later life. One that has lost its queues since joins both (docs/anomalies.md). The files show which.
+    """
+
+    def __init__(
+        self, settings: QueueSettings, tally: QueueTally, least: int, findings: Findings, *, may_join: bool = False
+    ) -> None:
+        """Begin behind the entries of records before `least`, which the log no longer has.
+
+        With `may_join`, joined lives are right although messages of the later one have no entries.
+        """
+        self._tally, self._findings, self._may_join = tally, findings, may_join
+        self._lives = QueueLives(_Walk(settings, tally, least), lambda: _Walk(settings, tally, None))
+        self._chosen = self._lives.replay
+
+    @property
+    def made_early(self) -> int | None:
+        """Where a file begins that the broker made for a repeated record."""
+        return self._chosen.made_early
+
+    def take(self, incoming: QueueEntries) -> None:
+        """Go on with the next entries."""
+        self._lives.take(incoming, self._lives.replay.unit_size)
+
+    def close(self) -> None:
+        """Put the walk's result into the tally, and what it found into the findings."""
+        self._chosen = self._choose()
+        self._tally.first, self._tally.end = self._chosen.first, self._chosen.end
+        self._findings.add(self._chosen.findings)
+
+    def _choose(self) -> _Walk:
+        """The walk that agrees with the files; otherwise the one from which they differ least."""
+        lives, replay = self._lives, self._lives.replay
+        name = f"{self._tally.topic.decode('utf-8', 'backslashreplace')}-{self._tally.queue_id}"
+        for life in lives.later:
+            walk = life.follower
+            if not walk.findings.differences:
+                walk.findings.note("queue_restart")
+                walk.findings.tell(
+                    f"queue {name} started over at offset {life.began_at}: the topic was deleted and made again, and "
+                    "the files hold the later life"
+                )
+                return walk
+        if replay.findings.differences or lives.proven is None:
+            walks = (*(life.follower for life in lives.later), replay)
+            return min(walks, key=lambda walk: walk.findings.differences)
+        proven, count = lives.proven, lives.passed_over
+        text = f"{name} started over at offset {proven.began_at}: its topic was deleted and made again"
+        if count and not (lives.goes_on_joined or self._may_join):
+            text += f"; the files join both lives, so {count} messages of the later one have no entry"
+            top = "/".join(replay.directory)
+            replay.findings.differ(Difference("lives_joined", text, top, None, proven.queue_offset, proven.began_at))
+        else:
+            replay.findings.tell(f"queue {text}; a broker has joined both lives since")
+        return replay
+
+
+class _Walk:
+    """Walks along one life of a queue, or along all of them as one."""
+
+    def __init__(self, settings: QueueSettings, tally: QueueTally, least: int | None) -> None:
+        """Begin behind the entries of records before `least`, or at the queue's very beginning if that is None."""
         self._units = settings.units(tally.top, tally.topic, tally.queue_id)
         self._ext = settings.ext(tally.top, tally.topic, tally.queue_id)
         queue_type = ConsumeQueue if self._units.kind is KIND else BatchConsumeQueue
-        self._queue: Queue = queue_type(tally.topic, tally.queue_id)
+        self.queue: Queue = queue_type(tally.topic, tally.queue_id)
         self._name = f"{tally.topic.decode('utf-8', 'backslashreplace')}-{tally.queue_id}"
+        self.findings = self._findings = Findings()
         self.first: int | None = None
         self.made_early: int | None = None  # where a file begins that the broker made for a repeated record
-        self._begin_behind_expired(least)
+        if least is not None:
+            self._begin_behind_expired(least)
+
+    @property
+    def unit_size(self) -> int:
+        """The size of an entry in bytes."""
+        return self._units.unit_size
+
+    @property
+    def directory(self) -> tuple[str, ...]:
+        """The queue's directory below the output."""
+        return self._units.directory.parts[-3:]
 
     @property
     def end(self) -> int:
         """The number behind the last entry that the queue should have."""
-        return self._queue.end // self._units.unit_size
+        return self.queue.end // self._units.unit_size
 
-    def take(self, incoming: QueueEntries) -> None:
-        """Go on with the next entries."""
+    def take(self, incoming: QueueEntries) -> AnomalyCounts:
+        """Go on with the next entries; returns what was met."""
         try:
-            append = self._queue.plan_append(incoming, self._units.file_size)
+            append = self.queue.plan_append(incoming, self._units.file_size)
         except SinkError as error:
-            self._findings.differ(Difference("queue_begin", str(error), "/".join(self._units.directory.parts[-3:])))
-            return
-        if not self._queue.files and len(append.entries):
-            self._queue.files.append(append.begin - append.begin % self._units.file_size)
+            self._findings.differ(Difference("queue_begin", str(error), "/".join(self.directory)))
+            return NO_ANOMALIES
+        if not self.queue.files and len(append.entries):
+            self.queue.files.append(append.begin - append.begin % self._units.file_size)
         if append.empty_file is not None:
             self.made_early = append.empty_file
         for cause, count in vars(append.anomalies).items():
             self._findings.note(cause, count)
         if len(append.entries):
             self._compare(append, incoming)
-
-    def close(self) -> None:
-        """Put the walk's result into the tally."""
-        self._tally.first, self._tally.end = self.first, self.end
+        return append.anomalies
 
     def _begin_behind_expired(self, least: int) -> None:
         front, last = expired_front(self._units, least)
         if last:
-            self._queue.files.append(self._units.files[0])
-            self._queue.end = front * self._units.unit_size
-            self._queue.max_physic_offset = last
+            self.queue.files.append(self._units.files[0])
+            self.queue.end = front * self._units.unit_size
+            self.queue.max_physic_offset = last
 
     def _compare(self, append: Append, incoming: QueueEntries) -> None:
         kind, begin = self._units.kind, append.begin // self._units.unit_size

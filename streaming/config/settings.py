@@ -27,6 +27,7 @@ from reput.source.options import (
     byte_count,
     bytes_allowed,
     number_allowed,
+    one_of,
     option,
     options_of,
     text,
@@ -124,6 +125,9 @@ class BrokerOptions:
     )
 
 
+LATER_LIFE, REPLAY = "later", "replay"
+
+
 @dataclass(frozen=True)
 class QueueOptions:
     """ConsumeQueue, ConsumeQueueExt and BatchConsumeQueue."""
@@ -145,6 +149,14 @@ class QueueOptions:
         None,
         "unset: a queue may begin anywhere, as in the broker, which fills one file's front; a bound finds lies",
     )
+    queue_restart: str = option(
+        "queueRestart",
+        one_of(LATER_LIFE, REPLAY),
+        f"{LATER_LIFE} or {REPLAY}",
+        LATER_LIFE,
+        "a queue whose topic was deleted and made again holds the later life, as in the broker that did so; replay: "
+        "what a broker makes that has lost its queues, which leaves messages of the later life without entries",
+    )
     enable_consume_queue_ext: bool = option("enableConsumeQueueExt", boolean, _SWITCH, False, _BROKERS_SWITCH)
     mapped_file_size_consume_queue_ext: int = option(
         "mappedFileSizeConsumeQueueExt",
@@ -161,6 +173,11 @@ class QueueOptions:
         "the broker's default (5.x): 300,000 entries; which topics have such queues is in the store's "
         "config/ (see configManagerVersion)",
     )
+
+    @property
+    def keeps_later_life(self) -> bool:
+        """As in ``ConsumeQueueSink``."""
+        return self.queue_restart == LATER_LIFE
 
     @property
     def ext_file_size(self) -> int | None:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from reput.sinks.anomalies import AnomalyCounts
+from reput.sinks.dispatch.entries import QueueEntries
+from reput.sinks.dispatch.piece_entries import PieceEntries
+from reput.sinks.dispatch.runs import Run
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from reput.sinks.queue.consume_queue import ConsumeQueue
+from reput.sinks.queue.queue_lives import QueueLives
 from reput.source.arrays import Int64s
+from reput.source.errors import SinkError
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.log.boundaries import Boundaries, split
@@ -26,10 +34,74 @@ _RANGE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass
-class Belonging:
-    """How many records belong into each queue, how many of those with keys have none in the index, and the damage."""
+class _Count:
+    """Counts the entries that a broker makes in one queue."""
 
-    records: Counter[tuple[str, int]] = field(default_factory=Counter)
+    queue: ConsumeQueue
+    size: int
+    count: int = 0
+
+    def take(self, incoming: QueueEntries) -> AnomalyCounts:
+        """Count the next entries, by the broker's rules."""
+        append = self.queue.plan_append(incoming, self.size)
+        self._note(append.begin)
+        self.count += len(append.entries)
+        return append.anomalies
+
+    def take_run(self, run: Run) -> bool:
+        """Count entries that run on; False, with nothing counted, where the rules must look at each record."""
+        extent = self.queue.extend(run, self.size)
+        if extent is None:
+            return False
+        self._note(extent.begin)
+        self.count += run.count
+        return True
+
+    def _note(self, begin: int) -> None:
+        if not self.queue.files:
+            self.queue.files.append(begin)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How many entries a queue should have of records from `start` on."""
+
+    start: int
+    entries: int
+
+
+class QueueRecords:
+    """The entries that one queue should have."""
+
+    def __init__(self, topic: bytes, queue_id: int, file_size: int) -> None:
+        def count() -> _Count:
+            return _Count(ConsumeQueue(topic, queue_id), file_size)
+
+        self._lives = QueueLives(count(), count)
+        self._damaged = 0
+
+    def take(self, entries: PieceEntries, number: int, run: Run | None) -> None:
+        """Go on with the entries of queue `number`, which are `run` where they run on."""
+        try:
+            if run is None or self._lives.later or not self._lives.replay.take_run(run):
+                self._lives.take(entries.queue_entries(number), CQ_STORE_UNIT_SIZE)
+        except SinkError:  # no queue begins at such a queue offset
+            self._damaged += int(entries.counts[number])
+
+    def expected(self) -> Iterator[Expected]:
+        """What is right: the files show which. Where a replay leaves out messages of the later life, it is not."""
+        lives = self._lives
+        for life in lives.later:
+            yield Expected(life.began_at, life.follower.count)
+        if lives.proven is None or lives.goes_on_joined or not lives.passed_over:
+            yield Expected(0, lives.replay.count + self._damaged)
+
+
+@dataclass
+class Belonging:
+    """The records that belong into each queue, how many of those with keys have none in the index, and the damage."""
+
+    queues: dict[tuple[str, int], QueueRecords] = field(default_factory=dict)
     index_missing: int = 0
     damaged_ranges: int = 0
 
@@ -59,8 +131,12 @@ def belonging(files: Sequence[MappedFile], end: int, indexed: Indexed, settings:
         found.damaged_ranges += len(effects.damaged)
         batch = effects.batch()
         assert batch is not None
-        for (topic, queue_id), count in zip(batch.entries.queues, batch.entries.counts.tolist(), strict=True):
-            found.records[decode_utf8(topic), queue_id] += count
+        entries = batch.entries
+        for number, ((topic, queue_id), run) in enumerate(zip(entries.queues, entries.runs(), strict=True)):
+            key = decode_utf8(topic), queue_id
+            if key not in found.queues:
+                found.queues[key] = QueueRecords(topic, queue_id, settings.queue_file_size)
+            found.queues[key].take(entries, number, run)
         found.index_missing += indexed.count_outside(np.unique(batch.entries.keys().offsets))
     return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from reput.sinks.files.store_path import ABORT
 from reput.source.segments.mapped_file_queue import MappedFile
 from reput.streaming.doctor.dispatcher import Dispatcher
-from reput.streaming.doctor.kept_records import Indexed, belonging, lost_records
+from reput.streaming.doctor.kept_records import Expected, Indexed, belonging, lost_records
 from reput.streaming.doctor.log_recovery import LogEnd, cut_log, cut_queues, recover_log
 from reput.streaming.doctor.prediction import LogCut, Prediction, QueueState, Recovery
 from reput.streaming.doctor.replay import replay, replay_from
@@ -125,16 +125,21 @@ class _Start:
         kept = belonging([segment.file for segment in self.segments], self.log_end, indexed, self.settings)
         begin = self.segments[0].file.file_from_offset if self.segments else 0
         queues = self.dispatcher.queues
-        states = [
-            QueueState(
-                topic,
-                queue_id,
-                queue.max_offset if (queue := queues.get((topic, queue_id))) else 0,
-                queue.entries_from(begin) if queue else 0,
-                kept.records[topic, queue_id],
+        states = []
+        for topic, queue_id in sorted({*queues, *kept.queues}):
+            queue, records = queues.get((topic, queue_id)), kept.queues.get((topic, queue_id))
+            wanted = list(records.expected()) if records is not None else [Expected(begin, 0)]
+            entries = queue.entries_from(begin) if queue else 0
+            # A queue that started over may have the entries of one life or of both: what lacks least is what it is.
+            missing, expected = min(
+                (
+                    each.entries - (queue.entries_from(each.start) if queue and each.start > begin else entries),
+                    each.entries,
+                )
+                for each in wanted
             )
-            for topic, queue_id in sorted({*queues, *kept.records})
-        ]
+            max_offset = queue.max_offset if queue else 0
+            states.append(QueueState(topic, queue_id, max_offset, entries, expected, max(0, missing)))
         return replace(
             found, queues=tuple(states), damaged_ranges=kept.damaged_ranges, index_missing=kept.index_missing
         )

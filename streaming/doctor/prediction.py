@@ -68,7 +68,8 @@ class LogCut:
 class QueueState:
     """A queue once the broker has dispatched all it will: its next queue offset, and how far it is from the log.
 
-    `records` is how many records of the log belong into it, `entries` how many of the log's records it has.
+    `records` is how many records of the log belong into it, and `missing` how many of these it stays without.
+    `entries` is how many of the log's records it has: of an earlier life, too, if its topic was deleted and made again.
     """
 
     topic: str
@@ -76,11 +77,7 @@ class QueueState:
     max_offset: int
     entries: int
     records: int
-
-    @property
-    def missing(self) -> int:
-        """How many records of the log the queue stays without."""
-        return max(0, self.records - self.entries)
+    missing: int
 
 
 @dataclass(frozen=True)

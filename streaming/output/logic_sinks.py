@@ -60,9 +60,12 @@ class LogicSinks:
         queue = config.queue
         if queue.consume_queue_enable:
             sizes = queue.mapped_file_size_consume_queue, queue.ext_file_size
-            sinks.append(ConsumeQueueSink(files, *sizes, queue.max_first_queue_offset))
+            later = queue.keeps_later_life
+            sinks.append(ConsumeQueueSink(files, *sizes, queue.max_first_queue_offset, keeps_later_life=later))
             if needs.batch_topics:
-                sinks.append(BatchConsumeQueueSink(files, queue.mapper_file_size_batch_consume_queue))
+                sinks.append(
+                    BatchConsumeQueueSink(files, queue.mapper_file_size_batch_consume_queue, keeps_later_life=later)
+                )
         if config.index.message_index_enable:
             sizes = config.index.max_hash_slot_num, config.index.max_index_num
             index = IndexSink(index_files, *sizes, count_of_empty=count_of_empty)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.quarantine import Quarantine, merge_quarantines
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
-from reput.sinks.queue.queue_sink import QueueSink
+from reput.sinks.queue.queue_sink import LIVES, QueueSink
 from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
@@ -148,8 +149,14 @@ class OutputChange:
             if record is None or made is None:
                 continue  # a broker's own files: `tail` takes them over as they are
             assert isinstance(sink, QueueSink)
-            beside = sink.count_entries_beside(self._request.queue_filter.takes, record.end_offset)
+            takes = self._request.queue_filter.takes
+            beside = sink.count_entries_beside(takes, record.end_offset)
+            lives = [
+                *(life for life in record.state.get(LIVES, ()) if not takes(os.fsencode(life[0]), life[1])),
+                *made.state.get(LIVES, ()),
+            ]
             state = {**record.state, "queue_ends": beside + made.state["queue_ends"]}
+            state = {**state, LIVES: lives} if lives else {name: state[name] for name in state if name != LIVES}
             ProgressFile(merged, sink.name).store(replace(record, state=state))
             moves.append(((_MERGED, *progress_file(sink.name)), progress_file(sink.name)))
         merged.close()

@@ -21,10 +21,11 @@ from reput.sinks.files.store_path import REBUILD_ROOT, REPUT, SCRATCH
 from reput.sinks.files.swap import Move, check_swap, finish_swap, swap
 from reput.sinks.quarantine import Quarantine
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.table.message_table import MessageTable
-from reput.source.errors import CommitLogRewoundError
+from reput.source.errors import CommitLogRewoundError, SinkError
 from reput.source.log.log_reader import LogReader
-from reput.source.options import SourceOptions
+from reput.source.options import SourceOptions, shown
 from reput.source.segments.damage import STOP
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
@@ -134,6 +135,7 @@ class Rebuild:
                 tasks, self._config, self._request, self._log, self._root, writers, quarantine, self._progress
             )
             pipeline.run(start, self._plan.end)
+            self._refuse_joined_lives(writers)
         began = time.monotonic()
         doubt = doubt_of_log(self._files, self._log, self._config)
         moves = self._change.prepare(keep_physic=doubt is not None)
@@ -214,6 +216,22 @@ class Rebuild:
             table = open_quarantine_table(spark, self._request.table, broker, quarantine, self._root)
         queues = (sink for writer in writers for sink in writer.sinks if isinstance(sink, ConsumeQueueSink))
         return QuarantineStep(quarantine, self._log, next(queues, None), table)
+
+    def _refuse_joined_lives(self, writers: list[EffectsWriter]) -> None:
+        """Refuse what would take entries from a queue that a broker has made again out of both lives of a topic."""
+        sinks = [sink for writer in writers for sink in writer.sinks if isinstance(sink, QueueSink)]
+        joined = [queue for sink in sinks for queue in sink.joined_lives()]
+        if not joined:
+            return
+        RebuildPlan.drop(self._files)
+        topic, queue_id, queue_offset = joined[0]
+        others = f", and {len(joined) - 1} more queues" if len(joined) > 1 else ""
+        raise SinkError(
+            f"queue {shown(topic.decode('utf-8', 'backslashreplace'))}-{queue_id}{others}: the topic was deleted and "
+            f"made again, but a later message has queue offset {queue_offset}, where a broker goes on that has made "
+            "the queue again from the whole log; nothing was changed",
+            advice="--option queueRestart=replay makes such queues as that broker did",
+        )
 
     def _own_files(self, cleanup: ExitStack) -> DurableFiles:
         files = DurableFiles(self._root, whole=True)

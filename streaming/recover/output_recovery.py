@@ -9,7 +9,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
 from reput.sinks.files.store_path import STORE_CHECKPOINT
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
-from reput.source.errors import OutputError
+from reput.source.errors import OutputError, ReputError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
@@ -53,7 +53,7 @@ class OutputRecovery:
         needs = replace(logic_needs(config, config.store), filters=None, ext=False)
         self._task = RangeTask(log.decode_options, needs)
         self._batches: list[tuple[int, int, RecordFingerprint | None]] = []
-        self._queue_repair = QueueRepair(config, files)
+        self._queue_repair = QueueRepair(config, files, self._begins_life)
         index_repair = IndexRepair(config, files)
         wanted = [(self._queue_repair, needs.consume_queue), (index_repair, needs.index)]
         self._repairs: list[SinkRepair] = [repair for repair, is_on in wanted if is_on and self._open(repair)]
@@ -161,6 +161,17 @@ class OutputRecovery:
         batch = RangeEffects.join([self._task.read(span) for span in self._log.split(start, end)]).batch()
         assert batch is not None
         return batch
+
+    def _begins_life(self, topic: bytes, queue_id: int, offset: int) -> bool:
+        """As ``QueueCheck.begins_life``."""
+        if not self._least <= offset < self.log_end:
+            return False
+        try:
+            entries = self._batch(offset, self._log.limit(offset, self.log_end, 1, None)).entries
+        except ReputError:  # no record begins there
+            return False
+        found = (queue for queue in entries.all_queues() if (queue.topic, queue.queue_id) == (topic, queue_id))
+        return any(queue.first_physical_offset == offset and queue.queue_offsets[0] == 0 for queue in found)
 
     # --- what to do ------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from reput.sinks.files.store_path import index_file
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_sink import LIVES, emptied
 from reput.sinks.recover.index_recovery import IndexCheck, IndexState
-from reput.sinks.recover.queue_recovery import QueueCheck, cut_queues
+from reput.sinks.recover.queue_recovery import BeginsLife, QueueCheck, cut_queues
 from reput.streaming.config.pipeline import PipelineConfig
 
 
@@ -112,10 +113,16 @@ class QueueRepair(SinkRepair):
     name = ConsumeQueueSink.name
     _check: QueueCheck
 
+    def __init__(self, config: PipelineConfig, files: DurableFiles, begins_life: BeginsLife) -> None:
+        """`begins_life` as in ``QueueCheck``."""
+        super().__init__(config, files)
+        self._begins_life = begins_life
+
     def open(self, start: int) -> None:
         """Read the queues' files; entries of records before `start` are trusted."""
         self.start = start
-        self._check = QueueCheck.load(self.files.root, self.config.queue.mapped_file_size_consume_queue, start)
+        size = self.config.queue.mapped_file_size_consume_queue
+        self._check = QueueCheck.load(self.files.root, size, start, self._begins_life, emptied(self.record))
 
     def compare(self, batch: LogicBatch) -> None:
         """Compare the batch's entries with those of the queues."""
@@ -135,8 +142,10 @@ class QueueRepair(SinkRepair):
         """Where the queues end once cut, and the state of their progress record there."""
         del last_record, store_timestamp
         self._check.check_queues()
-        known = self.record.state if self.record is not None and self.end >= self.record.end_offset else {}
-        return self.end, {**known, "queue_ends": self._check.entries}
+        if self.record is not None and self.end >= self.record.end_offset:
+            return self.end, {**self.record.state, "queue_ends": self._check.entries}
+        lives = self._check.lives
+        return self.end, {"queue_ends": self._check.entries, **({LIVES: lives} if lives else {})}
 
     def changes(self) -> SinkFiles:
         """The queues' files that `apply` removes and mends."""

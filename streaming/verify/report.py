@@ -31,6 +31,7 @@ def as_json(report: VerifyReport) -> str:
                     "by_kind": dict(section.findings.counts),
                     "first": section.findings.as_dict()["differences"],
                     "notes": dict(section.findings.notes),
+                    **({"remarks": section.findings.remarks} if section.findings.remarks else {}),
                     **({"advice": section.advice} if section.advice else {}),
                 }
                 for section in report.sections
@@ -46,6 +47,8 @@ def print_report(report: VerifyReport, console: Console) -> None:
     console.print(f"log [{report.log_start}, {report.limit}): {report.messages} messages", markup=False)
     for section in report.sections:
         console.print(_line(section), soft_wrap=True, highlight=False)
+        for remark in section.findings.remarks[:_SHOWN]:
+            console.print(f"  {printable(remark)}", markup=False, highlight=False, soft_wrap=True)
         for difference in section.findings.first[:_SHOWN]:
             console.print(f"  {_describe(difference)}", markup=False, highlight=False, soft_wrap=True)
         more = section.findings.differences - min(len(section.findings.first), _SHOWN)

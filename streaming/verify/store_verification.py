@@ -13,6 +13,8 @@ by cause, because a healthy broker leaves them:
 * ``slots_counted_as_until_4.7.0``: hashSlotCount counts keys;
 * ``queues_walked``, ``already_built``, ``pre_blank``, ``repeated``, ``gap``, ``queue_restart``: queue offsets are not
   consecutive, and the entries are where the broker's own rules put them (docs/anomalies.md);
+* ``queue_restart`` with a remark: the queue started over, since its topic was deleted and made again; the files hold
+  the later life, or a broker's replay has joined both and went on from there;
 * ``next_file_made_early``: an empty file behind a full one;
 * ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: ConsumeQueueExt depends on when it was dispatched;
 * ``no_checkpoint``: the store has none, which a broker reads as zeros.
@@ -214,8 +216,11 @@ class StoreVerification:
         Returns, by queue, the files that a broker made early for a repeated record.
         """
         limits = self.settings.log
+        may_join = not self._config.queue.keeps_later_life
         walks = {
-            (tally.top, tally.topic, tally.queue_id): QueueWalk(self._queues, tally, limits.least, queues)
+            (tally.top, tally.topic, tally.queue_id): QueueWalk(
+                self._queues, tally, limits.least, queues, may_join=may_join
+            )
             for tally in tallies.out_of_order
         }
         index_walk = None
