@@ -1,8 +1,8 @@
 """The paths below an output; no other module makes a path from a name in a record.
 
-Topics come from producers. A topic becomes a directory only when the broker itself would accept its name
-(``TopicValidator#validateTopic``): CVE-2019-17572 was a topic ``../../../x``. A light queue's name, which the broker
-does not check, is accepted where it is printable and the name of one directory.
+Topics come from producers, and the broker's own dispatch checks none: whatever a message calls its queue becomes a
+directory, ``../../../x`` as well (CVE-2019-17572). Here a name becomes one where it is the name of one directory, so
+that it stays inside, and printable, so that it does no harm in a terminal or a list of files.
 """
 
 from __future__ import annotations
@@ -38,12 +38,6 @@ REBUILD_PLAN = (*REBUILD_ROOT, "plan.json")
 REBUILD_SWAP = (*REBUILD_ROOT, "swap.json")
 REBUILD_OLD = (*REBUILD_ROOT, "old")
 
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
-_TOPIC_LENGTH_MAX = 127
-_GROUP_TOPIC_LENGTH_MAX = 255
-_GROUP_TOPIC_PREFIXES = ("%RETRY%", "%DLQ%")
-# Names of light queues come from clients unchecked; a broker takes anything that its file system takes.
-_LMQ = re.compile(r"%LMQ%[^/]+")
 _NAME_BYTES_MAX = 255
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 
@@ -54,7 +48,7 @@ def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]
     Raises
     ------
     SinkError
-        The topic is not one that a broker accepts, or the queue id is negative.
+        The topic is not the name of one directory, or not printable, or the queue id is negative.
     """
     return CONSUME_QUEUE, *_queue_names(topic, queue_id)
 
@@ -71,10 +65,8 @@ def batch_consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str
 
 def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
     name = topic.decode("utf-8", "backslashreplace")
-    is_light = _LMQ.fullmatch(name) and name.isprintable() and len(topic) <= _NAME_BYTES_MAX
-    length_max = _GROUP_TOPIC_LENGTH_MAX if name.startswith(_GROUP_TOPIC_PREFIXES) else _TOPIC_LENGTH_MAX
-    is_topic = _TOPIC.fullmatch(name) and len(name) <= length_max
-    if not (is_topic or is_light) or name.encode() != topic:
+    is_one_directory = name not in {"", ".", ".."} and "/" not in name and len(topic) <= _NAME_BYTES_MAX
+    if not (is_one_directory and name.isprintable() and name.encode() == topic):
         raise SinkError(f"topic {topic!r} is no name that a broker accepts: it makes no directory")
     if queue_id < 0:
         raise SinkError(f"queue id {queue_id} of topic {name!r} is negative: it makes no directory")

@@ -50,6 +50,12 @@ class QueueKind:
         """The topic and queue id of every queue below `root`, as in ``queue_directories``."""
         return queue_directories(root, self.top, self.directory)
 
+    def not_made(self, root: Path) -> list[Path]:
+        """The directories of topics below `root` of which reput makes none, because of their names."""
+        return [
+            topic for topic in _directories(root / self.top) if not _is_made(os.fsencode(topic.name), self.directory)
+        ]
+
 
 @dataclass
 class QueueReader:
@@ -251,15 +257,20 @@ def queue_directories(
 ) -> Iterator[tuple[bytes, int]]:
     """The topic and queue id of every queue below the directory `top` of `root`, in order; see ``QueueKind``.
 
+    Queues whose topic reput makes no directory of are left out, as they are when their records come.
+
     Raises
     ------
     SinkError
         A queue's directory has a name that a broker would not give it.
     """
     for topic in _directories(root / top):
+        name = os.fsencode(topic.name)
+        if not _is_made(name, directory):
+            continue
         for queue in _directories(topic):
             if queue.name.isdecimal():
-                name, queue_id = os.fsencode(topic.name), int(queue.name)
+                queue_id = int(queue.name)
                 if root.joinpath(*directory(name, queue_id)) != queue:
                     raise SinkError(
                         f"{queue} is no queue's directory: its name is not how a broker writes {queue_id}",
@@ -267,6 +278,15 @@ def queue_directories(
                         file=queue,
                     )
                 yield name, queue_id
+
+
+def _is_made(topic: bytes, directory: Callable[[bytes, int], tuple[str, str, str]]) -> bool:
+    """Whether reput makes a directory of this name."""
+    try:
+        directory(topic, 0)
+    except SinkError:
+        return False
+    return True
 
 
 def load_queues(root: Path, kind: QueueKind, file_size: int) -> list[QueueReader]:

@@ -16,6 +16,7 @@ by cause, because a healthy broker leaves them:
 * ``queue_restart`` with a remark: the queue started over, since its topic was deleted and made again; the files hold
   the later life, or a broker's replay has joined both and went on from there;
 * ``next_file_made_early``: an empty file behind a full one;
+* ``queues_not_checked``: a topic's directory has a name of which reput makes none;
 * ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: ConsumeQueueExt depends on when it was dispatched;
 * ``no_checkpoint``: the store has none, which a broker reads as zeros.
 """
@@ -277,6 +278,10 @@ class StoreVerification:
                 tally = tallies.queues.get(key) or QueueTally(*key)
                 items.append(QueueItem(tally, made_early.get(key)))
         queues, index = sections
+        for kind in KINDS.values() if needs.consume_queue else ():
+            for path in kind.not_made(self.output):
+                queues.findings.note("queues_not_checked")
+                queues.findings.tell(f"{path} is not checked: reput makes no queue of this name")
         for item, result in zip(items, verify_items(tasks, self.settings, items), strict=True):
             (index if isinstance(item, IndexItem) else queues).findings.add(result)
 
