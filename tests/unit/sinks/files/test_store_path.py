@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +30,8 @@ from reput.sinks.files.store_path import consume_queue_directory, index_file
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.source.errors import SinkError
 
+#: What a topic's name has that a producer may send to.
+LEGAL = set((string.ascii_letters + string.digits + "%|-_").encode())
 HOSTILE = {
     "up": b"../x",
     "far up": b"../../../../tmp/x",
