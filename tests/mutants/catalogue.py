@@ -596,9 +596,24 @@ MUTANTS = (
     _mutant(
         "any topic makes a directory",
         "sinks/files/store_path.py",
-        "    if not (is_topic or is_light) or name.encode() != topic:\n",
+        "    if not (is_one_directory and name.isprintable() and name.encode() == topic):\n",
         "    if name.encode() != topic:\n",
         "unit/sinks/files/test_store_path.py::test_hostile_topic_is_refused",
+    ),
+    # --- a topic that was deleted and made again
+    _mutant(
+        "a queue offset 0 alone begins a life",
+        "sinks/dispatch/runs.py",
+        "    proofs = np.flatnonzero((wanted[:-1] > 0) & (queue_offsets == wanted[:-1]))\n",
+        "    proofs = np.flatnonzero(wanted[:-1] > 0)\n",
+        "unit/sinks/test_queue_lives.py::test_any_batches_make_the_same_queue",
+    ),
+    _mutant(
+        "queues are emptied without a record of it",
+        "sinks/queue/consume_queue.py",
+        "        self._announce_removal(map(entries.queue_entries, others))\n",
+        "",
+        "unit/sinks/test_queue_lives.py::test_a_stop_anywhere_loses_nothing",
     ),
     # --- a rebuild behind damage (G5)
     _mutant(
