@@ -281,7 +281,7 @@ def reported_through_spark() -> Iterator[None]:
 
 def remote_error(text: str) -> ReputError | None:
     """The last error, with its fields, that `reported_through_spark` put into what Spark says; None without one."""
-    for line in reversed(text.splitlines()):
+    for line in reversed(text.split("\n")):
         if line.startswith(_FIELDS):
             with suppress(ValueError):
                 return ReputError.from_json(line[len(_FIELDS) :])

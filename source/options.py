@@ -76,6 +76,9 @@ def _fields(group: type[Any]) -> dict[str, Option]:
 # Names that are compared with one that was given: among millions of light queues that would take minutes.
 _COMPARED_MAX = 50_000
 _NEAREST_MAX = 3
+# A name this long may be a part of the one that is meant; so few options are told in a line.
+_PART_MIN, _FEW = 4, 20
+_ALL_OPTIONS = "conf/reput.toml has all options, each with a line on what it does"
 
 
 def shown(text: str, length_max: int = _SHOWN_MAX) -> str:
@@ -186,10 +189,20 @@ def parse_given(specs: Iterable[Option], given: Mapping[str, str], where: str = 
     for name, text in given.items():
         spec = by_name.get(name.lower())
         if spec is None:
-            known = ", ".join(sorted(spec.name for spec in by_name.values()))
-            raise OptionError(f"{where}unknown option '{shown(name)}'; the options are {known}")
+            raise OptionError(f"{where}unknown option '{shown(name)}'; {_meant(name, by_name.values())}")
         values[spec.name] = parse_value(spec, str(text), where)
     return values
+
+
+def _meant(name: str, specs: Iterable[Option]) -> str:
+    """What to say of a name that no option has: those that look like it; all only if there are few."""
+    known = sorted(spec.name for spec in specs)
+    near = nearest(name, known)
+    if len(name) >= _PART_MIN:
+        near += [each for each in known if name.casefold() in each.casefold() and each not in near]
+    if near:
+        return f"did you mean {' or '.join(near[:_NEAREST_MAX])}?"
+    return f"the options are {', '.join(known)}" if len(known) <= _FEW else _ALL_OPTIONS
 
 
 def parse_value(spec: Option, text: str, where: str = "") -> Any:

@@ -14,6 +14,14 @@ from collections.abc import Callable
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
+def lines_of(text: str) -> list[str]:
+    r"""The lines of a text that end with ``\n``, which alone ends a line of JSON, without empty ones.
+
+    ``str.splitlines`` also ends one at U+2028 and six others, which stand in JSON's texts as they are.
+    """
+    return [line for line in text.split("\n") if line.strip()]
+
+
 def printable(text: str) -> str:
     r"""`text` on one line, with each unsafe character as Python writes it: ``\x1b``, ``\u202e``, ``\n``."""
     return _escaped(text, lambda character: character.encode("unicode_escape").decode("ascii"))

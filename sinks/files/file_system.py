@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from reput.source.printable import lines_of
+
 #: Of these `syncfs` leaves nothing behind; some of the others only begin to write.
 _WHOLE: Final = frozenset({"ext4", "xfs"})
 # Since this kernel `syncfs` reports what could not be written since the descriptor was opened.
@@ -66,7 +68,7 @@ def is_synced_whole(device: int) -> bool:
         return False
     number = f"{os.major(device)}:{os.minor(device)}"
     with suppress(OSError):
-        for line in _MOUNTS.read_text(errors="replace").splitlines():
+        for line in lines_of(_MOUNTS.read_text(errors="replace")):
             mount, _, of_file_system = line.partition(" - ")
             if mount.split(" ")[2] == number:
                 return of_file_system.partition(" ")[0] in _WHOLE

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from reput.sinks.table.row_ledger import RowsTaken
 from reput.sinks.table.storage import LOG, TableStorage
-from reput.source.printable import printable
+from reput.source.printable import lines_of, printable
 
 # The operations by which people change rows on purpose. Rows that anything else takes away are lost.
 _WANTED = frozenset({"DELETE", "UPDATE", "MERGE"})
@@ -79,7 +79,7 @@ class TableCommit:
         ValueError
             The text is no commit of a Delta log.
         """
-        actions = [json.loads(line) for line in text.splitlines() if line]
+        actions = [json.loads(line) for line in lines_of(text)]
         if not all(isinstance(action, dict) for action in actions):
             msg = f"version {version} is no Delta commit"
             raise ValueError(msg)
@@ -157,7 +157,7 @@ class LogEntry:
     @classmethod
     def parse(cls, version: int, text: str) -> LogEntry:
         """Read a commit's file; raises ValueError, KeyError or TypeError if the text is no commit of a Delta log."""
-        actions = [json.loads(line) for line in text.splitlines() if line]
+        actions = [json.loads(line) for line in lines_of(text)]
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         added = [action["add"] for action in actions if action.get("add")]
         note = _note(info)
@@ -208,7 +208,7 @@ def rows_before(storage: TableStorage, missing: int, last: int, broker: str) -> 
     if first == missing:
         return None
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        for line in storage.read(commit_file(first)).decode().splitlines():
+        for line in lines_of(storage.read(commit_file(first)).decode()):
             if (info := json.loads(line).get("commitInfo")) is not None and _note(info).get("what") == FORGOTTEN:
                 known = _note(info)["before"].get(broker, {"rows": 0, "end": None, "on_purpose": False})
                 return RowsBefore(first, int(known["rows"]), _as(int, known["end"]), bool(known["on_purpose"]))

@@ -21,6 +21,7 @@ from reput.sinks.table.history import commit_file
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.own_files import orphans, remove_data_files
 from reput.sinks.table.storage import LOG, FileStatus, TableStorage, table_storage
+from reput.source.printable import lines_of
 
 #: Whoever sets this property of a table wants Delta's own way: by time.
 LOG_KEPT = "delta.logRetentionDuration"
@@ -184,7 +185,7 @@ class TableLog:
 
     def paths(self, version: int, *actions: str) -> Iterator[str]:
         """The data files that a commit names in actions of these kinds, ``add`` or ``remove``, not URL-encoded."""
-        for line in self._storage.read(commit_file(version)).decode().splitlines():
+        for line in lines_of(self._storage.read(commit_file(version)).decode()):
             found = json.loads(line)
             for action in actions:
                 if found.get(action) is not None:

@@ -16,6 +16,7 @@ from reput.sinks.index.index_reader import entry_at, open_index_file
 from reput.sinks.verify.findings import Difference, Findings
 from reput.source.errors import OptionError
 from reput.source.format_version import check_format
+from reput.source.printable import lines_of
 from reput.source.segments.mapped_file_queue import open_for_reading
 
 COMMIT_LOG = "commitlog"
@@ -147,7 +148,7 @@ def load_manifest(path: Path) -> list[FileDigest]:
         A later release wrote it.
     """
     try:
-        head, *lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        head, *lines = [json.loads(line) for line in lines_of(path.read_text(encoding="utf-8"))]
         check_format(path, _Head(**head).reput_manifest, _VERSION, file=path)
         return [FileDigest(**line) for line in lines]
     except (OSError, ValueError, TypeError) as error:

@@ -20,6 +20,7 @@ from reput.sinks.table.location import TableLocation, parse_location
 from reput.source.errors import OptionError
 from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
+from reput.streaming.cli.usage import Group
 from reput.streaming.process.interruption import InterruptedBySignal, is_interrupted
 from reput.streaming.process.standard_streams import STANDARD_OUTPUT, drop_output
 from reput.streaming.process.working_directory import made_absolute
@@ -80,6 +81,7 @@ class Application(typer.Typer):
 
 app = Application(
     name="reput",
+    cls=Group,
     help="RocketMQ's ReputMessageService outside the broker, on Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

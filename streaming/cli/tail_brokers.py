@@ -129,6 +129,7 @@ def _sessions(options: SparkOptions, table: TableLocation | None, spark_log: Pat
             driver_memory=options.driver_memory,
             log_file=None if verbose else spark_log,
             settings=spark.SEVERAL_BROKERS_SETTINGS,
+            with_delta=table is not None,
             table=table,
             log_max_bytes=options.log_max_bytes,
         )

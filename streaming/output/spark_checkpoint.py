@@ -16,6 +16,7 @@ from reput.source.data_source import OFFSET_VERSION, last_record_of_offset
 from reput.source.errors import OutputError
 from reput.source.format_version import check_format
 from reput.source.log.log_reader import LogReader
+from reput.source.printable import lines_of
 from reput.streaming.process.run_directory import run_directory
 
 # The names of the two queries and of their checkpoints' directories.
@@ -109,7 +110,7 @@ def _offset(checkpoint: Path, batch_id: int) -> dict[str, Any]:
     """
     path = checkpoint / "offsets" / str(batch_id)
     try:
-        offset: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+        offset: dict[str, Any] = json.loads(lines_of(path.read_text(encoding="utf-8"))[-1])
         check_format(path, offset["version"], OFFSET_VERSION, file=path)
         return {**offset, "physicOffset": int(offset["physicOffset"])}
     except (OSError, ValueError, LookupError, TypeError) as error:

@@ -8,6 +8,7 @@ and SIGTERM. It ends when the driver ends it, or when the driver dies: its stand
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -31,6 +32,9 @@ _CLASS_PATH = "SPARK_DIST_CLASSPATH"
 # Of the JVM that only makes up the command of the one that stays: with them it takes a third less time. UsePerfData
 # would leave a file in /tmp when it is killed.
 _LAUNCHER_OPTIONS = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# What a JVM says after its cause, whatever that is; and how a line begins that names one in the midst of others.
+_SAYS_NOTHING = ("Error: Could not create the Java", "Error: A fatal exception has occurred", "WARNING: ", "... ")
+_NAMED_CAUSE = re.compile(r"(?:Exception in thread \"[^\"]*\" |Caused by: )(?:[\w$]+\.)*(.*)")
 # Signals that a shell ignores stay ignored in the program that replaces it, also in a JVM.
 _LAUNCHER = "trap '' HUP INT TERM; exec \"$@\""
 
@@ -102,7 +106,8 @@ class Jvm:
         deadline = time.monotonic() + _CONNECTED_WITHIN_S
         while not self._connection.exists():
             if not self.is_alive:
-                raise TransientError(f"Spark's Java process {self.end_in_words} while it started")
+                words = f"Spark's Java process {self.end_in_words} while it started"
+                raise TransientError(": ".join(filter(None, [words, self._last_words()])))
             if time.monotonic() > deadline:
                 raise TransientError(f"Spark's Java process did not answer within {_CONNECTED_WITHIN_S:.0f} s")
             time.sleep(_LOOKED_FOR_S)
@@ -140,6 +145,13 @@ class Jvm:
             return f"was killed by {signal.Signals(-code).name}"
         return f"was killed by signal {-code}"
 
+    def _last_words(self) -> str | None:
+        """The line of what it printed that says why it ended; None if nothing does, or it went to the terminal."""
+        if self._log is None:
+            return None
+        self._log.finish()
+        return cause_in(self._log.last_lines)
+
     def has_died(self, *, within_s: float = 0.0) -> bool:
         """Whether it has ended, or ends within that time, without having been asked to."""
         with suppress(subprocess.TimeoutExpired):
@@ -167,6 +179,14 @@ class Jvm:
             self._process.wait()
         if self._log is not None:
             self._log.finish()
+
+
+def cause_in(lines: Sequence[str]) -> str | None:
+    """The last of a JVM's lines that says something: no place in a trace, and no word that it ends."""
+    said = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", "    at "))]
+    causes = [line for line in said if not line.startswith(_SAYS_NOTHING)]
+    named = [found[1] for line in causes if (found := _NAMED_CAUSE.match(line)) is not None]
+    return next(reversed(named or causes), None)
 
 
 def connected(port: int, secret: str) -> Any:

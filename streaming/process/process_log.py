@@ -22,6 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from reput.source.printable import printable
+
 #: A file's size unless the caller says otherwise.
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 #: How many older files there are beside the one that is written.
@@ -29,6 +31,8 @@ OLDER_FILES: Final = 3
 # A line that is longer goes into the file piece by piece.
 _LINE_MAX = 64 * 1024
 _READ_AT_ONCE = 64 * 1024
+# As much is kept of what came last, to say why a process ended.
+_LAST_BYTES = 16 * 1024
 # What processes can write while the driver is busy; without privileges the system gives a pipe so much.
 _PIPE_BYTES = 1024 * 1024
 # A Python worker may hold its end a moment longer than the JVM that began it.
@@ -118,6 +122,7 @@ class ProcessLog:
 
     def __init__(self, path: Path, max_bytes: int = LOG_BYTES_MAX) -> None:
         self._log = RotatingLog(path, max_bytes)
+        self._last = b""
         #: `write_end` is the descriptor for the processes' standard output and error.
         self._read_end, self.write_end = os.pipe()
         with suppress(OSError):
@@ -133,11 +138,27 @@ class ProcessLog:
         """Wait until all is in the file that was written before the processes ended."""
         self._thread.join(_READ_OUT_WITHIN_S)
 
+    @property
+    def last_lines(self) -> list[str]:
+        """The last lines that the processes have written, of those that were read so far."""
+        return self._last.decode(errors="replace").splitlines()
+
     def _copy(self) -> None:
         for lines in _whole_lines(self._read_end):
-            self._log.write(lines)
+            safe = _harmless(lines)
+            self._last = (self._last + safe)[-_LAST_BYTES:]
+            self._log.write(safe)
         self._log.close()
         os.close(self._read_end)
+
+
+def _harmless(lines: bytes) -> bytes:
+    """The lines with what is unsafe in a terminal as escapes: names from producers stand in messages of Spark's."""
+    return "\n".join(map(_printable_line, lines.decode(errors="backslashreplace").split("\n"))).encode()
+
+
+def _printable_line(line: str) -> str:
+    return "\t".join(map(printable, line.removesuffix("\r").split("\t")))
 
 
 def _whole_lines(descriptor: int) -> Iterator[bytes]:

@@ -162,9 +162,20 @@ def test_names_have_no_case() -> None:
     assert (options.path, options.tail_guard_ms, options.max_bytes_per_trigger) == ((Path("/log"),), 7, 1024)
 
 
-@pytest.mark.parametrize("name", ["startingOffsets", "tailGuard", "", "rows "])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("startingOffsets", "startingOffset"), ("tailGuard", "tailGuardMs"), ("rows ", "rows")],
+)
+def test_an_unknown_option_is_refused_with_what_is_meant(name: str, meant: str) -> None:
+    """A misspelt option is an error, never ignored, and those that look like it are named, the nearest first."""
+    with pytest.raises(OptionError, match=re.escape(f"unknown option {name!r}; did you mean {meant}")) as raised:
+        parse(**{name: "1"})
+    assert len(str(raised.value)) < 120
+
+
+@pytest.mark.parametrize("name", ["zzz", ""])
 def test_an_unknown_option_is_refused_with_the_known(name: str) -> None:
-    """A misspelt option is an error, never ignored, and the right names are listed."""
+    """Where nothing looks like it."""
     with pytest.raises(OptionError) as raised:
         parse(**{name: "1"})
     known = ", ".join(sorted(option.name for option in SOURCE_OPTIONS))

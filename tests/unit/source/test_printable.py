@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.source.printable import printable, printable_json
+from reput.source.printable import lines_of, printable, printable_json
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
@@ -39,3 +39,13 @@ def test_every_character_of_an_unsafe_category_is_escaped() -> None:
 @given(st.recursive(st.text(st.characters()), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_json_keeps_its_value(value: object) -> None:
     assert json.loads(printable_json(value)) == value
+
+
+def test_a_line_of_json_ends_where_json_says() -> None:
+    """Whatever else ends a line for Python stands in JSON's texts as it is, where another program wrote them."""
+    ends = [one for one in map(chr, range(sys.maxunicode + 1)) if len(f"a{one}b".splitlines()) > 1]
+    assert "\u2028" in ends
+    values = [{"topic": f"a{one}b"} for one in ends]
+    text = "\n".join(json.dumps(value, ensure_ascii=False) for value in values)
+    assert [json.loads(line) for line in lines_of(f"{text}\n\n")] == values
+    assert not any(len(printable(f"a{one}b").splitlines()) > 1 for one in ends)

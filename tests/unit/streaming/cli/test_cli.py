@@ -187,7 +187,7 @@ def test_a_hole_between_segments(store: Path, tmp_path: Path) -> None:
     ("option", "words"),
     [
         ("maxBytesPerTrigger=-1", "maxBytesPerTrigger=-1: bytes: a whole number from 1"),
-        ("nonsense=1", "unknown option 'nonsense'; the options are"),
+        ("nonsense=1", "unknown option 'nonsense'; conf/reput.toml has all options"),
         ("startingOffset=7", "startingOffset=7 is not where a record begins"),
         ("mappedFileSizeCommitLog=2048", "mappedFileSizeCommitLog is 2048"),
     ],

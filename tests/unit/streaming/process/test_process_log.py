@@ -191,3 +191,15 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, directory: str, caplog: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
     (told,) = caplog.messages
     assert told.startswith(f"cannot write {tmp_path / directory / 'spark.log'}: N")
+
+
+def test_names_in_what_spark_prints_are_harmless(tmp_path: Path) -> None:
+    """A line separator begins no line, and no escape sequence reaches the terminal on which somebody reads the log."""
+    said = "topic a\u2028forged\x85line \x1b[2J\u202e of\tT\r\n\tat Java\n"
+    log = ProcessLog(tmp_path / "spark.log")
+    with subprocess.Popen([sys.executable, "-c", f"print({said!r}, end='')"], stdout=log.write_end):
+        log.begun()
+    log.finish()
+    expected = "topic a\\u2028forged\\x85line \\x1b[2J\\u202e of\tT\n\tat Java\n"
+    assert (tmp_path / "spark.log").read_bytes().decode() == expected
+    assert log.last_lines == expected.splitlines()

@@ -14,19 +14,21 @@ from reput.sinks.table.history import LogEntry, log_entries, rows_before
 from reput.sinks.table.storage import table_storage
 from reput.streaming.table import report
 
-HOSTILE = "x\x1b]0;x\x07\u202e\n"
+HOSTILE = "x\x1b]0;x\x07\u202e\u2028forged\x85line\u2029\n"
 CLEAN = Traces(3, {}, {}, [], [])
 
 
 def is_harmless(text: str) -> bool:
-    return not any(unicodedata.category(each) in {"Cc", "Cf"} for each in text.replace("\n", ""))
+    return not any(unicodedata.category(each) in {"Cc", "Cf", "Zl", "Zp"} for each in text.replace("\n", ""))
 
 
 def commit(path: Path, version: int, engine: str = "E", note: object = None, **info: object) -> None:
     told = {"engineInfo": engine, "userMetadata": json.dumps(note), **info}
     log = path / "_delta_log"
     log.mkdir(exist_ok=True)
-    (log / f"{version:020d}.json").write_text(json.dumps({"commitInfo": told}) + "\n")
+    (log / f"{version:020d}.json").write_text(
+        json.dumps({"commitInfo": told}, ensure_ascii=False) + "\n"  # as Delta writes it
+    )
 
 
 def test_history_of_others(tmp_path: Path) -> None:

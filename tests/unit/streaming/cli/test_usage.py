@@ -1,0 +1,116 @@
+"""Words that `reput` cannot read: what may be meant, as text or as JSON; and completion by real shells."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support.command_line import invoke
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["tail", "--optoin", "a=1"], "No such option: '--optoin'. Did you mean --option?"),
+        (["verify", "--storr", "x"], "No such option: '--storr'. Did you mean --store?"),
+        (["query", "--Topic", "x"], "No such option: '--Topic'. Did you mean --topic"),
+        (["table", "describe", "--tabel", "x"], "No such option: '--tabel'. Did you mean --table?"),
+        (["ask", "life", "--zzz"], "No such option: '--zzz'.\n"),
+        (["tial"], "No such command 'tial'. Did you mean 'tail'"),
+    ],
+)
+def test_what_may_be_meant(words: Sequence[str], meant: str) -> None:
+    """Only what looks like it, the nearest first; exit code 2."""
+    result = invoke(words)
+    assert result.exit_code == 2
+    assert meant in result.output
+    assert "Possible options" not in result.output
+    assert result.output.startswith("Usage: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "command"),
+    [
+        (["verify", "--json", "--storr", "x"], "No such option: '--storr'. Did you mean --store?", "verify"),
+        (["verify", "--json"], "Missing option '--store'", "verify"),
+        (["query", "--json"], "No such option: '--json'. Did you mean --format json?", "query"),
+        (["table", "describe", "--json", "--tabel", "x"], "No such option: '--tabel'. Did you mean", "table describe"),
+        (["query", "--format", "json", "--zzz"], "No such option: '--zzz'", "query"),
+        (["query", "--format=json", "--zzz"], "No such option: '--zzz'", "query"),
+        (["tial", "--json"], "No such command 'tial'", ""),
+        (
+            ["table", "history", "--table", "x", "--json", "--limit", "a"],
+            "Invalid value for '--limit'",
+            "table history",
+        ),
+        (["tail", "--store", "a", "--json", "b"], "Got unexpected extra argument", "tail"),
+    ],
+)
+def test_usage_errors_are_json_where_the_answer_would_be(words: Sequence[str], cause: str, command: str) -> None:
+    """One line on standard error, as any other error; nothing on standard output."""
+    result = invoke(words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    found = json.loads(line)["error"]
+    assert (found["code"], found["exitCode"]) == ("wrong-option", 2)
+    assert found["cause"].startswith(cause)
+    assert found["advice"] == f"see '{' '.join(filter(None, ['reput', command]))} --help'"
+
+
+def test_a_usage_error_in_a_log_of_json() -> None:
+    """A line of that log."""
+    result = invoke(["tail", "--log-format", "json", "--zzz"])
+    assert (result.exit_code, json.loads(result.stderr)["message"]) == (2, "No such option: '--zzz'.")
+
+
+def shell(*command: str) -> list[str]:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]} here")
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+BASH = """
+eval "$(_REPUT_COMPLETE=bash_source reput)"
+complete -p reput >/dev/null || exit 1
+COMP_WORDS=(reput ta) COMP_CWORD=1; _reput_completion reput; echo "${COMPREPLY[@]}"
+COMP_WORDS=(reput table hist) COMP_CWORD=2; _reput_completion reput; echo "${COMPREPLY[@]}"
+COMP_WORDS=(reput tail --bro) COMP_CWORD=2; _reput_completion reput; echo "${COMPREPLY[@]}"
+"""
+# What zsh's completion would be given is printed.
+ZSH = """
+compdef() { [[ $2 == reput ]] || exit 1 }
+_arguments() { print -r -- "$@" }
+eval "$(_REPUT_COMPLETE=zsh_source reput)"
+words=(reput ta) CURRENT=2; _reput_completion
+"""
+
+
+def test_bash_completes() -> None:
+    """Commands, those below one, and options."""
+    assert shell("bash", "--norc", "-c", BASH) == ["tail", "table", "history", "--broker-conf"]
+
+
+def test_zsh_completes() -> None:
+    """With the first line of each command's help."""
+    found = " ".join(shell("zsh", "-f", "-c", ZSH))
+    assert '"tail":"' in found
+    assert '"table":"' in found
+    assert '"query":"' not in found
+
+
+def test_fish_completes() -> None:
+    """The script is read as any other."""
+    script = "_REPUT_COMPLETE=fish_source reput | source; complete -C 'reput tai'"
+    assert shell("fish", "--no-config", "-c", script)[0] == "tail"
