@@ -14,7 +14,7 @@ IVY = """WARNING: Using incubator modules: jdk.incubator.vector
 \t\t::::::::::::::::::::::::::::::::::::::::::::::
 \t\t:: io.delta#delta-spark_2.13;4.4.0: not found
 :: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
-Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: io.delta#delta-spark_2.13;4.4.0: not found]
+Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: io.delta#delta-spark;4.4.0: not found]
 \tat org.apache.spark.util.MavenUtils$.resolveMavenCoordinates(MavenUtils.scala:528)
 \tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)
 26/11/27 05:56:24 INFO ShutdownHookManager: Shutdown hook called
@@ -28,7 +28,7 @@ Error: A fatal exception has occurred. Program will exit.
 @pytest.mark.parametrize(
     ("said", "cause"),
     [
-        (IVY, "RuntimeException: [unresolved dependency: io.delta#delta-spark_2.13;4.4.0: not found]"),
+        (IVY, "RuntimeException: [unresolved dependency: io.delta#delta-spark;4.4.0: not found]"),
         (OPTION, "Unrecognized VM option 'UseNothing'"),
         (
             'Exception in thread "main" a.B: c\n\tat x\nCaused by: java.net.UnknownHostException: host\n',
