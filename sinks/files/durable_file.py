@@ -232,6 +232,18 @@ class DurableFiles:
         except OSError as error:
             raise refused("remove the directory", path, error) from error
 
+    def remove_directory(self, *parts: str) -> None:
+        """Remove a directory if it is empty; `sync` makes that durable."""
+        path = self._path(parts)
+        if not Path(path).is_dir() or any(Path(path).iterdir()):
+            return
+        self._forget_below(path)
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            raise refused("remove the directory", Path(path), error) from error
+        self._changed_directories.add(os.path.dirname(path))
+
     def close(self) -> None:
         """Close every file; unsynced data may be lost."""
         for descriptor in self._descriptors.values():

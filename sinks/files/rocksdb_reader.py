@@ -56,14 +56,16 @@ def read_rocksdb(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
 
 
 def _read(directory: Path, prefix: bytes) -> dict[bytes, bytes]:
-    from rocksdict import AccessType, Options, Rdict  # noqa: PLC0415  as above
+    from rocksdict import AccessType, DBRecoveryMode, Options, Rdict  # noqa: PLC0415  as above
 
     with tempfile.TemporaryDirectory(prefix="reput-rocksdb-") as name:
         scratch = Path(name)
         for file in directory.resolve().iterdir():
             if file.name.partition(".")[0] not in _NOT_NEEDED:
                 (scratch / file.name).symlink_to(file)
-        database = Rdict(name, Options(raw_mode=True), access_type=AccessType.read_only())
+        options = Options(raw_mode=True)
+        options.set_wal_recovery_mode(DBRecoveryMode.skip_any_corrupted_record())  # as a broker does
+        database = Rdict(name, options, access_type=AccessType.read_only())
         try:
             found = {}
             for key, value in database.items(from_key=prefix):

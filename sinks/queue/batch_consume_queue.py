@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, batch_consume_queue_directory
 from reput.sinks.formats.batch_consume_queue import BATCH_ENTRY, BATCH_STORE_UNIT_SIZE
+from reput.sinks.queue.consume_queue import KIND as CONSUME_QUEUE_KIND
 from reput.sinks.queue.queue_reader import QueueKind, Units
 from reput.sinks.queue.queue_sink import Append, Queue, QueueSink
 from reput.sinks.sink import not_yet_written
@@ -25,6 +28,17 @@ MAPPED_FILE_SIZE_BATCH_CONSUME_QUEUE = 300_000 * BATCH_STORE_UNIT_SIZE
 
 _SETTING = "mapperFileSizeBatchConsumeQueue"
 KIND = QueueKind(BATCH_CONSUME_QUEUE, batch_consume_queue_directory, BATCH_ENTRY, _SETTING)
+
+
+def queues_of_wrong_kind(root: Path, batch_topics: frozenset[bytes]) -> Iterator[tuple[QueueKind, bytes, int]]:
+    """The directories of queues below `root` that have the other kind than their topic, in order, also empty ones.
+
+    With one of them a broker of 5.x does not start (``ConsumeQueueStore#queueTypeShouldBe``).
+    """
+    for kind, is_batch in ((CONSUME_QUEUE_KIND, False), (KIND, True)):
+        for topic, queue_id in kind.queues(root):
+            if (topic in batch_topics) != is_batch:
+                yield kind, topic, queue_id
 
 
 @dataclass

@@ -1,17 +1,19 @@
-"""Look-ups in one ConsumeQueue: entries by queue offset, and queue offsets by time; files are only read."""
+"""Look-ups in one ConsumeQueue or BatchConsumeQueue: entries by queue offset, offsets by time; files are only read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.sinks.files.store_path import consume_queue_directory
+import numpy as np
+
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, PRE_BLANK, is_written
 from reput.sinks.formats.consume_queue_ext import is_ext_addr
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
-from reput.sinks.queue.queue_reader import QueueReader
+from reput.sinks.queue.queue_reader import QueueKind, QueueReader, Units
 from reput.source.arrays import leading
 from reput.source.errors import SinkError
 from reput.source.segments.mapped_file_queue import MappedFileQueue
@@ -19,6 +21,8 @@ from reput.source.segments.mapped_file_queue import MappedFileQueue
 # ``ConsumeQueue#recover`` looks for the end in the last three files and trusts those before them.
 _FILES_RECOVERED = 3
 _LMQ_PREFIX = "%LMQ%"
+_OF_A_BATCH = ("msg_base_offset", "physical_offset", "msg_size", "tags_code")
+_FILES_OF = {KIND.top: "ConsumeQueue", BATCH_KIND.top: "BatchConsumeQueue"}
 
 
 class ConsumeQueueEntry(NamedTuple):
@@ -66,23 +70,7 @@ class ConsumeQueueLookup:
         SegmentError
             The sizes of the files differ, or do not fit their names.
         """
-        name = topic.encode(errors="surrogateescape")
-        directory = root.joinpath(*consume_queue_directory(name, queue_id))
-        if not directory.is_dir():
-            raise SinkError(
-                f"no {_name(topic, queue_id)} at {directory}",
-                advice="give the directory that holds consumequeue/ (--output), or derive it with 'reput tail'",
-                file=directory,
-            )
-        row = MappedFileQueue.load([directory])
-        size = row.mapped_file_size
-        if size % CQ_STORE_UNIT_SIZE:
-            raise SinkError(
-                f"{row.files[0].path} has {size} bytes, which is no multiple of {CQ_STORE_UNIT_SIZE}: it is no "
-                "ConsumeQueue file",
-                file=row.files[0].path,
-            )
-        reader = QueueReader(root, KIND, size or CQ_STORE_UNIT_SIZE, name, queue_id)
+        reader = _open(root, KIND, topic, queue_id)
         max_offset = _max_offset(reader)
         return cls(topic, queue_id, reader, reader.min_offset(min_phy_offset, max_offset), max_offset)
 
@@ -95,6 +83,10 @@ class ConsumeQueueLookup:
     def is_lmq(self) -> bool:
         """Whether it is a queue of multi dispatch, whose messages have a topic and a queue of their own."""
         return self.topic.startswith(_LMQ_PREFIX)
+
+    def entries_from(self, queue_offset: int, count: int) -> Sequence[int]:
+        """The queue offsets of up to `count` entries, from the one at `queue_offset` on."""
+        return range(queue_offset, min(queue_offset + count, self.max_offset))
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
         """The entry at `queue_offset`, which must be below `max_offset`.
@@ -156,6 +148,86 @@ class ConsumeQueueLookup:
             if store_time(self.entry(last)) >= timestamp:
                 return first, last
         return bounds[-1]
+
+
+@dataclass(frozen=True)
+class BatchConsumeQueueLookup:
+    """The queue offsets `[min_offset, max_offset)` of one BatchConsumeQueue, as `ConsumeQueueLookup` has them.
+
+    An entry is an inner batch, and has as many queue offsets as messages.
+    """
+
+    topic: str
+    queue_id: int
+    units: Units
+    is_lmq = False
+
+    @classmethod
+    def open(cls, root: Path, topic: str, queue_id: int, min_phy_offset: int) -> BatchConsumeQueueLookup:
+        """Open ``batchconsumequeue/<topic>/<queueId>`` below `root`; for the rest see ``ConsumeQueueLookup.open``."""
+        reader = _open(root, BATCH_KIND, topic, queue_id)
+        rows = [units[: leading(is_written(units))] for units in map(reader.units, reader.files)]
+        units = np.concatenate([np.empty(0, BATCH_KIND.unit), *rows])
+        return cls(topic, queue_id, units[units["physical_offset"] >= min_phy_offset])
+
+    @property
+    def name(self) -> str:
+        """The queue, described in words."""
+        return _name(self.topic, self.queue_id)
+
+    @property
+    def min_offset(self) -> int:
+        """The first message's queue offset; 0 without one."""
+        return int(self.units["msg_base_offset"][0]) if len(self.units) else 0
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset behind the last message."""
+        return int(self.units["msg_base_offset"][-1]) + int(self.units["batch_size"][-1]) if len(self.units) else 0
+
+    def entries_from(self, queue_offset: int, count: int) -> Sequence[int]:
+        """The queue offsets of up to `count` entries, from the one with `queue_offset` on."""
+        first = self._number(queue_offset)
+        offsets: list[int] = self.units["msg_base_offset"][first : first + count].tolist()
+        return offsets
+
+    def entry(self, queue_offset: int) -> ConsumeQueueEntry:
+        """The entry of the inner batch with `queue_offset`; its own queue offset is that of its first message."""
+        unit = self.units[self._number(queue_offset)]
+        return ConsumeQueueEntry(*(int(unit[name]) for name in _OF_A_BATCH))
+
+    def offset_in_queue_by_time(self, timestamp: int, store_time: Callable[[ConsumeQueueEntry], int]) -> int:
+        """The first message of the first batch stored at `timestamp` (milliseconds) or later; `max_offset` without one.
+
+        Entries have their store time, so `store_time` is not asked.
+        """
+        del store_time
+        later = np.flatnonzero(self.units["store_timestamp"] >= timestamp)
+        return int(self.units["msg_base_offset"][later[0]]) if len(later) else self.max_offset
+
+    def _number(self, queue_offset: int) -> int:
+        """The place in `units` of the batch that has a queue offset, or of the last one before it."""
+        return max(0, int(np.searchsorted(self.units["msg_base_offset"], queue_offset, side="right")) - 1)
+
+
+def _open(root: Path, kind: QueueKind, topic: str, queue_id: int) -> QueueReader:
+    name = topic.encode(errors="surrogateescape")
+    directory = root.joinpath(*kind.directory(name, queue_id))
+    if not directory.is_dir():
+        raise SinkError(
+            f"no {_name(topic, queue_id)} at {directory}",
+            advice="give the directory that holds consumequeue/ (--output), or derive it with 'reput tail'",
+            file=directory,
+        )
+    row = MappedFileQueue.load([directory])
+    size, unit_size = row.mapped_file_size, kind.unit.itemsize
+    if size % unit_size:
+        raise SinkError(
+            f"{row.files[0].path} has {size} bytes, which is no multiple of {unit_size}: it is no "
+            f"{_FILES_OF[kind.top]} file",
+            file=row.files[0].path,
+        )
+    return QueueReader(root, kind, size or unit_size, name, queue_id)
 
 
 def _name(topic: str, queue_id: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,11 @@ _RDB: Final = "rdb"
 _ROCKSDB_TOPICS: Final = "topics"
 # table prefix, table id, record prefix: what precedes the length of a topic and the topic
 _KEY_OF_TOPIC: Final = b"\x01\x00\x03\x02"
+_TABLE_OF_TOPICS: Final = _KEY_OF_TOPIC[:3]
 _LENGTH_BYTES: Final = 2
+_LOG_SUFFIX, _INFO_LOG = ".log", "LOG"
+# A topic and its version are written at once; what was read of them before may have ended between.
+_WRITTEN_AT_ONCE: Final = 4096
 _JSON: Final = b"\x01"
 _QUEUE_TYPE: Final = "queue.type"
 _BATCH_CQ: Final = "BatchCQ"
@@ -165,3 +170,71 @@ def _queue_type(path: Path, topic: str, config: Any) -> str:
             file=path,
         )
     return str(found)
+
+
+class TopicsWatch:
+    """Tells when the topics of a store may have changed, cheaply enough to be asked before each micro-batch.
+
+    A broker stores a topic before it takes a message of it. So whoever knows where the log ends, and asks then, knows
+    the kinds of the queues of all records up to there.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._config = store / CONFIG
+        self._seen: object = None
+        # How much was read of each write-ahead log of config/rdb.
+        self._logs: dict[str, int] = {}
+
+    def has_changed(self) -> bool:
+        """Whether anything may have changed since the last call; true for the first.
+
+        Raises
+        ------
+        StoreError
+            The files cannot be looked at.
+        """
+        try:
+            json_path = self._config / TOPICS
+            files = [json_path, backup_of(json_path), *_listed(self._config / _ROCKSDB_TOPICS)]
+            found = [_stamp(file) for file in files]
+            rdb = _listed(self._config / _RDB)
+            is_written = self._has_topics(rdb)
+        except OSError as error:
+            raise StoreError(f"cannot look at {error.filename}: {error.strerror}", file=self._config) from error
+        seen = found, [file.name for file in rdb if file.suffix != _LOG_SUFFIX]
+        changed, self._seen = is_written or seen != self._seen, seen
+        return changed
+
+    def _has_topics(self, rdb: list[Path]) -> bool:
+        """Whether the write-ahead logs of ``config/rdb`` got a topic.
+
+        Consumers' offsets are written there all the time. A topic comes with the version of the table of topics, and of
+        the two keys a boundary of RocksDB's blocks can cut only one.
+        """
+        logs, found = {}, False
+        for file in rdb:
+            if file.suffix == _LOG_SUFFIX:
+                with suppress(FileNotFoundError), file.open("rb") as opened:
+                    opened.seek(max(0, self._logs.get(file.name, 0) - _WRITTEN_AT_ONCE))
+                    data = opened.read()
+                    logs[file.name] = opened.tell()
+                    is_new = self._logs.get(file.name) != logs[file.name]
+                    found |= is_new and _TABLE_OF_TOPICS in data
+        self._logs = logs
+        return found
+
+
+def _listed(directory: Path) -> list[Path]:
+    """The database's files by name; none without the directory."""
+    try:
+        return sorted(file for file in directory.iterdir() if file.name.partition(".")[0] != _INFO_LOG)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _stamp(file: Path) -> object:
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

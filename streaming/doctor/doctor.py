@@ -10,10 +10,11 @@ from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, IND
 from reput.source.segments.commit_log_path import no_commit_log
 from reput.streaming.config.broker import Version
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.topics import read_topics
 from reput.streaming.doctor.advice import Advice, advise
 from reput.streaming.doctor.predict import predict
 from reput.streaming.doctor.prediction import Prediction, Recovery
-from reput.streaming.doctor.start_settings import start_settings
+from reput.streaming.doctor.start_settings import V5, start_settings
 
 _OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
@@ -38,10 +39,17 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
     if not any(path.is_dir() for path in (*config.commit_log, *(config.store / name for name in _OF_A_STORE))):
         raise no_commit_log(config.store)
     found = []
-    for version in versions:
+    for version in _that_know_the_queues(config, versions):
         settings = start_settings(config, broker_conf, version)
         prediction, trusting = predict(config.store, config.commit_log, settings), None
         if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:
             trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
         found.append(Diagnosis(prediction, advise(prediction, config.store, broker_conf, trusting)))
     return found
+
+
+def _that_know_the_queues(config: PipelineConfig, versions: Sequence[Version]) -> Sequence[Version]:
+    """The `versions` without 4.9.3 if a topic has a BatchConsumeQueue, unless only 4.9.3 is asked about."""
+    if V5 not in versions or not read_topics(config, config.store).batch:
+        return versions
+    return [version for version in versions if version >= V5]

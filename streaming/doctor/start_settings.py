@@ -101,7 +101,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         version=version,
         rules=rules,
         checks_first_record=is_v5,
-        needs=replace(needs, consume_queue=True, ext=False, filters=None, batch_topics=frozenset()),
+        needs=replace(needs, ext=False, filters=None),
         segment_size=_segment_size(config),
         queue_file_size=rounded_file_size(config.queue.mapped_file_size_consume_queue),
         ext_file_size=config.queue.ext_file_size,
@@ -116,7 +116,8 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
 
 
 def _of_version(config: PipelineConfig, version: Version) -> PipelineConfig:
-    return replace(config, broker=replace(config.broker, version=version_text(version)))
+    broker = replace(config.broker, version=version_text(version))
+    return replace(config, broker=broker, queue=replace(config.queue, consume_queue_enable=True))
 
 
 def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, *, is_v5: bool) -> None:
@@ -126,16 +127,21 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
         what = "a DLedger store (enableDLegerCommitLog)"
     elif has_rocksdb_queues(config.store) or (is_v5 and broker.text("storeType").lower() not in ("", "default")):
         what = "queues in RocksDB"
-    elif is_v5 and needs.batch_topics:
+    elif not is_v5 and needs.batch_topics:
         what = "topics with a BatchConsumeQueue"
     elif is_v5 and (name := next((name for name in _OTHER_STARTS if _switch(broker, name)), None)):
         what = f"{name}=true"
     if what is not None:
-        raise OptionError(
-            f"reput doctor does not know what {'5.5.0' if is_v5 else '4.9.3'} does at its start with {what}",
-            advice="reput verify compares queues and index with the log",
-            file=config.store,
-        )
+        raise not_known(V5 if is_v5 else V4, what, config.store)
+
+
+def not_known(version: Version, what: str, store: Path) -> OptionError:
+    """The error for what a broker does in another way than is known here."""
+    return OptionError(
+        f"reput doctor does not know what {version_text(version)} does at its start with {what}",
+        advice="reput verify compares queues and index with the log",
+        file=store,
+    )
 
 
 def _segment_size(config: PipelineConfig) -> int:

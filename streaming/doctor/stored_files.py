@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.sinks.files.directory import names_in
-from reput.sinks.files.store_path import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, STORE_CHECKPOINT
+from reput.sinks.files.store_path import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    STORE_CHECKPOINT,
+)
 from reput.sinks.formats.index_file import IndexHeader
 from reput.sinks.index.index_reader import open_index_file
 from reput.sinks.recover.broker_queue import BrokerQueue, QueueFile
@@ -18,7 +25,7 @@ from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.source.record.java_string import parse_int, parse_long
 from reput.source.segments.mapped_file_queue import MappedFile
 from reput.streaming.doctor.prediction import Obstacle, Part
-from reput.streaming.doctor.start_settings import StartSettings
+from reput.streaming.doctor.start_settings import StartSettings, not_known
 
 
 class NoStartError(Exception):
@@ -69,8 +76,18 @@ def load_segments(directories: Iterable[Path], settings: StartSettings) -> list[
 
 
 def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], BrokerQueue]:
-    """Every queue by topic and queue id."""
+    """Every queue by topic and queue id.
+
+    Raises
+    ------
+    NoStartError
+        A file has another size, or 5.5.0 finds a queue of the other kind than its topic has.
+    OptionError
+        A topic has a BatchConsumeQueue, whose recovery is not known here.
+    """
     found = {}
+    if settings.is_v5:
+        _check_kinds(store, settings)
     for topic in _listed(store / CONSUME_QUEUE):
         for directory in _listed(topic):
             queue_id = parse_int(directory.name)
@@ -86,6 +103,20 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
                 ext = _listed(store / CONSUME_QUEUE_EXT / topic.name / str(queue_id))
                 list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings))
     return found
+
+
+def _check_kinds(store: Path, settings: StartSettings) -> None:
+    """``ConsumeQueueStore#queueTypeShouldBe``, which is asked for each directory of a queue."""
+    batch_topics = settings.needs.batch_topics
+    for top, other in ((CONSUME_QUEUE, BATCH_CONSUME_QUEUE), (BATCH_CONSUME_QUEUE, CONSUME_QUEUE)):
+        for topic in _listed(store / top):
+            is_wrong = (os.fsencode(topic.name) in batch_topics) == (top == CONSUME_QUEUE)
+            found = next((each for each in _listed(topic) if parse_int(each.name) is not None), None)
+            if is_wrong and found is not None:
+                why = f"{found} is of the wrong kind: the topic's queues belong into {other}/"
+                raise NoStartError(Part.QUEUES, why, found)
+    if batch_topics:
+        raise not_known(settings.version, "topics with a BatchConsumeQueue", store)
 
 
 def load_index(store: Path, checkpoint: StoreCheckpoint, settings: StartSettings, *, is_abnormal: bool) -> IndexFiles:

@@ -53,7 +53,8 @@ class LogicStep:
         self.sinks = logic.sinks
         self.quarantine = quarantine
         self._logic = logic
-        self._writers = [*writers_of(logic), *([] if table is None else [TableWriter(table)])]
+        self._table = [] if table is None else [TableWriter(table)]
+        self._writers = [*writers_of(logic), *self._table]
         self._files = files
         self._scratch = Scratch(files)
         self._scratch.clear()
@@ -69,6 +70,13 @@ class LogicStep:
         """The least of the sinks' ends."""
         ends = [sink.end_offset for sink in self.sinks]
         return min(ends if self.quarantine is None else [*ends, self.quarantine.end_offset])
+
+    def follow(self, logic: LogicSinks) -> None:
+        """Go on with these sinks, which keep what those before kept; nothing may wait for `complete`."""
+        assert not self._has_waiting
+        self.sinks, self._logic, self._writers = logic.sinks, logic, [*writers_of(logic), *self._table]
+        assert self.task.needs is not None
+        self.task = replace(self.task, needs=replace(logic.needs, arrivals=self.task.needs.arrivals))
 
     def clear_scratch(self) -> None:
         """Remove what lost tasks left; call it when all that tasks read is written."""

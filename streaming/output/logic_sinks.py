@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.files.durable_file import DurableFiles
@@ -52,6 +52,21 @@ class LogicSinks:
     def anew(self, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
         """Make the same sinks once more, with `files` of their own; the store is not asked again: it may be away."""
         return self._made(config, files, self.needs, self.count_of_empty)
+
+    def following(self, config: PipelineConfig, batch_topics: frozenset[bytes]) -> LogicSinks:
+        """The same recovered sinks, for other topics with a BatchConsumeQueue; one for these is added where none is.
+
+        It begins where the ConsumeQueues end: no record of these topics is before that.
+        """
+        sinks, needs = self.sinks, replace(self.needs, batch_topics=batch_topics)
+        (plain,) = (sink for sink in sinks if isinstance(sink, ConsumeQueueSink))
+        if not any(isinstance(sink, BatchConsumeQueueSink) for sink in sinks):
+            added = BatchConsumeQueueSink(plain.files, config.queue.mapper_file_size_batch_consume_queue)
+            added.recover(plain.end_offset)
+            if added.end_offset < plain.end_offset:  # a record of topics that were there before
+                added.pass_over(plain.end_offset)
+            sinks = (plain, added, *(sink for sink in sinks if sink is not plain))
+        return replace(self, sinks=sinks, needs=needs)
 
     @classmethod
     def _made(cls, config: PipelineConfig, files: DurableFiles, needs: LogicNeeds, count_of_empty: int) -> LogicSinks:

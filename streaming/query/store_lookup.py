@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from reput.sinks.index.lookup import IndexLookup
-from reput.sinks.queue.lookup import ConsumeQueueEntry, ConsumeQueueLookup
+from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
+from reput.sinks.queue.consume_queue import KIND
+from reput.sinks.queue.lookup import BatchConsumeQueueLookup, ConsumeQueueEntry, ConsumeQueueLookup
 from reput.source.errors import SinkError, StoreError
 from reput.source.log.message_lookup import Absence, MessageLookup
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_id import MessageId
 from reput.source.record.message_properties import split_keys
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.topics import read_topics
 from reput.streaming.query.options import DEFAULT_QUERY_MAX_NUM, MAX_MSGS_NUM_BATCH, check_key, check_unique_key
+
+QueueLookup: TypeAlias = ConsumeQueueLookup | BatchConsumeQueueLookup
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 _INDEX_SECOND_MS = 1000
@@ -68,6 +74,7 @@ class StoreLookup:
     """
 
     def __init__(self, config: PipelineConfig, output: Path | None = None) -> None:
+        self._config = config
         self._root = config.store if output is None else output
         self._messages = messages_of(config)
         self._index = IndexLookup(self._root, config.index.max_hash_slot_num, config.index.max_index_num)
@@ -142,7 +149,7 @@ class StoreLookup:
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high:
             raise SinkError(f"{_status(queue_offset, low, high)}: {queue.name} has the entries [{low}, {high})")
-        return self._entries(queue, range(queue_offset, min(queue_offset + count, high)), single=count == 1)
+        return self._entries(queue, queue.entries_from(queue_offset, count), single=count == 1)
 
     def by_time(self, topic: str, queue_id: int, timestamp: int, count: int = 1) -> Answer:
         """The messages of up to `count` queue entries from the first stored at `timestamp` (ms) or later.
@@ -160,7 +167,8 @@ class StoreLookup:
             return self._message_of(queue, entry).store_timestamp
 
         first = queue.offset_in_queue_by_time(timestamp, store_time)
-        answer = self._entries(queue, range(first, min(first + count, queue.max_offset)), single=count == 1)
+        entries = queue.entries_from(first, count) if first < queue.max_offset else ()
+        answer = self._entries(queue, entries, single=count == 1)
         low, high = queue.min_offset, queue.max_offset
         answer.notes.append(f"{queue.name}: offset {first} at {timestamp}; it has the entries [{low}, {high})")
         return answer
@@ -193,10 +201,18 @@ class StoreLookup:
             answer.notes.append(f"messages of other keys with the same hash left out: {others}")
         return answer
 
-    def _queue(self, topic: str, queue_id: int) -> ConsumeQueueLookup:
-        return ConsumeQueueLookup.open(self._root, topic, queue_id, self._messages.min_offset)
+    def _queue(self, topic: str, queue_id: int) -> QueueLookup:
+        """A queue of the kind that is there; where both are, of the topic's kind."""
+        name = topic.encode(errors="surrogateescape")
+        is_plain, is_batch = (
+            self._root.joinpath(*kind.directory(name, queue_id)).is_dir() for kind in (KIND, BATCH_KIND)
+        )
+        if is_plain and is_batch:
+            is_batch = name in read_topics(self._config, self._config.store).batch
+        kind = BatchConsumeQueueLookup if is_batch else ConsumeQueueLookup
+        return kind.open(self._root, topic, queue_id, self._messages.min_offset)
 
-    def _entries(self, queue: ConsumeQueueLookup, queue_offsets: range, *, single: bool) -> Answer:
+    def _entries(self, queue: QueueLookup, queue_offsets: Iterable[int], *, single: bool) -> Answer:
         answer, absences = Answer(), []
         for queue_offset in queue_offsets:
             entry = queue.entry(queue_offset)
@@ -210,7 +226,7 @@ class StoreLookup:
         answer.note_absences(absences, "queue entries")
         return answer
 
-    def _message_of(self, queue: ConsumeQueueLookup, entry: ConsumeQueueEntry) -> Message:
+    def _message_of(self, queue: QueueLookup, entry: ConsumeQueueEntry) -> Message:
         message = self._messages.find(entry.physical_offset)
         if isinstance(message, Absence):
             raise StoreError(
@@ -229,7 +245,7 @@ def _status(queue_offset: int, low: int, high: int) -> str:
     return "OFFSET_OVERFLOW_ONE" if queue_offset == high else "OFFSET_OVERFLOW_BADLY"
 
 
-def _difference(queue: ConsumeQueueLookup, entry: ConsumeQueueEntry, message: Message) -> str:
+def _difference(queue: QueueLookup, entry: ConsumeQueueEntry, message: Message) -> str:
     """What differs between an entry and its record, empty where they agree; the tags code is not compared."""
     pairs: list[tuple[str, object, object]] = [("size", entry.msg_size, message.msg_size)]
     if not queue.is_lmq:  # an LMQ has messages of other queues

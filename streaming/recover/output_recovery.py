@@ -53,7 +53,7 @@ class OutputRecovery:
         needs = replace(logic_needs(config, config.store), filters=None, ext=False)
         self._task = RangeTask(log.decode_options, needs)
         self._batches: list[tuple[int, int, RecordFingerprint | None]] = []
-        self._queue_repair = QueueRepair(config, files, self._begins_life)
+        self._queue_repair = QueueRepair(config, files, self._begins_life, needs.batch_topics)
         index_repair = IndexRepair(config, files)
         wanted = [(self._queue_repair, needs.consume_queue), (index_repair, needs.index)]
         self._repairs: list[SinkRepair] = [repair for repair, is_on in wanted if is_on and self._open(repair)]

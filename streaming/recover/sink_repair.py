@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.files.directory import names_in
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
-from reput.sinks.files.store_path import index_file
+from reput.sinks.files.store_path import RelativePath, index_file
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from reput.sinks.index.index_sink import IndexSink
+from reput.sinks.queue.batch_consume_queue import queues_of_wrong_kind
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.queue.queue_sink import LIVES, emptied
 from reput.sinks.recover.index_recovery import IndexCheck, IndexState
@@ -113,10 +115,16 @@ class QueueRepair(SinkRepair):
     name = ConsumeQueueSink.name
     _check: QueueCheck
 
-    def __init__(self, config: PipelineConfig, files: DurableFiles, begins_life: BeginsLife) -> None:
-        """`begins_life` as in ``QueueCheck``."""
+    def __init__(
+        self, config: PipelineConfig, files: DurableFiles, begins_life: BeginsLife, batch_topics: frozenset[bytes]
+    ) -> None:
+        """`begins_life` as in ``QueueCheck``.
+
+        Topics of `batch_topics` have another kind of queue: what is left of theirs are empty directories.
+        """
         super().__init__(config, files)
         self._begins_life = begins_life
+        self._batch_topics = batch_topics
 
     def open(self, start: int) -> None:
         """Read the queues' files; entries of records before `start` are trusted."""
@@ -152,12 +160,27 @@ class QueueRepair(SinkRepair):
         states = self._check.queues.values()
         removed = ["/".join(state.disk.relative_path(file)) for state in states for file in state.files_to_remove]
         mended = ["/".join(state.disk.relative_path(file)) for state in states for file in state.files_to_mend]
+        removed += ["/".join(directory) for directory in self._emptied(removed)]
         return SinkFiles(tuple(sorted(removed)), tuple(mended), sum(state.dropped for state in states))
+
+    def _emptied(self, removed: Collection[str]) -> list[RelativePath]:
+        """The directories of queues of the wrong kind that have no file but those that are `removed`."""
+        found: list[RelativePath] = []
+        for kind, topic, queue_id in queues_of_wrong_kind(self.files.root, self._batch_topics):
+            directory = kind.directory(topic, queue_id)
+            names = names_in(self.files.root.joinpath(*directory))
+            if all("/".join((*directory, name)) in removed for name in names):
+                found.append(directory)
+        return found
 
     def apply(self, planned: SinkProgress) -> None:
         """Store the progress record, and cut the queues."""
         ProgressFile(self.files, self.name).store(planned)
         cut_queues(self.files, self._check)
+        for directory in self._emptied(()):
+            self.files.remove_directory(*directory)
+            self.files.remove_directory(*directory[:-1])
+        self.files.sync()
         ConsumeQueueSink(self.files, self.config.queue.mapped_file_size_consume_queue).recover(self.start)
 
     def queues(self, min_physic_offset: int) -> tuple[QueueReport, ...]:

@@ -74,7 +74,8 @@ class CleanConsumeQueueService:
         `clock` is monotonic, in seconds. `report` is told what was removed, when all is done for one begin of the log.
         """
         self._report = report
-        self._sinks = sinks
+        #: The sinks from which the next run removes files.
+        self.sinks = sinks
         self._log = LogReader(log.options)
         self._interval = interval_ms / 1000
         self._clock = clock
@@ -121,7 +122,7 @@ class CleanConsumeQueueService:
         except (ReputError, OSError):
             return None
         actions: deque[Callable[[Counter[str]], None]] = deque()
-        for sink in self._sinks:
+        for sink in self.sinks:
             if isinstance(sink, QueueSink):
                 queues = sink.queues_with_older_files()
                 actions += [partial(_clean_queue, sink, *queue, begin) for queue in queues]
@@ -133,7 +134,7 @@ class CleanConsumeQueueService:
         """Whether the log still has the last record of every sink: the begin of another log tells nothing."""
         return all(
             record is not None and queue.find(record.offset) is not None and find_record(queue, record) == record
-            for record in {sink.last_record for sink in self._sinks}
+            for record in {sink.last_record for sink in self.sinks}
         )
 
     def _end(self, run: _Run) -> CleanReport:

@@ -30,6 +30,7 @@ from reput.streaming.tail import batch_reading
 from reput.streaming.tail.batch_upkeep import SECONDS_AT_END
 from reput.streaming.tail.clean_consume_queue import CleanConsumeQueueService
 from reput.streaming.tail.log_continuity import LogContinuity
+from reput.streaming.tail.logic_output import LogicOutput
 from reput.streaming.tail.micro_batch import OnRead, Report, ignored
 from reput.streaming.tail.small_batch import SmallBatches
 from reput.streaming.tail.table_dispatch import TableDispatch
@@ -53,12 +54,14 @@ class LogicDispatch:
         bytes_a_wave: int,
         on_read: OnRead = ignored,
         small: SmallBatches | None = None,
+        topics: LogicOutput | None = None,
     ) -> None:
         """`on_arrival` is called with each batch's arrivals once they are durable, and again if the batch is replayed.
 
         `quarantine` is None if damage ends the run. `table` is kept, too, by the same read of the log. `clean` removes
         what expires of the sinks of `logic`. `bytes_a_wave` as in ``BatchSizes``. `on_read` is told how far a query has
         read, before that is durable. `small` knows the batches that are read in this process; None for none.
+        `topics` has the sinks of `logic`, and follows the store's topics; None where these stay as they are.
         """
         self._step = LogicStep(
             *(logic, files, decode),
@@ -73,6 +76,7 @@ class LogicDispatch:
         self._clean = clean
         self._on_read = on_read
         self._small = small
+        self._topics = topics
         self._bytes_a_wave = bytes_a_wave
         self._waves = Waves(self._write_checked, lambda: worth_a_wave(bytes_a_wave, self._step.sinks))
         # Up to here all was written, or was left to be written.
@@ -108,6 +112,7 @@ class LogicDispatch:
         """
         if not self.is_writing:
             self._written_at = time.monotonic()
+        self._follow_topics()
         is_job, task, least_bytes = False, self._step.task, self._bytes_a_wave // 16
         if self._table is not None:
             task = replace(task, file_writer=self._table.file_writer())
@@ -133,6 +138,18 @@ class LogicDispatch:
             self._waves.leave_behind(partial(self._write_rest, results))
         else:
             self._write_rest(results)
+
+    def _follow_topics(self) -> None:
+        """Have the batch's records written to queues of the kinds that its broker has now.
+
+        The records are in the log already, and a broker stores a topic before it takes a message of it.
+        """
+        if self._topics is None or not self._topics.has_topics_to_follow():
+            return
+        self.settle()
+        if self._topics.follow_topics():
+            self._step.follow(self._topics.logic)
+            self._clean.sinks = self._topics.logic.sinks
 
     def settle(self) -> None:
         """Wait until the last wave is written; remove what lost tasks left."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from reput.sinks.files.directory import names_in
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from reput.sinks.quarantine import Quarantine, expired_range
+from reput.sinks.queue.batch_consume_queue import queues_of_wrong_kind
+from reput.source.errors import ReputError, SinkError, StoreError
 from reput.source.log.log_reader import LogReader
 from reput.source.segments.damage import STOP
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.topics import TopicsWatch, read_topics
 from reput.streaming.output.hand_over import check_taken_over
 from reput.streaming.output.logic_sinks import LogicSinks
 from reput.streaming.output.startup import aligned, recover_sinks
@@ -26,6 +31,7 @@ class LogicOutput:
         self.logic = logic
         self.files = files
         self.log = log
+        self._topics = TopicsWatch(config.store)
         policy = config.source.on_damage
         self.quarantine = None if policy == STOP else Quarantine(files, config.broker.name, policy)
 
@@ -34,8 +40,65 @@ class LogicOutput:
         files = DurableFiles(self.files.root)
         return LogicOutput(self._config, self.logic.anew(self._config, files), files, log)
 
+    def has_topics_to_follow(self) -> bool:
+        """Whether the store's topics may have changed; raises what ``TopicsWatch.has_changed`` raises."""
+        return self._config.queue.consume_queue_enable and self._topics.has_changed()
+
+    def follow_topics(self) -> bool:
+        """Take the kinds of queues from the store's topics as they are now; `logic` is another one after True.
+
+        All sinks are recovered, and have written everything up to the same offset.
+
+        Raises
+        ------
+        StoreError, OptionError
+            The topics cannot be read; they are read again at the next call.
+        SinkError
+            Messages of a topic were written to a queue of the wrong kind.
+        """
+        known = self.logic.needs.batch_topics
+        try:
+            topics = read_topics(self._config, self._config.store)
+            if known and not topics.known:
+                raise StoreError(f"{topics.path} is gone", advice="restore it", file=topics.path)
+        except ReputError:
+            self._topics = TopicsWatch(self._config.store)
+            raise
+        if topics.batch == known:
+            return False
+        self._check_kinds(topics.batch)
+        self.logic = self.logic.following(self._config, topics.batch)
+        return True
+
+    def _check_kinds(self, batch_topics: frozenset[bytes]) -> None:
+        """Raise SinkError for a ConsumeQueue of a topic with a BatchConsumeQueue; an empty directory is removed."""
+        for kind, topic, queue_id in queues_of_wrong_kind(self.files.root, batch_topics):
+            directory = kind.directory(topic, queue_id)
+            path = self.files.root.joinpath(*directory)
+            if kind.top != CONSUME_QUEUE:
+                continue
+            if names_in(path):
+                raise SinkError(
+                    f"{path} has messages of a topic whose queues belong into {BATCH_CONSUME_QUEUE}/ by the store's "
+                    "config/: a broker does not start with it",
+                    advice="'reput rebuild' with the same --store and --output makes all queues of the right kind",
+                    file=path,
+                )
+            self.files.remove_directory(*directory)
+            self.files.remove_directory(*directory[:-1])
+        self.files.sync()
+
     def check_taken_over(self) -> None:
-        """Check what the sinks find, before any of them changes it; raises what ``check_taken_over`` raises."""
+        """Check what the sinks find, before any of them changes it; raises what ``check_taken_over`` raises.
+
+        An empty directory of a queue of the wrong kind is removed.
+
+        Raises
+        ------
+        SinkError
+            A queue with files is of the wrong kind.
+        """
+        self._check_kinds(self.logic.needs.batch_topics)
         names = [sink.name for sink in self.logic.sinks]
         check_taken_over(self.files.root, names, self.log, fail_on_data_loss=self._fails)
 

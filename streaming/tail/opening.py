@@ -265,6 +265,7 @@ class QueryOpener:
             bytes_a_wave=BatchSizes.of(self._config, (LOGIC,) if table is None else (LOGIC, TABLE)).bytes_a_wave,
             on_read=self._reporter.state.on_read,
             small=small,
+            topics=output,
         )
         return Parts(dispatch, output.log, (output.files, *(() if table is None else table[1].files)), small)
 

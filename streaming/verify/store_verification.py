@@ -35,13 +35,13 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import QueueFilter, make_pieces
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
-from reput.sinks.files.store_path import STORE_CHECKPOINT
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, STORE_CHECKPOINT
 from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.index.index_sink import IndexSink
-from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
+from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink, queues_of_wrong_kind
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
 from reput.sinks.verify.checkpoint import check_checkpoint
-from reput.sinks.verify.findings import Findings
+from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.index_keys import keys_join
 from reput.sinks.verify.index_walk import IndexWalk
 from reput.sinks.verify.queue_entries import KINDS, QueueSettings, QueueTallies, QueueTally, queues_of
@@ -274,6 +274,7 @@ class StoreVerification:
         if row is not None:
             items += [IndexItem(file) for file in range(len(row.names))]
         if needs.consume_queue:
+            self._check_kinds(needs.batch_topics, sections[0].findings)
             for key in dict.fromkeys([*tallies.queues, *self._on_disk()]):
                 tally = tallies.queues.get(key) or QueueTally(*key)
                 items.append(QueueItem(tally, made_early.get(key)))
@@ -284,6 +285,15 @@ class StoreVerification:
                 queues.findings.tell(f"{path} is not checked: reput makes no queue of this name")
         for item, result in zip(items, verify_items(tasks, self.settings, items), strict=True):
             (index if isinstance(item, IndexItem) else queues).findings.add(result)
+
+    def _check_kinds(self, batch_topics: frozenset[bytes], findings: Findings) -> None:
+        for kind, topic, queue_id in queues_of_wrong_kind(self.output, batch_topics):
+            expected = BATCH_CONSUME_QUEUE if topic in batch_topics else CONSUME_QUEUE
+            directory = "/".join(kind.directory(topic, queue_id))
+            text = (
+                f"a queue of the wrong kind, with which a broker does not start: the topic's queues are in {expected}/"
+            )
+            findings.differ(Difference("queue_kind", text, directory, expected=expected, found=kind.top))
 
 
 def _read(path: Path) -> bytes | None:

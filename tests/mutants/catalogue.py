@@ -1295,4 +1295,33 @@ MUTANTS = (
         "            state.recent.append((self.time_of_day(), report))\n",
         "unit/streaming/status/test_run_state.py",
     ),
+    # --- the kind of a queue (BatchConsumeQueue)
+    _mutant(
+        "a missing file of config/ does not give way to its backup",
+        "sinks/files/config_manager.py",
+        "    for file in (path, backup_of(path)):\n",
+        "    for file in (path,):\n",
+        "unit/sinks/files/test_config_manager.py",
+    ),
+    _mutant(
+        "a batch queue of a topic that is not known is passed over",
+        "streaming/config/topics.py",
+        "        if topic not in topics.known:\n",
+        "        if False:\n",
+        "unit/streaming/config/test_topics.py",
+    ),
+    _mutant(
+        "a tail reads the topics once",
+        "streaming/tail/logic_output.py",
+        "        if topics.batch == known:\n",
+        "        if known is not None:\n",
+        "unit/streaming/tail/test_logic_output.py",
+    ),
+    _mutant(
+        "an empty queue of the wrong kind is no difference",
+        "streaming/verify/store_verification.py",
+        "            self._check_kinds(needs.batch_topics, sections[0].findings)\n",
+        "",
+        "unit/streaming/verify/test_verify_stores.py::test_an_empty_queue_of_the_wrong_kind",
+    ),
 )

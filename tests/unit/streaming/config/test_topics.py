@@ -14,6 +14,7 @@ from support.broker_stores import unpack
 from reput.source.errors import OptionError, ReputError, StoreError
 from reput.streaming.config.broker import batch_topics
 from reput.streaming.config.pipeline import load_config
+from reput.streaming.config.topics import TopicsWatch
 
 V2, B, S = "v5-config-v2-batchcq", "BatchCQ", "SimpleCQ"
 
@@ -181,3 +182,34 @@ def test_no_library(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         batch(store)
     shutil.rmtree(store / "config" / "rdb")
     assert batch(store) == set()
+
+
+def test_the_watch_of_topics_json(store: Path) -> None:
+    """It tells a change of the file or of its ``.bak``, and nothing else."""
+    watch = TopicsWatch(store)
+    assert [watch.has_changed() for _ in range(3)] == [True, False, False]
+    write_json(store, table(B=B))
+    assert [watch.has_changed() for _ in range(2)] == [True, False]
+    write_json(store, table(B=B), backup=True)
+    (store / "config" / "consumerOffset.json").touch()
+    assert [watch.has_changed() for _ in range(2)] == [True, False]
+
+
+def test_the_watch_of_rocksdb(store: Path) -> None:
+    """Topics are told; consumers' offsets, which a broker of v2 writes all the time, are not."""
+    path = store / "config" / "rdb"
+    rocksdb(path, {})
+    watch = TopicsWatch(store)
+    database = Rdict(str(path), Options(raw_mode=True))
+    assert watch.has_changed()
+    for number in range(50):
+        database[b"\x01\0\x01\x02" + bytes([number])] = bytes(8)
+        assert not watch.has_changed()
+    for number in range(3):
+        database[b"\x01\0\x03\x01data_version"] = bytes([number])
+        database[v2_key(f"T{number}")] = b"\x01" + json.dumps(topic("T", B)).encode()
+        assert [watch.has_changed() for _ in range(2)] == [True, False]
+    assert batch(store) == {"T0", "T1", "T2"}
+    database.flush()
+    assert watch.has_changed()
+    database.close()

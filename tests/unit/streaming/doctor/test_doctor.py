@@ -16,6 +16,7 @@ from support.broker_stores import unpack
 from support.command_line import invoke
 from support.paths import ROOT
 from support.sink_runner import files_below
+from support.store_compare import differing_bytes
 from support.store_damage import LIGHT, further_queues_home, write
 from typer.testing import Result
 
@@ -252,3 +253,38 @@ def test_a_bad_record_that_is_not_dispatched_again_stops_nothing(tmp_path: Path)
     found = told(home, "5.5.0")
     assert found["obstacle"] is not None
     assert found["obstacle"]["part"] == "dispatch"
+
+
+@pytest.mark.parametrize("name", ["v5-batchcq", "v5-config-v2-batchcq"])
+def test_queues_of_the_wrong_kind(name: str, tmp_path: Path) -> None:
+    """5.5.0 does not start with an empty directory of one; the advised rebuild leaves the broker's files.
+
+    A sound store with a BatchConsumeQueue is refused, without an advice, whichever release is asked about.
+    """
+    home = unpack(name, tmp_path)
+    before = differing_bytes(home / "store", home / "store")
+    for release in ("both", "4.9.3", "5.5.0"):
+        done = doctor(home, "--release", release)
+        assert done.exit_code == 2
+        assert "does at its start with topics with a BatchConsumeQueue" in done.stderr
+        assert "reput rebuild" not in done.output
+    topic = "Bq" if "v2" in name else "BatchQ"
+    shutil.copytree(home / "store", tmp_path / "copy")
+    (home / "store" / "consumequeue" / topic / "0").mkdir(parents=True)
+    done = doctor(home, "--json")
+    (found,) = json.loads(done.output)["releases"].values()
+    assert (done.exit_code, found["starts"]) == (1, False)
+    follow(found["advice"])
+    assert differing_bytes(tmp_path / "copy", home / "store") == before == {}
+    assert not (home / "store" / "consumequeue" / topic).exists()
+
+
+def test_queues_of_an_unknown_kind_are_refused(tmp_path: Path) -> None:
+    """Topics that are gone: no advice, which would make plain queues."""
+    home = unpack("v5-batchcq", tmp_path)
+    for path in (home / "store" / "config").glob("topics.json*"):
+        path.unlink()
+    done = doctor(home)
+    assert done.exit_code == 1
+    assert "has queues of the topic BatchQ, which" in done.stderr
+    assert "rebuild" not in done.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import random
+import shutil
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
@@ -197,3 +198,34 @@ def test_times_equal_a_scan_of_the_log(name: str, lookup: GetStore, unpacked: Ca
             assert f"offset {first} at {time}" in answer.notes[0]
             count += 1
     assert count > 70
+
+
+def test_inner_batches(lookup: GetStore) -> None:
+    """A BatchConsumeQueue is found by its own folder, and each queue offset of a batch finds the batch."""
+    store = lookup("v5-batchcq")
+    found = store.by_queue_offset("BatchQ", 2, 0, 10_000).found
+    firsts = [each.message.queue_offset for each in found]
+    assert firsts == sorted(firsts)
+    assert {each.message.topic for each in found} == {"BatchQ"}
+    for each, behind in zip(found, firsts[1:], strict=False):
+        for offset in (each.message.queue_offset, behind - 1):
+            (one,) = store.by_queue_offset("BatchQ", 2, offset).found
+            assert (one.message, one.entry) == (each.message, each.entry)
+    assert [each.message for each in store.by_queue_offset("BatchQ", 2, firsts[3] + 1, 2).found] == [
+        each.message for each in (found[3], found[4])
+    ]
+    times = [each.message.store_timestamp for each in found]
+    (first,) = store.by_time("BatchQ", 2, times[5]).found
+    assert first.message.queue_offset == firsts[times.index(times[5])]
+    assert store.by_time("BatchQ", 2, times[-1] + 1).found == []
+    with pytest.raises(SinkError, match="OFFSET_OVERFLOW_BADLY"):
+        store.by_queue_offset("BatchQ", 2, 10**9)
+    assert store.by_queue_offset("BatchQ", 2, 0, 10_000).notes == []
+
+
+def test_a_queue_of_both_kinds(unpacked: Callable[[str], Path], tmp_path: Path) -> None:
+    """The topic's kind decides."""
+    home = shutil.copytree(unpacked("v5-batchcq"), tmp_path / "home")
+    (home / "store" / "consumequeue" / "BatchQ" / "2").mkdir(parents=True)
+    store = opened(home / "store", home / "broker.conf")
+    assert store.by_queue_offset("BatchQ", 2, 0).found[0].message.topic == "BatchQ"

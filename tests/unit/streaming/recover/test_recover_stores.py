@@ -216,3 +216,20 @@ def test_expiry_goes_on_as_the_rule_says(removed: int, how: str, broker_store: G
     assert set(dry.removed) == expected
     assert expected or removed < 5
     assert not expire_output(config, output).removed
+
+
+def test_empty_queues_of_the_wrong_kind_go(broker_store: GetStore, tmp_path: Path) -> None:
+    """They keep 5.5.0 from starting; a directory with a file that nobody knows stays."""
+    store = broker_store("v5-batchcq")
+    output = output_of(store, tmp_path / "out")
+    before = files_below(output)
+    for name in ("0", "1"):
+        (output / "consumequeue" / "BatchQ" / name).mkdir(parents=True)
+    (output / "consumequeue" / "BatchQ" / "1" / "note").touch()
+    assert "consumequeue/BatchQ/0" in recover(store, output).sinks[0].files.removed
+    assert [path.name for path in (output / "consumequeue" / "BatchQ").iterdir()] == ["1"]
+    (output / "consumequeue" / "BatchQ" / "1" / "note").unlink()
+    assert recover(store, output).sinks[0].files.removed == ("consumequeue/BatchQ/1",)
+    assert not (output / "consumequeue" / "BatchQ").exists()
+    assert derived_files(output) == {path: data for path, data in before.items() if path in derived_files(output)}
+    assert not recover(store, output).is_changed

@@ -160,3 +160,17 @@ def test_a_dead_brokers_queues_may_be_behind(copy: GetCopy) -> None:
     assert notes_of(sections).keys() == {"not_dispatched_yet", "keys_behind_the_end"}
     (store.root / "abort").unlink()
     assert found_in(verify(settings_of(store), store.root)) == {"entry_missing": 1}
+
+
+@pytest.mark.parametrize("directory", ["consumequeue/BatchQ/0", "batchconsumequeue/PlainQ/0"])
+def test_an_empty_queue_of_the_wrong_kind(directory: str, copy: GetCopy) -> None:
+    """With such a directory 5.5.0 does not start; a topic's own directory alone does not matter."""
+    store = copy("v5-batchcq")
+    topics = store.root / "config" / "topics.json"
+    topics.write_text(topics.read_text().replace('"topicConfigTable":{', '"topicConfigTable":{"PlainQ":{},', 1))
+    (store.root / directory).parent.mkdir(parents=True)
+    assert found_in(verify(settings_of(store), store.root)) == {}
+    (store.root / directory).mkdir()
+    sections = verify(settings_of(store), store.root)
+    assert found_in(sections) == {"queue_kind": 1}
+    assert [difference.file for difference in told(sections)] == [directory]
