@@ -19,11 +19,12 @@ from pyspark.sql.types import StructType
 from reput.sinks.table.change import Change, DataFile, Note, check_files
 from reput.sinks.table.creation import create, is_table
 from reput.sinks.table.exclusive_commit import ExclusiveCommit
-from reput.sinks.table.history import commit_file
+from reput.sinks.table.history import commit_file, version_with_columns
 from reput.sinks.table.java_names import JavaNames
 from reput.sinks.table.kernel_transaction import ENGINE_INFO, KernelTransactions
 from reput.sinks.table.location import TableLocation, table_away
 from reput.sinks.table.log_cleanup import checkpoint_file
+from reput.sinks.table.log_damage import raise_log_damage
 from reput.sinks.table.new_columns import NothingToAddError, adding, schema_of
 from reput.sinks.table.refusal import (
     JAVA_ERRORS,
@@ -370,12 +371,17 @@ class DeltaTable:
             partitions = [str(name) for name in items_of(snapshot.getPartitionColumnNames())]
             properties = self._properties_of(snapshot)
         except (*JAVA_ERRORS, OSError) as error:
+            raise_log_damage(self.storage, error)
             cause, undo = explain_refusal(self.path, first_line(error))
             message = f"{self.path}: cannot read the Delta log: {cause}"
             raise kind_of(error)(message, advice=undo, file=self.path) from error
-        refused = refusal(
-            self.path, int(snapshot.getVersion()), self._schema, found, partitions, properties, self._later
-        )
+        version = int(snapshot.getVersion())
+
+        def version_with(names: Sequence[str]) -> int | None:
+            wanted = {name: self._schema[name].dataType.jsonValue() for name in names}
+            return version_with_columns(self.storage, version, wanted)
+
+        refused = refusal(self.path, version, self._schema, found, partitions, properties, self._later, version_with)
         if refused is not None:
             raise refused
         added = added_columns(self._schema, found)

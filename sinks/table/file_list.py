@@ -15,13 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from reput.sinks.table.history import log_entries
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log_damage import raise_log_damage
 from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, OutputError
 from reput.source.printable import printable
 
 # What changes nothing for whoever reads files, or is heeded here.
 _READ_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+# Features that concern tables alone whose schema has this text. They stay in the protocol when the column has gone, and
+# deltalake names the first one, too, where it switches deletion vectors on.
+_BY_SCHEMA = {"variant": '"variant"', "typeWidening": '"delta.typeChanges"'}
 # What deltalake takes for a character of a URL, also in a local path; no other percent sign is in its way.
 _ESCAPED = re.compile("%[0-9A-Fa-f]{2}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -57,21 +62,33 @@ class FileList:
 
     def _go_back(self, at: int | datetime) -> None:
         newest = self.version
+        version = self._version_at(at, newest) if isinstance(at, datetime) else at
         try:
-            self._table.load_as_version(at)
+            self._table.load_as_version(version)
         except DeltaError as error:
-            raise OptionError(f"{self.root} has no version {at} to read: its newest is {newest}") from error
-        if isinstance(at, datetime):
-            with log_errors(self.root):
-                begun = self._table.history(1)[0].get("timestamp")
-            if begun is not None and _EPOCH + timedelta(milliseconds=begun) > at:
-                raise OptionError(
-                    f"{self.root} had no version at {at.isoformat()}, or has lost it: its first is {self.version}"
-                )
+            raise OptionError(f"{self.root} has no version {version} to read: its newest is {newest}") from error
+
+    def _version_at(self, at: datetime, newest: int) -> int:
+        """The last version that was made at the time `at` or earlier, by the times that the commits themselves have.
+
+        deltalake goes by the times of the commits' files, which are those of the copy where a table was copied.
+        """
+        first, begun = newest, ""
+        with log_errors(self.root):
+            for entry in log_entries(self._storage, newest, newest + 1):
+                time = None if entry.time_ms is None else _EPOCH + timedelta(milliseconds=entry.time_ms)
+                if time is not None and time <= at:
+                    return entry.version
+                first, begun = entry.version, "" if time is None else f", of {time.isoformat()}"
+        raise OptionError(
+            f"{self.root} had no version at {at.isoformat()}, or has lost it: the first that it has is {first}{begun}"
+        )
 
     def check_readable(self) -> None:
         """Raise OutputError for a table whose files are not its rows: one that only Spark reads."""
-        foreign = sorted(self.reader_features - _READ_FEATURES)
+        # Whether columns are mapped is asked by itself.
+        found = self.reader_features - _READ_FEATURES - {"columnMapping"}
+        foreign = sorted(feature for feature in found if not self._is_without_effect(feature))
         mapped = ["column mapping"] if self.has_mapped_columns else []
         partitioned = ["partitions"] if self.metadata.partition_columns else []
         if what := [*foreign, *mapped, *partitioned]:
@@ -80,6 +97,17 @@ class FileList:
                 advice="ask 'reput sql --engine spark'",
                 file=self.root,
             )
+
+    def _is_without_effect(self, feature: str) -> bool:
+        """Whether no column of the table has what the feature is about."""
+        texts = [text for name, text in _BY_SCHEMA.items() if feature.startswith(name)]
+        return bool(texts) and texts[0] not in self._table.schema().to_json()
+
+    def write_checkpoint(self) -> int:
+        """Write a checkpoint of the table's version, and return the version; raises OutputError."""
+        with log_errors(self.root):
+            self._table.create_checkpoint()
+        return self.version
 
     def update(self) -> None:
         """Read what was committed since; raises OutputError."""
@@ -168,6 +196,7 @@ def log_errors(path: TableLocation) -> Iterator[None]:
     try:
         yield
     except (DeltaError, pa.ArrowException, OSError, ValueError, LookupError) as error:
+        raise_log_damage(table_storage(path), error)
         said = printable(str(error).strip().partition("\n")[0])
         escaped = _ESCAPED.search(str(path))
         advice = f"deltalake takes {escaped[0]} in a path for another character: move the table" if escaped else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from reput.sinks.table.change import Change
@@ -16,9 +17,11 @@ from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.forget_request import ForgetRequest, RowsFound
 from reput.sinks.table.forgotten import Forgotten, find, traces
+from reput.sinks.table.forgotten_rows import ForgettingRecord
 from reput.sinks.table.history import FORGOTTEN, TableCommit, commits, log_entries, transaction_id
 from reput.sinks.table.log_cleanup import TableLog, cleaning_before, hide_removed, is_below
 from reput.sinks.table.replace import RestOfFiles
+from reput.source.arrays import Bools
 from reput.source.errors import OutputError
 
 _POLICY = "delta.checkpointPolicy"
@@ -31,12 +34,13 @@ class Forgetting:
         self._spark = spark
         self._table = table
         self._request = request
-        self._rests = RestOfFiles(spark, table, request.mask)
+        self._rests = RestOfFiles(spark, table, self._mask)
+        self._record = ForgettingRecord(table.storage)
         self._done = Forgotten()
         self._looked_into: dict[str, RowsFound] = {}
 
     def run(self) -> Forgotten:
-        """Take the rows away, remove what had them, and look for what is left.
+        """Take the rows away, remove what had them, and look for what is left; `forgotten_rows` tells which they were.
 
         Killed at any moment, the table has the rows or not, and all others; another call finishes.
 
@@ -58,6 +62,13 @@ class Forgetting:
             self._clean(self._done.version)
             self._done.left = traces(self._table.storage, self._request)
         return self._done
+
+    def _mask(self, rows: pa.RecordBatch) -> Bools:
+        mask = self._request.mask(rows)
+        forgotten = rows.filter(pa.array(mask))
+        if {"broker", "physical_offset"} <= set(rows.schema.names):
+            self._record.add(forgotten["broker"].to_pylist(), forgotten["physical_offset"].to_pylist())
+        return mask
 
     def _is_unfinished(self) -> bool:
         """Whether the log still has what is before a version that took rows away for good."""
@@ -93,6 +104,7 @@ class Forgetting:
             removed.append(file)
             added += [] if rest.file is None else [rest.file]
             rows += rest.taken
+        self._record.put()
         self._done.rows, self._done.files_rewritten = rows, len(removed)
         note = {
             "what": FORGOTTEN,

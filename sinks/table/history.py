@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -234,6 +234,26 @@ def log_entries(storage: TableStorage, last: int, limit: int) -> Iterator[LogEnt
         except FileNotFoundError:
             return
         yield LogEntry.parse(version, text)
+
+
+def version_with_columns(storage: TableStorage, last: int, columns: Mapping[str, Any]) -> int | None:
+    """The last version, from `last` down, with these columns, by name with their types in Delta's JSON.
+
+    None if no version of the log has them, or a commit cannot be read.
+    """
+    ends_at = last
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        for version in range(last, -1, -1):
+            text = storage.read(commit_file(version)).decode()
+            if '"metaData"' not in text:
+                continue
+            actions = [json.loads(line) for line in text.splitlines() if line]
+            for schema in (json.loads(each["metaData"]["schemaString"]) for each in actions if "metaData" in each):
+                found = {field["name"]: field["type"] for field in schema["fields"]}
+                if all(found.get(name) == kind for name, kind in columns.items()):
+                    return ends_at
+                ends_at = version - 1
+    return None
 
 
 def commit_file(version: int) -> str:

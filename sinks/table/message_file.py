@@ -19,6 +19,7 @@ from reput.sinks.parquet.parquet_file import ParquetFile
 from reput.sinks.table.body_columns import BodyColumns
 from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.change import DataFile
+from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.storage import TableStorage
 from reput.source.kernels.batch_decoder import RecordColumns
 from reput.source.log.offset_range import OffsetRange
@@ -92,6 +93,8 @@ class TableFileWriter:
         How records are decoded.
     body_bytes_max
         The size of the largest body that the table gets, in bytes, decompressed; None for a table without bodies.
+    forgotten
+        Rows that are not made again.
     """
 
     table: TableStorage
@@ -99,6 +102,7 @@ class TableFileWriter:
     trim_from: int
     decode: DecodeOptions
     body_bytes_max: int | None = None
+    forgotten: ForgottenRows = NONE_FORGOTTEN
 
     def write(self, span: OffsetRange, *, passes_over: bool = True) -> pa.RecordBatch:
         """Write the messages of a range as one file; returns one row of `TABLE_FILE_SCHEMA`.
@@ -122,6 +126,7 @@ class TableFile:
 
     def __init__(self, writer: TableFileWriter, span: OffsetRange) -> None:
         self._table = writer.table
+        self._forgotten = writer.forgotten
         self._span = span
         self.start = max(span.start, writer.trim_from)
         self._broker = pa.array([writer.broker], pa.string())
@@ -142,7 +147,7 @@ class TableFile:
         """The windows as they are; the records of each are added before it is passed on."""
         for window in windows:
             if len(window.columns):
-                self._add(window.columns)
+                self._add(self._forgotten.left_of(window.columns))
                 self._last_record = last_record_of(window.columns)
             yield window
 

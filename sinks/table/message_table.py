@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TypeGuard
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from reput.sinks.table.change import DataFile, Note
 from reput.sinks.table.columns import COLUMN_COMMENTS, commented
 from reput.sinks.table.delta_files import BadFile
 from reput.sinks.table.delta_table import DeltaTable
+from reput.sinks.table.forgotten_rows import ForgottenRows, forgotten_rows, no_longer_forgotten
 from reput.sinks.table.history import DISPATCHED, commit_digest, transaction_id
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.message_file import STATISTICS_COLUMNS, TableFileWriter, table_schema
@@ -119,9 +121,22 @@ class MessageTable(KeepsProgress):
         """The table itself."""
         return self._delta
 
-    def file_writer(self, trim_from: int, decode: DecodeOptions) -> TableFileWriter:
-        """What tasks write the table's files with."""
-        return TableFileWriter(self._delta.storage, self._broker, trim_from, decode, self._body_bytes_max)
+    @cached_property
+    def forgotten(self) -> ForgottenRows:
+        """The broker's rows that had been forgotten when this was first asked; raises OutputError."""
+        return forgotten_rows(self._delta.storage, self._broker)
+
+    def restore_forgotten(self, start: int, end: int) -> None:
+        """Record that the forgotten rows with offsets in `[start, end)` are there again; raises OutputError."""
+        no_longer_forgotten(self._delta.storage, self._broker, start, end)
+        self.__dict__.pop("forgotten", None)  # it is read again
+
+    def file_writer(
+        self, trim_from: int, decode: DecodeOptions, forgotten: ForgottenRows | None = None
+    ) -> TableFileWriter:
+        """What tasks write the table's files with: all rows but the `forgotten` ones, by default those of the table."""
+        forgotten = self.forgotten if forgotten is None else forgotten
+        return TableFileWriter(self._delta.storage, self._broker, trim_from, decode, self._body_bytes_max, forgotten)
 
     def recover(self, start_offset: int) -> SinkProgress:
         """Find out from the table's own transactions how far it is; a first start begins at `start_offset`.

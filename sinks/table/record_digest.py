@@ -1,8 +1,11 @@
 """Sums over stretches of the log, with which a message table is compared without bringing rows together.
 
-A record's digest has 64 bits of its physical offset, size, store time, queue offset and body CRC. A stretch's digest is
-the sum of its records', so rows may come in any order and from any file. A different stretch goes unnoticed with a
-chance of 2^-64.
+A row's digest has 64 bits of all columns that are made from the log (`COLUMNS`), whatever encoding they have in a file.
+A stretch's digest is the sum of its rows', so rows may come in any order and from any file. A different stretch goes
+unnoticed with a chance of 2^-64.
+
+An earlier version of reput wrote rows without the columns of ``message_schema.LATER_NAMES``. They have their own
+digest, which is left out of the sums where `kind`, which later versions always write, is null.
 """
 
 from __future__ import annotations
@@ -12,115 +15,231 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from reput.sinks.table import digest_kernels as dk
+from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.row_retention import NO_TIME, ExpiryLimits
 from reput.source.arrays import Bools, Int64s
-from reput.source.kernels import record_kernels as rk
-from reput.source.kernels.batch_decoder import RecordColumns
-from reput.source.rows.column_builders import RepeatedTexts
+from reput.source.rows.message_rows import MessageRows
+from reput.source.rows.message_schema import LATER_NAMES, MESSAGE_SCHEMA
 from reput.source.segments.segment_scan import Window
 
 # The bytes of the log that one sum covers: few enough rows to be compared one by one where the sum differs.
 STRETCH_BYTES = 1 << 20
-SUM_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("stretch", "rows", "digest")])
-SUM_DDL = "stretch bigint, rows bigint, digest bigint"
-COMPARED = ("physical_offset", "msg_size", "store_time", "queue_offset", "body_crc")
-_YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
-
-_MIX = [np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)]
-
-
-def record_digests(fields: Iterable[Int64s]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """The digests, uint64[n], of records given as the columns of `COMPARED`, int64[n] each, times in milliseconds."""
-    total: np.ndarray[tuple[int], np.dtype[np.uint64]] | None = None
-    with np.errstate(over="ignore"):
-        for values in fields:
-            mixed = values.astype(np.int64).view(np.uint64) + _MIX[0]
-            mixed = mixed if total is None else mixed ^ total
-            mixed = (mixed ^ mixed >> np.uint64(30)) * _MIX[1]
-            mixed = (mixed ^ mixed >> np.uint64(27)) * _MIX[2]
-            total = mixed ^ mixed >> np.uint64(31)
-    assert total is not None
-    return total
+#: The columns that are compared: all that a row has from the log, except for bodies.
+COLUMNS = tuple(MESSAGE_SCHEMA.names)
+#: Those that tell a record from any other, by which a row is recognised whatever others changed in it.
+IDENTITY = ("physical_offset", "msg_size", "store_time", "queue_offset", "body_crc")
+_FIRST_COLUMNS = [name for name in COLUMNS if name not in LATER_NAMES]
+_LATER_COLUMNS = [name for name in COLUMNS if name in LATER_NAMES]
+# A column of every row that has the later columns.
+_MARK = "kind"
+SUM_SCHEMA = pa.schema(
+    [pa.field(name, pa.int64(), nullable=False) for name in ("stretch", "rows", "digest", "later", "earlier_rows")]
+)
+SUM_DDL = ", ".join(f"{name} bigint" for name in SUM_SCHEMA.names)
+# Rows of the log that are made at a time: they stay in the processor's cache.
+_ROWS_AT_ONCE = 8 * 1024
+# Stands for null.
+_NULL = 0x3C6EF372FE94F82B
 
 
-def compared_fields(columns: RecordColumns, limits: ExpiryLimits | None = None) -> list[Int64s]:
-    """The columns of `COMPARED` of decoded records, without those that have expired by `limits`."""
-    times = columns.store_timestamp.copy()
-    times[(times < _YEAR_1_MS) | (times >= _YEAR_10000_MS)] = NO_TIME
-    crc = columns.other_fields().body_crc.astype(np.int64)
-    fields = [columns.physical_offset, columns.msg_size, times, columns.queue_offset, crc]
-    if limits is None or limits.latest_ms is None or not bool((times < limits.latest_ms).any()):
-        return fields
-    kept = ~_expired(columns, times, limits)
-    return [values[kept] for values in fields]
+def row_digests(rows: pa.RecordBatch) -> list[Int64s]:
+    """Of each row its physical offset, the digest of its first columns and of its later ones, and if it lacks these.
+
+    int64[n] each. A column that is missing is null in each row.
+    """
+    offsets = _numbers(_column(rows, "physical_offset")).copy()
+    first, later = (_digests(rows, names) for names in (_FIRST_COLUMNS, _LATER_COLUMNS))
+    is_earlier = _column(rows, _MARK).is_null().to_numpy(zero_copy_only=False)
+    later[is_earlier] = 0
+    return [offsets, first, later, is_earlier.astype(np.int64)]
 
 
-def _expired(columns: RecordColumns, store_times_ms: Int64s, limits: ExpiryLimits) -> Bools:
-    topics = RepeatedTexts()
-    spans = (np.ascontiguousarray(columns.parts[:, part]) for part in (rk.TOPIC, rk.TOPIC_SIZE))
-    topics.add(columns.data, *spans)
-    codes, texts = topics.numbered()
-    return limits.mask(codes, texts.to_pylist(), store_times_ms)
+def _digests(rows: pa.RecordBatch, names: Iterable[str]) -> Int64s:
+    total = np.zeros(rows.num_rows, np.uint64)
+    for name in names:
+        dk.add_column(_values(_column(rows, name), MESSAGE_SCHEMA.field(name).type), total)
+    digests: Int64s = total.view(np.int64)
+    return digests
 
 
-def table_fields(batch: pa.RecordBatch) -> list[Int64s]:
-    """The columns of `COMPARED` of rows, with the store time in ms; `NO_TIME` for what is null or no column."""
-    return [_numbers(batch.column(name)) if name in batch.schema.names else _nulls(batch.num_rows) for name in COMPARED]
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
+    at = rows.schema.get_field_index(name)
+    return rows.column(at) if at >= 0 else pa.nulls(rows.num_rows, MESSAGE_SCHEMA.field(name).type)
+
+
+def _values(column: pa.Array, kind: pa.DataType) -> Int64s:
+    """A number for each value, which tells it from others; the column may have another type than `kind`."""
+    if column.null_count == len(column):
+        return np.full(len(column), _NULL, np.int64)
+    if pa.types.is_map(kind):
+        found = _of_maps(column)
+    elif pa.types.is_list(kind):
+        found = _of_lists(column)
+    else:
+        found = _of_texts(column) if pa.types.is_string(kind) else _numbers(column)
+    if column.null_count:
+        found = np.where(column.is_valid().to_numpy(zero_copy_only=False), found, _NULL)
+    return found
 
 
 def _numbers(column: pa.Array) -> Int64s:
-    if not pa.types.is_timestamp(column.type):
-        numbers: Int64s = column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
-        return numbers
-    microseconds = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
-    times = microseconds.fill_null(0).to_numpy() // 1000
-    return np.where(column.is_valid().to_numpy(zero_copy_only=False), times, NO_TIME)
+    """Numbers as they are, times in microseconds, 0 for null."""
+    if pa.types.is_timestamp(column.type) and column.type.unit != "us":
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    column = column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column.cast(pa.int64())
+    numbers: Int64s = (column.fill_null(0) if column.null_count else column).to_numpy()
+    return numbers
 
 
-def _nulls(count: int) -> Int64s:
-    return np.full(count, NO_TIME, np.int64)
+def _of_texts(column: pa.Array) -> Int64s:
+    if pa.types.is_dictionary(column.type):
+        codes = (column.indices.fill_null(-1) if column.null_count else column.indices).to_numpy()
+        found: Int64s = np.append(_of_texts(column.dictionary), _NULL)[codes]
+        return found
+    texts = column if pa.types.is_string(column.type) else column.cast(pa.string())
+    _, ends, data = texts.buffers()
+    out = np.empty(len(texts), np.int64)
+    known = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    dk.text_digests(known, np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1], out)
+    return out
+
+
+def _of_lists(column: pa.Array) -> Int64s:
+    ends, out = column.offsets.to_numpy(), np.empty(len(column), np.int64)
+    dk.list_digests(_of_texts(column.values.slice(ends[0], ends[-1] - ends[0])), ends - ends[0], out)
+    return out
+
+
+def _of_maps(column: pa.Array) -> Int64s:
+    ends, out = column.offsets.to_numpy(), np.empty(len(column), np.int64)
+    names, items = (_of_texts(each.slice(ends[0], ends[-1] - ends[0])) for each in (column.keys, column.items))
+    dk.map_digests(names, items, ends - ends[0], out)
+    return out
+
+
+def expired_rows(rows: pa.RecordBatch, limits: ExpiryLimits | None) -> Bools | None:
+    """Which rows have expired; None if none has."""
+    if limits is None or limits.latest_ms is None:
+        return None
+    times = _column(rows, "store_time")
+    is_known = times.is_valid().to_numpy(zero_copy_only=False)
+    times_ms = np.where(is_known, _numbers(times) // 1000, NO_TIME)
+    if not bool((is_known & (times_ms < limits.latest_ms)).any()):
+        return None
+    topics = _column(rows, "topic")
+    topics = topics if pa.types.is_dictionary(topics.type) else topics.cast(pa.string()).dictionary_encode()
+    codes = pc.fill_null(topics.indices, -1).to_numpy()
+    return limits.mask(codes, topics.dictionary.to_pylist(), times_ms)
+
+
+class RecordRows:
+    """The records of windows as rows, some at a time, without those that expired by `limits` or are `forgotten`."""
+
+    def __init__(self, limits: ExpiryLimits | None, forgotten: ForgottenRows) -> None:
+        self._limits = limits
+        self._forgotten = forgotten
+        self._rows = MessageRows()
+
+    def batches(self, windows: Iterable[Window]) -> Iterator[pa.RecordBatch]:
+        """The rows of all records; each batch is valid until the next is asked for."""
+        for window in windows:
+            yield from self.add(window)
+        yield from self.rest()
+
+    def add(self, window: Window) -> Iterator[pa.RecordBatch]:
+        """Add a window's records; the rows that are there if these are enough."""
+        if columns := self._forgotten.left_of(window.columns):
+            self._rows.add(columns)
+        if len(self._rows) >= _ROWS_AT_ONCE:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """The rows that are there."""
+        if len(self._rows):
+            rows = self._rows.batch()
+            expired = expired_rows(rows, self._limits)
+            yield rows if expired is None else rows.filter(pa.array(~expired))
+        self._rows.clear()
+
+
+@dataclass(frozen=True)
+class StretchSum:
+    """The rows of a stretch: how many, the sums of both of their digests (mod 2^64), how many lack later columns."""
+
+    rows: int = 0
+    digest: int = 0
+    later: int = 0
+    earlier_rows: int = 0
+
+    def __add__(self, other: StretchSum) -> StretchSum:
+        """The rows of both."""
+        return StretchSum(
+            self.rows + other.rows,
+            (self.digest + other.digest) % 2**64,
+            (self.later + other.later) % 2**64,
+            self.earlier_rows + other.earlier_rows,
+        )
+
+    def tells(self, rows: StretchSum) -> bool:
+        """Whether `rows` of a table are those of the records that this is the sum of."""
+        if (self.rows, self.digest) != (rows.rows, rows.digest):
+            return False
+        return rows.earlier_rows == rows.rows or (not rows.earlier_rows and self.later == rows.later)
 
 
 @dataclass
 class StretchSums:
-    """The number of rows and the sum of their digests (mod 2^64), by stretch."""
+    """The sum of each stretch that has rows."""
 
-    sums: dict[int, tuple[int, int]] = field(default_factory=dict)
+    sums: dict[int, StretchSum] = field(default_factory=dict)
 
     def take(self, fields: list[Int64s]) -> None:
-        """Add records or rows."""
+        """Add rows, given as `row_digests`."""
         if not len(fields[0]):
             return
         stretches, which = np.unique(fields[0] // STRETCH_BYTES, return_inverse=True)
-        counts = np.bincount(which)
-        digests = np.zeros(len(stretches), np.uint64)
-        np.add.at(digests, which, record_digests(fields))
-        for stretch, count, digest in zip(stretches.tolist(), counts.tolist(), digests.tolist(), strict=True):
-            self.add(stretch, count, digest)
+        totals = np.zeros((3, len(stretches)), np.int64)
+        with np.errstate(over="ignore"):
+            for total, values in zip(totals, fields[1:], strict=True):
+                np.add.at(total, which, values)
+        columns = (each.tolist() for each in (stretches, np.bincount(which), *totals))
+        for stretch, rows, digest, later, earlier in zip(*columns, strict=True):
+            self.add(stretch, StretchSum(rows, digest % 2**64, later % 2**64, earlier))
 
-    def passing(self, windows: Iterable[Window], limits: ExpiryLimits | None = None) -> Iterator[Window]:
-        """The windows as they are; before each is passed on, its records are added, except for expired ones."""
+    def passing(
+        self,
+        windows: Iterable[Window],
+        limits: ExpiryLimits | None = None,
+        forgotten: ForgottenRows = NONE_FORGOTTEN,
+    ) -> Iterator[Window]:
+        """The windows as they are; meanwhile their records are added, except for expired and forgotten ones."""
+        records = RecordRows(limits, forgotten)
         for window in windows:
-            self.take(compared_fields(window.columns, limits))
+            for rows in records.add(window):
+                self.take(row_digests(rows))
             yield window
+        for rows in records.rest():
+            self.take(row_digests(rows))
 
-    def add(self, stretch: int, count: int, digest: int) -> None:
-        """Add the rows and digest of a stretch."""
-        known = self.sums.get(stretch, (0, 0))
-        self.sums[stretch] = (known[0] + count, (known[1] + digest) % 2**64)
+    def add(self, stretch: int, known: StretchSum) -> None:
+        """Add the sum of rows of a stretch."""
+        self.sums[stretch] = self.sums.get(stretch, StretchSum()) + known
 
     def add_all(self, other: StretchSums) -> None:
         """Add all stretches of `other`."""
         for stretch, known in other.sums.items():
-            self.add(stretch, *known)
+            self.add(stretch, known)
 
     def to_batch(self) -> pa.RecordBatch:
         """The sums as rows of `SUM_SCHEMA`."""
-        stretches = sorted(self.sums)
-        counts, digests = ([self.sums[stretch][which] for stretch in stretches] for which in (0, 1))
-        signed = [digest - 2**64 if digest >= 2**63 else digest for digest in digests]
-        columns = [pa.array(each, pa.int64()) for each in (stretches, counts, signed)]
+        rows = [
+            (stretch, each.rows, _signed(each.digest), _signed(each.later), each.earlier_rows)
+            for stretch, each in sorted(self.sums.items())
+        ]
+        columns = [pa.array([row[at] for row in rows], pa.int64()) for at in range(len(SUM_SCHEMA))]
         return pa.RecordBatch.from_arrays(columns, schema=SUM_SCHEMA)
 
     @classmethod
@@ -128,10 +247,21 @@ class StretchSums:
         """The sums in rows of `SUM_SCHEMA`."""
         sums = cls()
         for row in rows:
-            sums.add(row["stretch"], row["rows"], row["digest"] % 2**64)
+            known = StretchSum(row["rows"], row["digest"] % 2**64, row["later"] % 2**64, row["earlier_rows"])
+            sums.add(row["stretch"], known)
         return sums
 
-    def differing(self, other: StretchSums) -> list[int]:
-        """The stretches in which the two differ."""
-        stretches = sorted(self.sums.keys() | other.sums.keys())
-        return [stretch for stretch in stretches if self.sums.get(stretch) != other.sums.get(stretch)]
+    @property
+    def earlier_rows(self) -> int:
+        """How many rows lack the later columns."""
+        return sum(each.earlier_rows for each in self.sums.values())
+
+    def differing(self, table: StretchSums) -> list[int]:
+        """The stretches whose rows in a table are not those of these records."""
+        stretches = sorted(self.sums.keys() | table.sums.keys())
+        nothing = StretchSum()
+        return [each for each in stretches if not self.sums.get(each, nothing).tells(table.sums.get(each, nothing))]
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value

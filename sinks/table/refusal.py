@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
@@ -18,6 +18,8 @@ from reput.source.system_errors import output_error_of
 JAVA_ERRORS = (Py4JJavaError, PySparkException)
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
+# A column's name in the files: the one that it had when the mapping was switched on.
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
 # What Kernel says of a path without a log, and what that means.
 _GONE = "is not found"
 _FEATURES = re.compile(r"(?:requires (?:reader|writer) table features|features?:?) \[([^\]]+)\]")
@@ -68,11 +70,13 @@ def refusal(
     partitions: Sequence[str],
     properties: Mapping[str, str],
     later: Collection[str] = (),
+    version_with: Callable[[Sequence[str]], int | None] | None = None,
 ) -> OutputError | None:
     """The error for a table that cannot be written at `version`, with what undoes it; None if it can be written.
 
     `wanted` are the columns that reput writes, `found` the table's. It may lack those of `wanted` that are named in
-    `later`. A column that others added may stay if it is nullable.
+    `later`. A column that others added may stay if it is nullable. `version_with` tells the last version that had the
+    columns with these names.
     """
     name, alter = table_name(path), f"ALTER TABLE {table_name(path)}"
     columns = {column(field) for field in found}
@@ -88,12 +92,18 @@ def refusal(
         cause = f"{path}: a Delta table with other columns, {listed}"
         return OutputError(cause, advice="give another path", file=path)
     if lacking:
-        undo = (
-            f"give columns that were renamed their names again ({alter} RENAME COLUMN ...)"
-            if mapping != "none"
-            else f"'RESTORE TABLE {name} TO VERSION AS OF N' with the version before undoes a change, and 'reput "
-            "rebuild --only table' makes the rows again that came since"
-        )
+        names = [field.name for field in wanted if column(field) in lacking]
+        renamed = {field.metadata.get(_PHYSICAL_NAME): field.name for field in found if field.name not in names}
+        if mapping != "none" and all(each in renamed for each in names):
+            renames = (f"{alter} RENAME COLUMN {quoted(renamed[each])} TO {quoted(each)}" for each in names)
+            undo = f"columns were renamed, give them their names again: {'; '.join(renames)}"
+        else:
+            known = None if version_with is None else version_with(names)
+            number = "N' with the version before" if known is None else f"{known}'"
+            undo = (
+                f"'RESTORE TABLE {name} TO VERSION AS OF {number} undoes that columns were dropped or got other types, "
+                "and 'reput rebuild --only table' makes the rows again that came since"
+            )
         return OutputError(
             f"{path}: a Delta table with other columns at version {version}, lacking {lacking}, not wanted {others}",
             advice=f"{undo}; for a table that is not reput's give another path",

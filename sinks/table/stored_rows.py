@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.sinks.table.delta_files import FileBounds
-from reput.sinks.table.record_digest import COMPARED, StretchSums, table_fields
+from reput.sinks.table.message_file import TABLE_SCHEMA, TEXT_COLUMNS
+from reput.sinks.table.record_digest import COLUMNS, StretchSums, expired_rows, row_digests
 from reput.sinks.table.row_retention import ExpiryLimits
 from reput.sinks.table.storage import TableStorage
-from reput.source.arrays import Bools, Int64s
+from reput.source.arrays import Bools
 from reput.source.printable import printable
 
 _ROWS_AT_ONCE = 64 * 1024
@@ -51,8 +52,8 @@ class RowsReader:
     expired: ExpiryLimits
     least: int | None = None
 
-    def fields(self, file: RowsFile) -> Iterator[list[Int64s]]:
-        """The rows of a file as the columns of ``record_digest.COMPARED``, some at a time.
+    def batches(self, file: RowsFile) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, with those of ``record_digest.COLUMNS`` that it has, some at a time.
 
         Raises
         ------
@@ -60,37 +61,37 @@ class RowsReader:
             The file cannot be read.
         """
         first = 0
-        with self.storage.parquet(file.name, coerce_int96_timestamp_unit="us") as parquet:
-            wanted = (*COMPARED, "broker", *(() if self.expired.latest_ms is None else ("topic",)))
-            columns = [name for name in wanted if name in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
+        with self.storage.parquet(file.name) as parquet:
+            columns = [name for name in (*COLUMNS, "broker") if name in parquet.schema_arrow.names]
+        texts = [name for name in TEXT_COLUMNS if name in columns]
+        with self.storage.parquet(file.name, coerce_int96_timestamp_unit="us", read_dictionary=texts) as parquet:
+            for batch in map(_without_views, parquet.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False)):
                 keep = self._is_of_broker(batch)
                 if file.kept is not None:
                     kept = file.kept[first : first + len(keep)]
                     keep[: len(kept)] &= kept
                 first += len(keep)
-                fields = table_fields(batch)
                 if self.least is not None:
-                    keep &= fields[0] >= self.least
-                if self.expired.latest_ms is not None:
-                    keep &= ~self._has_expired(batch, fields[COMPARED.index("store_time")])
-                yield [values[keep] for values in fields]
+                    keep &= _is_from(batch, self.least)
+                if (expired := expired_rows(batch, self.expired)) is not None:
+                    keep &= ~expired
+                yield batch if keep.all() else batch.filter(pa.array(keep))
 
     def sums(self, file: RowsFile) -> FileSums:
         """The sums over a file's rows; of one that is damaged, over those before the damage."""
         found = FileSums()
         try:
-            for fields in self.fields(file):
-                found.sums.take(fields)
+            for rows in self.batches(file):
+                found.sums.take(row_digests(rows))
         except _DAMAGED as error:
             said = printable(str(error).strip().partition("\n")[0])
             found.problem = f"cannot be read: {said}"
         return found
 
-    def readable_fields(self, file: RowsFile) -> Iterator[list[Int64s]]:
-        """What `fields` gives, up to where the file is damaged."""
+    def readable(self, file: RowsFile) -> Iterator[pa.RecordBatch]:
+        """What `batches` gives, up to where the file is damaged."""
         with suppress(*_DAMAGED):
-            yield from self.fields(file)
+            yield from self.batches(file)
 
     def _is_of_broker(self, batch: pa.RecordBatch) -> Bools:
         if "broker" not in batch.schema.names:
@@ -98,9 +99,19 @@ class RowsReader:
         equal = pc.fill_null(pc.equal(batch.column("broker").cast(pa.string()), self.broker), fill_value=False)
         return np.array(equal.to_numpy(zero_copy_only=False), np.bool_)
 
-    def _has_expired(self, batch: pa.RecordBatch, store_times_ms: Int64s) -> Bools:
-        if "topic" not in batch.schema.names:
-            return np.zeros(batch.num_rows, np.bool_)
-        topics = batch.column("topic").cast(pa.string()).dictionary_encode()
-        codes = pc.fill_null(topics.indices, -1).to_numpy()
-        return self.expired.mask(codes, topics.dictionary.to_pylist(), store_times_ms)
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with plain texts: deltalake's files have views, which pyarrow cannot filter."""
+    columns = [
+        column.cast(TABLE_SCHEMA.field(name).type) if "_view" in str(column.type) else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _is_from(batch: pa.RecordBatch, least: int) -> Bools:
+    if "physical_offset" not in batch.schema.names:
+        return np.zeros(batch.num_rows, np.bool_)
+    offsets = batch.column("physical_offset").cast(pa.int64()).fill_null(-1).to_numpy()
+    is_from: Bools = offsets >= least
+    return is_from

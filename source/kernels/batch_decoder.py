@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reput.source.arrays import Bytes, Int32s, Int64s
+from reput.source.arrays import Bools, Bytes, Int32s, Int64s
 from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.byte_kernels import load_i32, load_i64
@@ -172,7 +172,11 @@ class RecordColumns:
         """The records behind the first `count`."""
         return self._part(slice(count, None))
 
-    def _part(self, part: slice) -> RecordColumns:
+    def where(self, mask: Bools) -> RecordColumns:
+        """The records for which `mask` is true."""
+        return self._part(mask)
+
+    def _part(self, part: slice | Bools) -> RecordColumns:
         return RecordColumns(
             self.data,
             self.data_offset,

@@ -48,6 +48,10 @@ def rebuild(
     end: Annotated[
         int | None, typer.Option("--to", min=0, help="Physical offset to stop at (exclusive). [default: all]")
     ] = None,
+    restore_forgotten: Annotated[
+        bool,
+        typer.Option("--restore-forgotten", help="With --only table: also what 'reput table forget' removed."),
+    ] = False,
     master: Annotated[
         str | None,
         typer.Option(
@@ -77,7 +81,9 @@ def rebuild(
 
     def run() -> None:
         overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
-        request = RebuildRequest(output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes)
+        request = RebuildRequest(
+            output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes, restore_forgotten
+        )
         settings = settings_of(
             store, config, broker_conf, overrides, dledger=dledger, output=output, makes_all=request.is_whole
         )

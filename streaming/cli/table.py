@@ -120,6 +120,19 @@ def vacuum(
     run_or_fail(run)
 
 
+@table.command(epilog="Example: reput table repair --table /data/messages")
+def repair(table: Table, as_json: Json = False) -> None:
+    """Replace a damaged or missing checkpoint by one made from the commits; without Spark."""
+    from reput.streaming.table import repair as repairing  # noqa: PLC0415
+    from reput.streaming.table import report  # noqa: PLC0415
+
+    def run() -> None:
+        done = repairing.repair(table)
+        typer.echo(report.as_json(done) if as_json else report.repair_text(done))
+
+    run_or_fail(run)
+
+
 @table.command(epilog="Example: reput table expire --table /data/messages --config reput.toml --dry-run")
 def expire(
     table: Table,

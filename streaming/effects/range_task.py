@@ -14,6 +14,7 @@ from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import PieceRow, QueueFilter, make_pieces
 from reput.sinks.files.single_file import remove_scratch
+from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.message_file import TABLE_FILE_SCHEMA, TableFile, TableFileWriter
 from reput.sinks.table.message_file import WINDOW_BYTES as TABLE_WINDOW_BYTES
 from reput.sinks.table.record_digest import StretchSums
@@ -105,6 +106,8 @@ class RangeTask:
         Add up the digests by which a table is compared with the log.
     limits
         Which records have expired from the table: the sums leave them out.
+    forgotten
+        Which rows were forgotten: the sums leave them out.
     """
 
     decode: DecodeOptions
@@ -114,6 +117,7 @@ class RangeTask:
     file_writer: TableFileWriter | None = None
     with_sums: bool = False
     limits: ExpiryLimits | None = None
+    forgotten: ForgottenRows = NONE_FORGOTTEN
 
     def __call__(self, cut: RangeCut) -> RangeEffects:
         """Read a range; if that fails and an end is not proven, the result is not whole: the end may be wrong."""
@@ -168,7 +172,7 @@ class RangeTask:
         if table_file:
             windows = table_file.passing(windows)
         if self.with_sums:
-            windows = sums.passing(windows, self.limits)
+            windows = sums.passing(windows, self.limits, self.forgotten)
         if needs is None:
             # Nothing is made but the table: the range is looked through for it, and for what is left out.
             deque(windows if table_file or passes_over else (), maxlen=0)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
@@ -19,15 +20,44 @@ from reput.sinks.table.delta_table import DeltaTable
 from reput.sinks.table.history import transaction_id
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.message_file import TABLE_SCHEMA
-from reput.sinks.table.record_digest import COMPARED, SUM_DDL, StretchSums, table_fields
+from reput.sinks.table.record_digest import COLUMNS, SUM_DDL, StretchSums, row_digests
 from reput.sinks.table.row_retention import ExpiryLimits
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.stored_rows import RowsFile, RowsReader
-from reput.source.arrays import Int64s
 from reput.source.errors import OutputError
 from reput.source.rows.message_schema import LATER_NAMES, spark_schema
 from reput.streaming.spark.job import run_job
 from reput.streaming.tasks.tasks import Tasks, run_over
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Which of a table's columns are compared with the log, and which are not: bodies, and columns that others added.
+
+    `lacking` are those that it lacks, of ``message_schema.LATER_NAMES``.
+    """
+
+    compared: tuple[str, ...]
+    others: tuple[str, ...]
+    lacking: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[str], table: TableLocation) -> TableColumns:
+        """Those of the table `table`, whose columns are `names`.
+
+        Raises
+        ------
+        OutputError
+            It lacks a column that tables of every version of reput have.
+        """
+        lacking = [name for name in COLUMNS if name not in names]
+        if missing := {"broker", *lacking} - LATER_NAMES - set(names):
+            raise OutputError(f"{table} has no column {min(missing)}", file=table)
+        return cls(
+            ("broker", *(name for name in COLUMNS if name in names)),
+            tuple(name for name in names if name not in ("broker", *COLUMNS)),
+            tuple(lacking),
+        )
 
 
 class ComparedRows(ABC):
@@ -41,19 +71,22 @@ class ComparedRows(ABC):
         The broker's newest transaction version, None without any.
     files
         The data files that may have rows of the broker.
+    columns
+        The table's columns that are compared, and those that are not.
     """
 
     version: int
     committed: int | None
     files: list[LoggedFile]
+    columns: TableColumns
 
     @abstractmethod
     def sums(self) -> tuple[StretchSums, dict[str, str]]:
         """The sums over all rows; and files that cannot be read, by name, each with what is wrong: their rows lack."""
 
     @abstractmethod
-    def between(self, begin: int, end: int) -> list[Int64s]:
-        """The rows of records in `[begin, end)` as the columns of ``record_digest.COMPARED``."""
+    def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
+        """The rows of records in `[begin, end)`, with those of ``record_digest.COLUMNS`` that files have."""
 
 
 def compared_rows(
@@ -86,8 +119,7 @@ class _StoredRows(ComparedRows):
 
         listed = FileList(reader.storage.location)
         listed.check_readable()
-        if missing := {*COMPARED, "broker", "topic"} - set(listed.column_names):
-            raise OutputError(f"{reader.storage.location} has no column {min(missing)}", file=reader.storage.location)
+        self.columns = TableColumns.of(listed.column_names, reader.storage.location)
         self._reader, self._tasks = reader, tasks
         self.version = listed.version
         self.committed = listed.transaction_version(transaction_id(reader.broker))
@@ -107,11 +139,14 @@ class _StoredRows(ComparedRows):
         }
         return total, problems
 
-    def between(self, begin: int, end: int) -> list[Int64s]:
-        files = [file for file in self._files if file.bounds.may_reach(begin, end)]
-        parts = [fields for file in files for fields in self._reader.readable_fields(file)]
-        inside = [(fields[0] >= begin) & (fields[0] < end) for fields in parts]
-        return _joined([[values[keep] for values in fields] for fields, keep in zip(parts, inside, strict=True)])
+    def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
+        offset = pc.field("physical_offset")
+        return [
+            rows.filter((offset >= begin) & (offset < end))
+            for file in self._files
+            if file.bounds.may_reach(begin, end)
+            for rows in self._reader.readable(file)
+        ]
 
 
 class _SparkRows(ComparedRows):
@@ -128,26 +163,22 @@ class _SparkRows(ComparedRows):
         table = table.where(f"not {reader.expired.condition()}")
         if reader.least is not None:
             table = table.where(sf.col("physical_offset") >= reader.least)
-        self._rows = table.select(*COMPARED)
+        self.columns = TableColumns.of(table.columns, path)
+        self._rows = table.select(*(name for name in self.columns.compared if name != "broker"))
 
     def sums(self) -> tuple[StretchSums, dict[str, str]]:
         with ignoring_missing_files(self._spark):
             return StretchSums.of_rows(run_job(self._rows, _row_sums, SUM_DDL).to_pylist()), {}
 
-    def between(self, begin: int, end: int) -> list[Int64s]:
+    def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
         wanted = f"physical_offset >= {begin} and physical_offset < {end}"
         with ignoring_missing_files(self._spark):
-            batches = self._rows.where(wanted).toArrow().to_batches()
-        return _joined([table_fields(batch) for batch in batches])
+            return list(self._rows.where(wanted).toArrow().to_batches())
 
 
 def _row_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Sum rows up; yields rows of ``record_digest.SUM_DDL``."""
     sums = StretchSums()
     for batch in batches:
-        sums.take(table_fields(batch))
+        sums.take(row_digests(batch))
     yield sums.to_batch()
-
-
-def _joined(parts: Sequence[list[Int64s]]) -> list[Int64s]:
-    return [np.concatenate(column) for column in zip(*parts, strict=True)] or [np.empty(0, np.int64)] * len(COMPARED)

@@ -192,7 +192,8 @@ class Rebuild:
                 body_bytes_max=self._config.table.body_limit,
             )
             if self._request.only == "table":
-                repair = TableRepair(spark, tasks, self._config, table, self._files)
+                restores = self._request.restore_forgotten
+                repair = TableRepair(spark, tasks, self._config, table, self._files, restores_forgotten=restores)
                 repair.run(self._request.start, self._request.end)
             recover_sinks([table], self._log_from_start(), fail_on_data_loss=self._config.source.fail_on_data_loss)
             writers.append(TableWriter(table))

@@ -19,7 +19,7 @@ class RebuildRequest:
     """The command's options; see ``cli.rebuild``.
 
     `start` (inclusive) and `end` (exclusive) are physical offsets, None for all the log has. `yes` replaces what is in
-    the output even if the log does not explain it.
+    the output even if the log does not explain it. `restore_forgotten` makes rows again that were forgotten.
     """
 
     output: Path
@@ -31,6 +31,7 @@ class RebuildRequest:
     start: int | None = None
     end: int | None = None
     yes: bool = False
+    restore_forgotten: bool = False
 
     def check(self, config: PipelineConfig) -> None:
         """Raise OptionError if options contradict each other, or nothing is left to make."""
@@ -38,6 +39,8 @@ class RebuildRequest:
             raise OptionError(f"--only {self.only}: {', '.join(ONLY[:-1])} or {ONLY[-1]} wanted")
         if self.only == "table" and self.table is None:
             raise OptionError("--only table needs --table DIR")
+        if self.restore_forgotten and self.only != "table":
+            raise OptionError("--restore-forgotten needs --only table")
         if self.queue_id is not None and self.topic is None:
             raise OptionError("--queue-id needs --topic")
         if self.topic is not None:

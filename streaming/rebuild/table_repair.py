@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -17,11 +16,13 @@ from pyspark.sql import SparkSession
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.store_path import REPUT, SPARK_CHECKPOINT
 from reput.sinks.table.delta_files import BadFile, ignoring_missing_files
+from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.history import transaction_id
 from reput.sinks.table.message_table import MessageTable, TableBatch
-from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, StretchSums, compared_fields
+from reput.sinks.table.record_digest import STRETCH_BYTES, RecordRows, StretchSums, row_digests
 from reput.sinks.table.replace import LogRanges, RowReplacement
 from reput.sinks.table.row_retention import ExpiryLimits
+from reput.sinks.verify.table_rows import identities, plain_rows
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
@@ -46,8 +47,16 @@ class TableRepair:
     """Repairs one broker's rows in a table; the output is locked meanwhile."""
 
     def __init__(
-        self, spark: SparkSession, tasks: Tasks, config: PipelineConfig, table: MessageTable, output: DurableFiles
+        self,
+        spark: SparkSession,
+        tasks: Tasks,
+        config: PipelineConfig,
+        table: MessageTable,
+        output: DurableFiles,
+        *,
+        restores_forgotten: bool = False,
     ) -> None:
+        """Rows that were forgotten are made again only if it `restores_forgotten` ones."""
         self._spark = spark
         self._tasks = tasks
         self._config = config
@@ -56,6 +65,8 @@ class TableRepair:
         self._log = self._reader(config.logic.max_bytes_per_partition)
         self._least = self._log.queue().min_offset
         self._expired = config.table.retention.limits(time.time())
+        self._restores_forgotten = restores_forgotten
+        self._forgotten = NONE_FORGOTTEN if restores_forgotten else table.forgotten
 
     def run(self, start: int | None, end: int | None) -> None:
         """Replace the rows of `[start, end)`, at both of which records begin; without either, the rows that differ.
@@ -102,8 +113,16 @@ class TableRepair:
             self._replace(ranges, bad, limit)
         elif start is None and end is None:
             _log.info("table: its rows of [%d, %d) are those of the log", self._least, limit)
+        self._settle_forgotten(self._least if start is None else start, _FOR_EVER if end is None else end)
         self._table.accept_as_is(self._mark_offsets(ranges, limit), self._least if start is None else start)
         self._output.remove_tree(REPUT, SPARK_CHECKPOINT, "table")  # `tail` begins where the table ends
+
+    def _settle_forgotten(self, start: int, end: int) -> None:
+        if self._restores_forgotten:
+            self._table.restore_forgotten(start, end)
+        elif count := self._forgotten.between(start, end):
+            text = "table: %d rows that were forgotten are not made again; --restore-forgotten brings them back"
+            _log.info(text, count)
 
     def _limit(self, committed: int, log_end: int) -> int:
         """Up to where log and table are compared: the table's end, or the begin of the record that it is inside of."""
@@ -131,7 +150,7 @@ class TableRepair:
 
     def _replace(self, ranges: Sequence[tuple[int, int]], bad: Sequence[BadFile], limit: int) -> None:
         reader = self._reader(self._config.table.max_bytes_per_partition)
-        writer = self._table.file_writer(0, reader.decode_options)
+        writer = self._table.file_writer(0, reader.decode_options, self._forgotten)
         spans = [span for begin, end in ranges for span in reader.split(begin, min(end, limit)) if begin < limit]
         rows = run_over(self._tasks, writer.write, spans)
         batches = [TableBatch.merge(pa.Table.from_batches([row])) for row in rows]
@@ -175,8 +194,9 @@ class TableRepair:
         return _joined([(begin, end) for begin, end in aligned if begin < end])
 
     def _log_sums(self, limit: int) -> StretchSums:
-        decode, limits, spans = self._log.decode_options, self._expired, list(self._log.split(self._least, limit))
-        results = run_over(self._tasks, lambda span: _sums_of(span, decode, limits), spans)
+        decode, limits, forgotten = self._log.decode_options, self._expired, self._forgotten
+        spans = list(self._log.split(self._least, limit))
+        results = run_over(self._tasks, lambda span: _sums_of(span, decode, limits, forgotten), spans)
         sums = StretchSums()
         for result in results:
             sums.add_all(result)
@@ -186,11 +206,12 @@ class TableRepair:
         """Whether some row in these stretches is of a record of the log."""
         for stretch in stretches[:_SEARCHED]:
             low, high = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
-            there = set(_as_rows(rows.between(low, high)))
+            there = {each for batch in rows.between(low, high) for each in identities(plain_rows(batch))}
             begin, end = self._begin(low, limit), min(self._end(high, limit), limit)
             for span in self._log.split(begin, end) if begin < end else ():
-                for window in read_windows(span.file, span.start, span.end, self._log.decode_options):
-                    if len(window.columns) and there.intersection(_as_rows(compared_fields(window.columns))):
+                windows = read_windows(span.file, span.start, span.end, self._log.decode_options)
+                for records in RecordRows(None, NONE_FORGOTTEN).batches(windows):
+                    if there & identities(plain_rows(records)):
                         return True
         return False
 
@@ -218,17 +239,11 @@ class TableRepair:
         return LogReader(SourceOptions.parse(options))
 
 
-def _sums_of(span: OffsetRange, decode: DecodeOptions, limits: ExpiryLimits) -> StretchSums:
+def _sums_of(span: OffsetRange, decode: DecodeOptions, limits: ExpiryLimits, forgotten: ForgottenRows) -> StretchSums:
     sums = StretchSums()
-    for window in read_windows(span.file, span.start, span.end, decode):
-        if len(window.columns):
-            sums.take(compared_fields(window.columns, limits))
+    for rows in RecordRows(limits, forgotten).batches(read_windows(span.file, span.start, span.end, decode)):
+        sums.take(row_digests(rows))
     return sums
-
-
-def _as_rows(fields: Sequence[Any]) -> Iterator[tuple[int, ...]]:
-    assert len(fields) == len(COMPARED)
-    return zip(*(column.tolist() for column in fields), strict=True)
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

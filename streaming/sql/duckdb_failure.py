@@ -24,6 +24,13 @@ _FILE: Final = re.compile(r"[^\"' ]+?\.parquet\b")
 _NOT_THERE: Final = "Permission"
 # Advice on settings that `reput sql` does not have.
 _NOISE: Final = re.compile(r"\s*(Database is launched in in-memory|Possible solutions|Use SET ).*", re.DOTALL)
+# What functions of a name there are; some names have forty.
+_FUNCTIONS: Final = re.compile(
+    r"\.?( You might need to add explicit type casts\.)?\s*Candidate functions:\s*(.*)", re.DOTALL
+)
+_FUNCTIONS_SHOWN: Final = 3
+# Texts of an error on one line may be as long as a statement.
+_LENGTH_MAX: Final = 500
 
 
 @contextmanager
@@ -69,7 +76,16 @@ def _as_error(table: TableLocation, error: Exception) -> ReputError:
 def _line(message: str) -> str:
     """The message on one line, without its kind, the statement's text and advice."""
     text = _NOISE.sub("", _KIND.sub("", message.split("\n\nLINE ", 1)[0].strip()))
-    return printable(" ".join(line.strip() for line in text.splitlines() if line.strip()))
+    text = _FUNCTIONS.sub(_functions, text)
+    line = printable(" ".join(line.strip() for line in text.splitlines() if line.strip()))
+    return line if len(line) <= _LENGTH_MAX else f"{line[: _LENGTH_MAX - 3]}..."
+
+
+def _functions(found: re.Match[str]) -> str:
+    """The first functions of a name, where none takes the types given."""
+    functions = [line.strip() for line in found[2].splitlines() if line.strip()]
+    more = f" and {len(functions) - _FUNCTIONS_SHOWN} more" if len(functions) > _FUNCTIONS_SHOWN else ""
+    return f"; there are {', '.join(functions[:_FUNCTIONS_SHOWN])}{more}"
 
 
 def _position(message: str) -> str:

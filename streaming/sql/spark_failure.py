@@ -16,6 +16,8 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.log_damage import raise_log_damage
+from reput.sinks.table.storage import table_storage
 from reput.source.errors import OptionError, OutputError, ReputError, TransientError
 from reput.source.printable import printable
 
@@ -87,6 +89,7 @@ def _as_error(table: TableLocation, message: str, whole: str) -> ReputError:
     condition = _CONDITION.match(message.strip())
     name = condition.group(1) if condition else ""
     if (_FILE.search(whole) and not name) or name.startswith(_TABLE_CONDITIONS):
+        raise_log_damage(table_storage(table), OSError(message))
         cause = f"cannot read the table {printable(str(table))}: {_line(message)}{_file(message, whole)}"
         return OutputError(cause, file=table)
     return OptionError(f"cannot run the query: {_line(message)}{_position(whole)}")

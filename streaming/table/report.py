@@ -45,6 +45,15 @@ class VacuumReport:
 
 
 @dataclass(frozen=True)
+class RepairReport:
+    """The files of the log that were set aside, and the version that has a checkpoint now, if one was `written`."""
+
+    set_aside: tuple[str, ...]
+    version: int
+    written: bool
+
+
+@dataclass(frozen=True)
 class ExpiryReport:
     """What has expired by `retention` and was removed, or would be: rows, and the files that had them, by broker."""
 
@@ -166,6 +175,14 @@ def optimize_text(report: OptimizeReport) -> str:
     )
 
 
+def repair_text(report: RepairReport) -> str:
+    """What was set aside and written."""
+    if not report.written:
+        return f"nothing to repair: the log can be read, up to version {report.version}"
+    aside = ", ".join(map(printable, report.set_aside))
+    return f"set aside as _damaged-...: {aside}\nwrote a checkpoint of version {report.version} from the commits"
+
+
 def vacuum_text(report: VacuumReport, *, dry_run: bool) -> str:
     """What was removed."""
     verb = "would remove" if dry_run else "removed"
@@ -243,7 +260,7 @@ def _mention_lines(left: Traces) -> list[str]:
     return [f"{rows} rows of other messages have the same text in a property, and stay ({where})"]
 
 
-def as_json(report: OptimizeReport | VacuumReport | ExpiryReport | ForgetPlan | Forgotten) -> str:
+def as_json(report: OptimizeReport | VacuumReport | RepairReport | ExpiryReport | ForgetPlan | Forgotten) -> str:
     """A report's fields as one line of JSON."""
     return printable_json(asdict(report))
 

@@ -18,6 +18,7 @@ by cause, because a healthy broker leaves them:
 * ``next_file_made_early``: an empty file behind a full one;
 * ``queues_not_checked``: a topic's directory has a name of which reput makes none;
 * ``bit_map_of_other_subscriptions``, ``entry_without_ext_unit``: ConsumeQueueExt depends on when it was dispatched;
+* ``rows_of_an_earlier_version``: of a table; they lack the columns that reput added later, and these are not compared;
 * ``no_checkpoint``: the store has none, which a broker reads as zeros.
 """
 
@@ -40,6 +41,7 @@ from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink, queues_of_wrong_kind
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.verify.checkpoint import check_checkpoint
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.index_keys import keys_join
@@ -97,8 +99,17 @@ class VerifyReport:
 class StoreVerification:
     """One check of an output against its log; see `run`."""
 
-    def __init__(self, config: PipelineConfig, output: Path, *, sums: bool = False) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        output: Path,
+        *,
+        sums: bool = False,
+        forgotten: ForgottenRows = NONE_FORGOTTEN,
+    ) -> None:
         """Find the log's end, and how much of it the output claims to have; `sums` are needed to compare a table.
+
+        Rows that are `forgotten` are not in the sums.
 
         Raises
         ------
@@ -135,7 +146,7 @@ class StoreVerification:
         limits = LogLimits(start, max(start, self.limit), segments.mapped_file_size)
         #: Which rows have expired from the table.
         self.expired = config.table.retention.limits(time.time())
-        task = RangeTask(self.log.decode_options, needs, with_sums=sums, limits=self.expired)
+        task = RangeTask(self.log.decode_options, needs, with_sums=sums, limits=self.expired, forgotten=forgotten)
         self.settings = VerifySettings(self._queues, index, task, limits)
         self.results: list[VerifiedRange] = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 from pyspark.sql import SparkSession
 
 from reput.sinks.files.durable_file import DurableFiles
@@ -13,17 +12,16 @@ from reput.sinks.table.delta_files import bad_files
 from reput.sinks.table.history import log_entries
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.message_table import MessageTable
-from reput.sinks.table.record_digest import COMPARED, STRETCH_BYTES, StretchSums
+from reput.sinks.table.record_digest import STRETCH_BYTES, StretchSums
 from reput.sinks.table.storage import LOG, table_storage
 from reput.sinks.verify.findings import Difference, Findings
-from reput.sinks.verify.table_rows import compare_rows
-from reput.source.arrays import Int64s
+from reput.sinks.verify.table_rows import Row, compare_rows, plain_rows
 from reput.source.errors import OutputError
 from reput.source.printable import printable
 from reput.streaming.output.table_rows import ComparedRows, compared_rows
 from reput.streaming.tasks.tasks import Tasks
 from reput.streaming.verify.store_verification import StoreSection, StoreVerification
-from reput.streaming.verify.tasks import fields_of_range
+from reput.streaming.verify.tasks import rows_of_range
 
 # How many stretches are compared row by row; the others that differ are only counted.
 _STRETCHES_MAX = 16
@@ -81,8 +79,8 @@ def _compare(
         if stretch in edges or (least < (stretch + 1) * STRETCH_BYTES and stretch * STRETCH_BYTES < limit)
     ]
     outside = set(found.sums) - set(range(least // STRETCH_BYTES, limit // STRETCH_BYTES + 1))
-    findings.note("expired_rows", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES < least))
-    findings.note("rows_behind_the_end", sum(found.sums[at][0] for at in outside if at * STRETCH_BYTES >= limit))
+    findings.note("expired_rows", sum(found.sums[at].rows for at in outside if at * STRETCH_BYTES < least))
+    findings.note("rows_behind_the_end", sum(found.sums[at].rows for at in outside if at * STRETCH_BYTES >= limit))
     for stretch in inside[:_STRETCHES_MAX]:
         _compare_stretch(rows, stretch, (least, limit), verification, findings)
     if len(inside) > _STRETCHES_MAX:
@@ -91,7 +89,16 @@ def _compare(
         text += str(inside[_STRETCHES_MAX] * STRETCH_BYTES)
         findings.differ(Difference("stretch_differs", text), more)
     findings.note("not_dispatched_yet", verification.settings.log.limit - limit)
-    section.compared = {"rows": sum(count for count, _ in found.sums.values())}
+    findings.note("rows_of_an_earlier_version", found.earlier_rows)
+    section.compared = {
+        "rows": sum(each.rows for each in found.sums.values()),
+        "columns": len(rows.columns.compared),
+    }
+    if rows.columns.others:
+        findings.remarks.append(f"not compared: {', '.join(rows.columns.others)}")
+    forgotten = verification.settings.task.forgotten
+    if forgotten.between(least, limit):
+        findings.remarks.append(str(forgotten))
     if findings.differences:
         expired = _expired_by(path, broker, rows.version, verification)
         section.advice = _advice(inside, verification, least, limit) + expired
@@ -140,23 +147,23 @@ def _compare_stretch(
     """Compare one stretch row by row: the records that begin in it, and the rows with offsets in it."""
     begin, end = stretch * STRETCH_BYTES, (stretch + 1) * STRETCH_BYTES
     low, high = max(begin, limits[0]), min(end, limits[1])
-    there = rows.between(begin, end)
-    inside = (there[0] >= low) & (there[0] < high)
-    findings.note("expired_rows", int(np.count_nonzero(there[0] < low)))
-    findings.note("rows_behind_the_end", int(np.count_nonzero(there[0] >= high)))
-    compare_rows(records_between(verification, limits, low, high), [column[inside] for column in there], findings)
+    there = [row for batch in rows.between(begin, end) for row in plain_rows(batch)]
+    inside = [row for row in there if low <= row["physical_offset"] < high]
+    findings.note("expired_rows", sum(row["physical_offset"] < low for row in there))
+    findings.note("rows_behind_the_end", sum(row["physical_offset"] >= high for row in there))
+    records = records_between(verification, limits, low, high)
+    compare_rows(records, inside, findings, verification.settings.task.forgotten)
 
 
-def records_between(verification: StoreVerification, limits: tuple[int, int], low: int, high: int) -> list[Int64s]:
-    """The compared columns of the records with physical offsets in `[low, high)`, any range inside of `limits`."""
-    log, here = verification.log, []
+def records_between(verification: StoreVerification, limits: tuple[int, int], low: int, high: int) -> list[Row]:
+    """The rows of the records with physical offsets in `[low, high)`, any range inside of `limits`."""
+    log, here = verification.log, list[Row]()
     if low < high:
         start = log.align_down(limits[0], low)
         stop = log.align_down(start, high)
         if stop < high:  # the last record begins here and ends behind
             stop = log.limit(stop, limits[1], 1, None)
         for span in log.split(start, stop):
-            for fields in fields_of_range(verification.settings, span):
-                keep = (fields[0] >= low) & (fields[0] < high)
-                here.append([column[keep] for column in fields])
-    return [np.concatenate(column) for column in zip(*here, strict=True)] or [np.empty(0, np.int64)] * len(COMPARED)
+            for rows in rows_of_range(verification.settings, span):
+                here += (row for row in plain_rows(rows) if low <= row["physical_offset"] < high)
+    return here

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.index.index_reader import IndexReader
-from reput.sinks.table.record_digest import StretchSums, compared_fields
+from reput.sinks.table.record_digest import RecordRows, StretchSums
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.index_file import IndexFileCheck
 from reput.sinks.verify.index_keys import ComparedKeys, compare_index
 from reput.sinks.verify.manifest import FileDigest, StoreFile, digest_file
 from reput.sinks.verify.queue_entries import ComparedEntries, QueueSettings, QueueTally, compare_queues
 from reput.sinks.verify.queue_files import LogLimits, check_queue_files
-from reput.source.arrays import Int64s
 from reput.source.errors import DataLossError
 from reput.source.log.offset_range import OffsetRange
 from reput.source.segments.range_reader import read_windows
@@ -98,10 +99,10 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     )
 
 
-def fields_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[list[Int64s]]:
-    """The columns by which a table is compared, window by window, of records that it must have."""
-    for window in read_windows(span.file, span.start, span.end, settings.task.decode):
-        yield compared_fields(window.columns, settings.task.limits)
+def rows_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The rows that a table must have of a range's records; each batch is valid until the next."""
+    windows = read_windows(span.file, span.start, span.end, settings.task.decode)
+    yield from RecordRows(settings.task.limits, settings.task.forgotten).batches(windows)
 
 
 def verify_item(settings: VerifySettings, item: QueueItem | IndexItem) -> Findings:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, forgotten_rows
 from reput.sinks.table.location import TableLocation
+from reput.sinks.table.storage import table_storage
 from reput.sinks.verify.manifest import (
     StoreFile,
     compare_manifest,
@@ -66,7 +68,10 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
     known = load_manifest(request.manifest) if request.manifest is not None else None
     _check_manifest_path(config, request.write_manifest)
     check_table_place(request.table)
-    verification = StoreVerification(config, request.output, sums=request.table is not None)
+    forgotten = NONE_FORGOTTEN
+    if request.table is not None:
+        forgotten = forgotten_rows(table_storage(request.table), config.broker.name)
+    verification = StoreVerification(config, request.output, sums=request.table is not None, forgotten=forgotten)
     log_bytes = verification.log_end - verification.log_start
     with _session(config, request, log_bytes) as session:
         sections = verification.run(session.tasks)

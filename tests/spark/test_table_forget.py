@@ -7,10 +7,12 @@ import logging
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import deltalake
 import pyarrow.parquet as pq
 import pytest
 from faults.fault_files import Stopped
@@ -29,12 +31,14 @@ from reput.sinks.table.compaction import Merge
 from reput.sinks.table.forget import Forgetting
 from reput.sinks.table.forget_request import ForgetRequest
 from reput.sinks.table.forgotten import Forgotten
+from reput.sinks.table.forgotten_rows import forgotten_rows
 from reput.sinks.table.row_ledger import RowLedger
+from reput.sinks.table.storage import table_storage
 from reput.sinks.table.upkeep import TableUpkeep
 from reput.source.errors import OutputError, RowsLostError
 from reput.streaming.table.optimize import existing_table
 from reput.streaming.tasks.tasks import SerialTasks
-from reput.streaming.verify.store_verification import StoreVerification
+from reput.streaming.verify.store_verification import StoreSection, StoreVerification
 from reput.streaming.verify.table import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -267,17 +271,40 @@ def test_what_cannot_be_proven_is_told(kept: KeptTable) -> None:
         forget(kept, keys=[KEY])
 
 
-@pytest.mark.slow
-def test_verify_and_rebuild(kept: KeptTable) -> None:
-    """The log still has the messages: verify names what the table lacks, and the repair brings it back, as is told."""
-    forget(kept, keys=[KEY])
-    verification = StoreVerification(kept.config(), kept.out, sums=True)
+def verified(kept: KeptTable) -> StoreSection:
+    forgotten = forgotten_rows(table_storage(kept.path), kept.broker)
+    verification = StoreVerification(kept.config(), kept.out, sums=True, forgotten=forgotten)
     verification.run(SerialTasks())
-    section = verify_table(kept.path, "b", verification, SerialTasks(), lambda: kept.spark)
-    found = {(each.kind, each.physical_offset) for each in section.findings.first}
-    assert found == {("row_missing", kept.offsets[number]) for number in WITH_KEY}
-    kept.repair()
+    return verify_table(kept.path, kept.broker, verification, SerialTasks(), lambda: kept.spark)
+
+
+def test_verify_and_rebuild(kept: KeptTable) -> None:
+    """The log still has the messages: verify says when they were forgotten; only one option brings them back."""
+    day = f"{datetime.now(timezone.utc):%Y-%m-%d}"
+    forget(kept, keys=[KEY])
+    kept.open()
+    left = [offset for number, offset in enumerate(kept.expected(0, 24)) if number not in WITH_KEY]
+    section = verified(kept)
+    assert (section.findings.differences, section.advice) == (0, "")
+    assert section.findings.remarks == [f"3 rows were forgotten on {day}"]
+    ledger = b"".join(path.read_bytes() for path in (kept.path / "_forgotten").iterdir())
+    assert KEY.encode() not in ledger
+    kept.spark.sql(f"OPTIMIZE {kept.sql}")
+    version = deltalake.DeltaTable(str(kept.path)).version()
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset = {left[3]}")
+    kept.repair()  # of that stretch
+    assert kept.found() == left
+    kept.repair(start=0, end=kept.offsets[24])
+    assert kept.found() == left
+    assert verified(kept).findings.differences == 0
+    kept.spark.sql(f"RESTORE TABLE {kept.sql} TO VERSION AS OF {version}")
+    assert verified(kept).findings.remarks == [f"3 rows were forgotten on {day}"]
+    kept.repair(restore_forgotten=True)
     assert kept.found() == kept.expected(0, 24)
+    section = verified(kept)
+    assert (section.findings.differences, section.findings.remarks) == (0, [])
+    kept.spark.sql(f"DELETE FROM {kept.sql} WHERE physical_offset = {left[3]}")
+    assert verified(kept).findings.counts == {"row_missing": 1}
 
 
 @pytest.mark.slow

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pytest
 from pyspark.sql import SparkSession
+from support.command_line import invoke
 from support.kept_table import KeptTable
 
 from reput.sinks.table import delta_table, log_cleanup
@@ -122,3 +125,72 @@ def test_who_keeps_the_turn_delays_a_commit_and_no_more(
         kept.fill(table, [10])
     kept.fill(table, [20])
     assert kept.found() == kept.expected(0, 20)
+
+
+def found(kept: KeptTable) -> list[Any]:
+    return list(kept.spark.read.format("delta").load(str(kept.path)).orderBy("physical_offset").toArrow().to_pylist())
+
+
+def all_read(kept: KeptTable, rows: int) -> None:
+    """Every command that reads the table without Spark does."""
+    table = ("--table", str(kept.path))
+    told = invoke(["sql", *table, "--format", "csv", "SELECT count(*) AS n FROM messages"])
+    assert (told.exit_code, told.stdout.split()) == (0, ["n", str(rows)]), told.stderr
+    for words in (["query", "--key", "k3"], ["ask", "top-topics"], ["table", "describe"]):
+        result = invoke([*words, *table])
+        assert result.exit_code == 0, (words, result.stderr)
+
+
+def advised(kept: KeptTable) -> None:
+    """Do what the errors say, one after the other, until a tail can go on."""
+    for _ in range(4):
+        said = ""
+        try:
+            kept.open()
+        except OutputError as error:
+            said = str(error)
+        if not said:
+            return
+        statements = re.findall(r"(?:ALTER|RESTORE) TABLE [^;']+(?:'[^;]*'\))?", said)
+        assert statements, said
+        kept.spark.sql(statements[0])
+    pytest.fail("it is refused again and again")
+
+
+MAPPED = "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (MAPPED, "DROP COLUMN tags"),
+        (MAPPED, "RENAME COLUMN tags TO labels"),
+        ("SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')", "ALTER COLUMN queue_id TYPE BIGINT"),
+    ],
+)
+def test_what_is_advised_undoes_what_others_changed(
+    changes: tuple[str, ...], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each statement is given as it stands; then all commands read the table, and the rows are those of the log."""
+    (kept,) = brokers(spark, tmp_path, "b")
+    kept.fill(kept.open(), [10])
+    before = found(kept)
+    for change in changes:
+        spark.sql(f"ALTER TABLE {kept.sql} {change}")
+    with pytest.raises(OutputError, match="lacking"):
+        kept.open()
+    advised(kept)
+    assert found(kept) == before
+    kept.fill(kept.open(), [20])
+    all_read(kept, 20)
+
+
+def test_deltalakes_switch_for_deletion_vectors(spark: SparkSession, tmp_path: Path) -> None:
+    """It names variantType, too, of which the table has no column."""
+    (kept,) = brokers(spark, tmp_path, "b")
+    kept.fill(kept.open(), [10])
+    deltalake.DeltaTable(str(kept.path)).alter.set_table_properties({"delta.enableDeletionVectors": "true"})
+    assert "variantType" in deltalake.DeltaTable(str(kept.path)).protocol().reader_features
+    advised(kept)
+    kept.fill(kept.open(), [20])
+    all_read(kept, 20)

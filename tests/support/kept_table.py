@@ -129,9 +129,13 @@ class KeptTable:
                 running.join()
         assert failed == []
 
-    def repair(self, *options: str, start: int | None = None, end: int | None = None) -> None:
+    def repair(
+        self, *options: str, start: int | None = None, end: int | None = None, restore_forgotten: bool = False
+    ) -> None:
         """`reput rebuild --only table`."""
-        request = RebuildRequest(self.out, self.path, only="table", start=start, end=end)
+        request = RebuildRequest(
+            self.out, self.path, only="table", start=start, end=end, restore_forgotten=restore_forgotten
+        )
         with Rebuild(self.config(*options), request, RebuildProgress()) as job:
             job.run(LocalTasks(), self.spark)
 

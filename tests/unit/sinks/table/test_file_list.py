@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import deltalake
@@ -10,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from reput.sinks.table.file_list import FileList
-from reput.source.errors import OutputError
+from reput.source.errors import OptionError, OutputError
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +36,27 @@ def test_a_path_that_is_refused(table: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(table, tmp_path / name)
     with pytest.raises(OutputError, match=r"cannot be read: .*deltalake takes %\w\w in a path for another character"):
         FileList(tmp_path / name)
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_times(tmp_path: Path, *, is_copy: bool) -> None:
+    """The version of a time is the last that was made by then; in a copy, too, whose files are all of one time."""
+    for number in range(4):
+        deltalake.write_deltalake(str(tmp_path / "t"), pa.table({"number": [number]}), mode="append")
+    made = []
+    for path in sorted((tmp_path / "t" / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in path.read_text().splitlines()]
+        made.append(datetime(2020, 1, 1, len(made), tzinfo=timezone.utc))
+        for action in actions:
+            if "commitInfo" in action:
+                action["commitInfo"]["timestamp"] = int(made[-1].timestamp() * 1000)
+        path.write_text("\n".join(map(json.dumps, actions)))
+        at = made[0].timestamp() if is_copy else made[-1].timestamp()
+        os.utime(path, (at, at))
+    ms = timedelta(milliseconds=1)
+    for version, time in enumerate(made):
+        for at in (time, time + ms, time + timedelta(hours=1) - ms):
+            assert FileList(tmp_path / "t", at).version == version
+    assert FileList(tmp_path / "t", made[3] + timedelta(days=9)).version == 3
+    with pytest.raises(OptionError, match=r"had no version at .*: the first that it has is 0, of 2020-01-01T00:00:00"):
+        FileList(tmp_path / "t", made[0] - ms)

@@ -260,10 +260,16 @@ def test_what_others_changed_is_refused_with_what_undoes_it() -> None:
     assert "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')" in str(
         refusal(Path("/t`x"), 9, WANTED, WANTED, (), {"delta.columnMapping.mode": "name"})
     )
-    other = StructType([both[0], StructField("q", IntegerType())])
+    physical = {"delta.columnMapping.physicalName": "queue_id"}
+    other = StructType([both[0], StructField("q", IntegerType(), metadata=physical)])
     renamed = refusal(Path("/t"), 9, WANTED, other, (), {"delta.columnMapping.mode": "name"})
     assert renamed is not None
-    assert "RENAME COLUMN" in str(renamed.advice)
+    assert "ALTER TABLE delta.`/t` RENAME COLUMN `q` TO `queue_id`" in str(renamed.advice)
+    dropped = refusal(
+        Path("/t"), 9, WANTED, StructType(both[:1]), (), {"delta.columnMapping.mode": "name"}, (), lambda _: 7
+    )
+    assert dropped is not None
+    assert "'RESTORE TABLE delta.`/t` TO VERSION AS OF 7' undoes that columns were dropped" in str(dropped.advice)
     assert renamed.file == "/t"
     widened = str(refused(both[0], StructField("queue_id", LongType())))
     assert "lacking ['`queue_id` int'], not wanted ['`queue_id` bigint']" in widened

@@ -298,6 +298,12 @@ def reput(*words: str | Path) -> Any:
         ("SELECT error('a\x1b[31mb')", r"a\x1b[31mb"),
         ("SELECT 'infinity'::TIMESTAMP", "a value of the result cannot be shown"),
         ("DELETE FROM messages", "refused: only queries"),
+        (
+            "SELECT len(properties) FROM messages",
+            "'len(MAP(VARCHAR, VARCHAR))'; there are len(string VARCHAR) -> BIGINT, len(\"bit\" BIT) -> BIGINT, ",
+        ),
+        ("SELECT topic + 1 FROM messages", '"+"(x SMALLINT, /) -> SMALLINT and '),
+        ("SELECT 1 AS " + "a" * 600 + " FROM " + "b" * 600, "bbb"),
         pytest.param("SELECT " + "(" * 3000 + "1" + ")" * 3000, "epth", id="deep"),
     ],
 )
@@ -307,6 +313,7 @@ def test_a_wrong_statement_is_told_in_one_line(table: Path, statement: str, word
     assert result.exit_code == 2
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
+    assert len(result.stderr) < 700
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated"])

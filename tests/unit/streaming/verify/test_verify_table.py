@@ -10,6 +10,7 @@ from typing import Any
 
 import deltalake
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -20,12 +21,17 @@ from unit.streaming.verify.test_verify_files import run
 
 from reput.sinks.table import stored_rows
 from reput.sinks.table.delta_files import FileBounds
-from reput.sinks.table.record_digest import COMPARED, StretchSums
+from reput.sinks.table.message_file import TABLE_SCHEMA
+from reput.sinks.table.record_digest import COLUMNS, StretchSums, row_digests
 from reput.sinks.table.row_retention import ALL_FOREVER, DAY_MS, RowRetention
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.stored_rows import RowsFile, RowsReader
+from reput.sinks.verify.table_rows import plain_rows
 from reput.source.arrays import Bools
+from reput.source.rows.message_schema import LATER_NAMES
 from reput.streaming.tasks import task_session
+from reput.streaming.verify.store_verification import StoreVerification
+from reput.streaming.verify.table import records_between
 
 BROKER = "DEFAULT_BROKER"
 DAY = 20_000
@@ -54,6 +60,7 @@ def output(tmp_path: Path) -> Output:
 def kinds(output: Output, table: Path, *more: str) -> dict[str, int]:
     """What `reput verify` finds in the table, by kind."""
     result = run(output, "--table", table, "--json", *more)
+    assert result.stdout, (result.output, result.exception)
     found: dict[str, int] = json.loads(result.stdout)["parts"]["table"]["by_kind"]
     assert result.exit_code == int(bool(found)), result.output
     return found
@@ -63,7 +70,7 @@ def test_rows_of_the_log(output: Output, table: Path) -> None:
     """Each of its own broker, once; also where processes read them."""
     result = run(output, "--table", table)
     assert result.exit_code == 0, result.output
-    assert "table      50 rows: agrees" in result.output
+    assert "table      50 rows, 35 columns: agrees" in result.output
 
 
 def test_rows_that_differ(output: Output, table: Path) -> None:
@@ -78,6 +85,117 @@ def test_rows_that_differ(output: Output, table: Path) -> None:
     result = run(output, "--table", table)
     assert f"the record at {gone} has no row" in result.output
     assert f"the record at {twice} has 2 rows" in result.output
+
+
+# What others may make of each column, in SQL: another value, or null where the value is one.
+CHANGES = {
+    "properties": "map('KEYS', 'x')",
+    "keys": "make_array('x', 'y')",
+    **dict.fromkeys(
+        ("store_time", "born_time", "deliver_time"), "arrow_cast(1000, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    ),
+}
+
+
+def changed(name: str) -> str:
+    kind = TABLE_SCHEMA.field(name).type
+    plain = f"coalesce({name}, 0) + 1" if pa.types.is_integer(kind) else f"concat(coalesce({name}, ''), 'x')"
+    return CHANGES.get(name, plain)
+
+
+def test_each_column_is_compared(output: Output, table: Path) -> None:
+    """Each column has another value in a row of its own: that row differs, and the column is named."""
+    written = deltalake.DeltaTable(str(table))
+    rows = written.to_pyarrow_table().filter(pc.field("broker") == BROKER).sort_by("physical_offset").to_pylist()
+    names = [name for name in COLUMNS if name != "physical_offset"]
+    offsets = {name: row["physical_offset"] for name, row in zip(names, rows, strict=False)}
+    cases = {
+        name: f"CASE WHEN physical_offset = {offset} THEN {changed(name)} ELSE {name} END"
+        for name, offset in offsets.items()
+    }
+    written.update(cases, predicate=f"broker = '{BROKER}'")
+    result = json.loads(run(output, "--table", table, "--json").stdout)["parts"]["table"]
+    later = len(LATER_NAMES)
+    assert result["by_kind"] == {"row_changed": len(names) - later, "row_derived_otherwise": later}
+    settings = StoreVerification(output.config, output.out)
+    records = {
+        row["physical_offset"]: row for row in records_between(settings, (0, settings.log_end), 0, settings.log_end)
+    }
+    found = deltalake.DeltaTable(str(table)).to_pyarrow_table().filter(pc.field("broker") == BROKER)
+    for batch in found.to_batches():
+        for row in plain_rows(batch):
+            record = records[row["physical_offset"]]
+            assert [name for name in COLUMNS if record[name] != row[name]] == [
+                name for name, offset in offsets.items() if offset == row["physical_offset"]
+            ]
+
+
+def test_every_row_was_changed(output: Output, table: Path) -> None:
+    """As another writer can in one statement."""
+    names = ("topic", "queue_id", "tags", "uniq_key", "msg_id")
+    written = deltalake.DeltaTable(str(table))
+    written.update({name: changed(name) for name in names}, predicate=f"broker = '{BROKER}'")
+    assert kinds(output, table) == {"row_changed": 50}
+
+
+def test_rows_of_an_earlier_version(output: Output, table: Path) -> None:
+    """Their later columns are null, which is told and is no difference; another topic is one all the same."""
+    written = deltalake.DeltaTable(str(table))
+    written.update(dict.fromkeys(sorted(LATER_NAMES), "NULL"), predicate=f"broker = '{BROKER}'")
+    assert kinds(output, table) == {}
+    assert "agrees (50 rows_of_an_earlier_version)" in run(output, "--table", table).output
+    written = deltalake.DeltaTable(str(table))
+    offsets = written.to_pyarrow_table().filter(pc.field("broker") == BROKER)["physical_offset"].to_pylist()
+    written.update({"topic": "'x'"}, predicate=f"broker = '{BROKER}' AND physical_offset = {offsets[3]}")
+    assert kinds(output, table) == {"row_changed": 1}
+
+
+def test_what_is_not_compared_is_named(output: Output, table: Path) -> None:
+    """A column that others added, and bodies."""
+    rows = (
+        deltalake.DeltaTable(str(table))
+        .to_pyarrow_table()
+        .slice(0, 0)
+        .append_column("theirs", pa.array([], pa.int64()))
+    )
+    deltalake.write_deltalake(str(table), rows, mode="append", schema_mode="merge")
+    assert kinds(output, table) == {}
+    assert "  not compared: theirs\n" in run(output, "--table", table).output
+
+
+def test_digests_do_not_depend_on_encoding(output: Output, table: Path) -> None:
+    """Texts as they are, large, or by dictionaries; rows in slices; properties in any order."""
+    rows = deltalake.DeltaTable(str(table)).to_pyarrow_table().combine_chunks().to_batches()[0]
+    wanted = [values.tolist() for values in row_digests(rows)]
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        columns = [column.cast(kind) if pa.types.is_string(column.type) else column for column in rows.columns]
+        other = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+        assert [values.tolist() for values in row_digests(other)] == wanted
+    parts = [row_digests(rows.slice(at, 7)) for at in range(0, rows.num_rows, 7)]
+    assert [np.concatenate(each).tolist() for each in zip(*parts, strict=True)] == wanted
+    turned = pa.array([each[::-1] for each in rows["properties"].to_pylist()], rows["properties"].type)
+    at = rows.schema.get_field_index("properties")
+    other = pa.RecordBatch.from_arrays(
+        [turned if number == at else column for number, column in enumerate(rows.columns)], names=rows.schema.names
+    )
+    assert [values.tolist() for values in row_digests(other)] == wanted
+
+
+def test_digests_tell_values_apart() -> None:
+    """Null from empty and from a number, texts and lists by their borders, a name from its value."""
+
+    def digest(name: str, value: object) -> int:
+        column = pa.array([value], TABLE_SCHEMA.field(name).type)
+        return int(row_digests(pa.RecordBatch.from_arrays([column], names=[name]))[1][0])
+
+    different = {
+        "tags": [None, "", "a", "a\0", "aaaaaaaa", "aaaaaaaab", "b"],
+        "keys": [None, [], [""], ["", ""], ["a", "b"], ["b", "a"], ["ab"]],
+        "properties": [None, [], [("a", "b")], [("b", "a")], [("a", "b"), ("c", "d")], [("a", "d"), ("c", "b")]],
+        "queue_id": [None, 0, 1, -1],
+    }
+    for name, values in different.items():
+        assert len({digest(name, value) for value in values}) == len(values)
 
 
 @pytest.mark.parametrize("damage", ["gone", "short", "other bytes"])
@@ -111,7 +229,7 @@ def test_expired_rows(tmp_path: Path, output: Output, table: Path) -> None:
 
 def offsets(reader: RowsReader, name: str, kept: Bools | None = None) -> list[int]:
     file = RowsFile(name, FileBounds(None, None, None, None), kept)
-    return [int(offset) for fields in reader.fields(file) for offset in fields[0]]
+    return [int(offset) for rows in reader.batches(file) for offset in rows["physical_offset"].to_pylist()]
 
 
 def test_which_rows_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +263,14 @@ def test_columns_that_a_file_lacks(tmp_path: Path) -> None:
     pq.write_table(rows.drop_columns(["broker"]), tmp_path / "table" / "1.parquet")
     assert offsets(RowsReader(storage, "b", forever), "1.parquet") == []
     pq.write_table(rows.drop_columns(["store_time"]), tmp_path / "table" / "2.parquet")
-    (fields,) = RowsReader(storage, "b", forever).fields(RowsFile("2.parquet", FileBounds(None, None, None, None)))
-    assert set(fields[COMPARED.index("store_time")].tolist()) == {-(2**63)}
+    (rows,) = RowsReader(storage, "b", forever).batches(RowsFile("2.parquet", FileBounds(None, None, None, None)))
+    assert "store_time" not in rows.schema.names
+    assert row_digests(rows)[1].tolist() == row_digests(with_nulls(rows, "store_time"))[1].tolist()
+
+
+def with_nulls(rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    kind = TABLE_SCHEMA.field(name).type
+    return pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(rows.num_rows, kind)], names=[*rows.schema.names, name])
 
 
 def test_bounds() -> None:
@@ -166,4 +290,4 @@ def test_sums_of_a_damaged_file(tmp_path: Path) -> None:
     assert found.sums == StretchSums()
     assert found.problem
     assert "\n" not in found.problem
-    assert list(reader.readable_fields(RowsFile("f", FileBounds(None, None, None, None)))) == []
+    assert list(reader.readable(RowsFile("f", FileBounds(None, None, None, None)))) == []
