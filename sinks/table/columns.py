@@ -36,14 +36,16 @@ COLUMN_COMMENTS = {
     "real_topic": "topic that a half or delayed message is for (REAL_TOPIC); null without",
     "real_queue_id": "queue that a half or delayed message is for (REAL_QID); null without",
     "properties": "all properties of the message, those of the columns above among them",
-    "kind": "what it is, by its topic: normal, delayed, timer, half, half_op, half_discarded, retry, dlq, trace, reply "
-    "or system",
+    "kind": "what it is, by its topic: normal, delayed, timer, recall, half, half_op, half_discarded, retry, dlq, "
+    "trace, reply or system",
     "consumer_group": "group that could not consume it: of a retry or dlq topic, also while it waits; null for others",
     "origin_topic": "topic that the producer sent it to, also of delayed, half, retry and dlq ones; null if unknown",
     "origin_msg_id": "message id from before it was first sent back (ORIGIN_MESSAGE_ID), a msg_id or a uniq_key; null "
     "without",
-    "deliver_time": "when it is to be delivered, in milliseconds, of a delayed or timer message; null for others",
-    "producer_group": "producer group (PGROUP), which RocketMQ stores with messages of transactions; null without",
+    "deliver_time": "when it is to be delivered, as was asked for, in milliseconds, of a delayed or timer message; "
+    "null for others",
+    "producer_group": "producer group (PGROUP), which RocketMQ stores with messages of transactions; null without, and "
+    "through a proxy of 5.x, which stores the topic there",
     "client_host": "address:port of the producer behind a proxy of 5.x (__BORNHOST); null without, see born_host",
     "transaction_id": "id that the half message and the committed one have in common (__transactionId__ or UNIQ_KEY); "
     "null without a transaction",

@@ -19,11 +19,17 @@ PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
 PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
 PROPERTY_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 PROPERTY_BORN_HOST: Final = "__BORNHOST"
+PROPERTY_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 
 NORMAL: Final = "normal"
 DELAYED: Final = "delayed"
 TIMER: Final = "timer"
+RECALL: Final = "recall"
 HALF: Final = "half"
 HALF_OP: Final = "half_op"
 HALF_DISCARDED: Final = "half_discarded"
@@ -32,10 +38,10 @@ DLQ: Final = "dlq"
 TRACE: Final = "trace"
 REPLY: Final = "reply"
 SYSTEM: Final = "system"
-KINDS: Final = (NORMAL, DELAYED, TIMER, HALF, HALF_OP, HALF_DISCARDED, RETRY, DLQ, TRACE, REPLY, SYSTEM)
+KINDS: Final = (NORMAL, DELAYED, TIMER, RECALL, HALF, HALF_OP, HALF_DISCARDED, RETRY, DLQ, TRACE, REPLY, SYSTEM)
 
 #: Kinds of messages whose topic is the broker's, and whose REAL_TOPIC is the one they are for.
-HAVE_REAL_TOPIC: Final = frozenset({DELAYED, TIMER, HALF, HALF_DISCARDED})
+HAVE_REAL_TOPIC: Final = frozenset({DELAYED, TIMER, RECALL, HALF, HALF_DISCARDED})
 #: Kinds of messages that a consumer group could not consume.
 SENT_BACK: Final = frozenset({RETRY, DLQ})
 #: Kinds of messages that are a transaction's beginning, or its end without a commit.
@@ -47,11 +53,26 @@ _RETRY_PREFIX, _DLQ_PREFIX = "%RETRY%", "%DLQ%"
 _SYSTEM_PREFIX, _TRACE_PREFIX, _REPLY_END = "rmq_sys_", "rmq_sys_TRACE_DATA_", "_REPLY_TOPIC"
 # Between group and topic in the retry topic of messages that were popped (5.x ``KeyBuilder``, version 2).
 _POP_SEPARATOR = "+"
+#: Properties of which a proxy of 5.x (gRPC) leaves one at least in each message, and a remoting client none.
+BY_PROXY: Final = (PROPERTY_BORN_HOST, PROPERTY_BORN_TIMESTAMP)
+# The most by which TIMER_OUT_MS may precede what was asked for (``timerPrecisionMs``, of which 1,000 is the most).
+TIMER_PRECISION_MS: Final = 1000
+_LONG_MAX = 2**63 - 1
+#: Properties that delay a message from when the broker gets it, the one that counts first, and their units.
+TIMER_DELAYS: Final = ((PROPERTY_TIMER_DELAY_SEC, 1000), (PROPERTY_TIMER_DELAY_MS, 1))
+#: Sums of numbers below these are longs; what is above is no delay that a broker takes.
+DELAY_MAX: Final = 2**40
+STORE_TIMESTAMP_MAX: Final = 2**60
+#: Topics of messages that were ended by a commit or a rollback: by their queue offsets, or by a physical offset.
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_OP_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 _KINDS_OF_TOPICS = {
     SCHEDULE_TOPIC: DELAYED,
     "rmq_sys_wheel_timer": TIMER,
     "RMQ_SYS_TRANS_HALF_TOPIC": HALF,
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC": HALF_OP,
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": HALF,
+    OP_TOPIC: HALF_OP,
+    ROCKSDB_OP_TOPIC: HALF_OP,
     "TRANS_CHECK_MAX_TIME_TOPIC": HALF_DISCARDED,
     "RMQ_SYS_TRACE_TOPIC": TRACE,
     # The rest of TopicValidator's topics.
@@ -59,8 +80,14 @@ _KINDS_OF_TOPICS = {
 }
 
 
+def kind(topic: str, properties: dict[str, str]) -> str:
+    """What a message is: one of `KINDS`. A mark that recalls a timer message stands under the same topic as that."""
+    found = kind_of(topic)
+    return RECALL if found == TIMER and PROPERTY_TIMER_DEL_UNIQKEY in properties else found
+
+
 def kind_of(topic: str) -> str:
-    """What messages under a topic of the log are: one of `KINDS`."""
+    """What messages under a topic of the log are: one of `KINDS`, but for `RECALL`, which only `kind` tells."""
     if topic in _KINDS_OF_TOPICS:
         return _KINDS_OF_TOPICS[topic]
     if topic.startswith(_RETRY_PREFIX):
@@ -129,19 +156,56 @@ def origin_msg_id(properties: dict[str, str]) -> str | None:
     return properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or properties.get(PROPERTY_DLQ_ORIGIN_MESSAGE_ID)
 
 
+def producer_group(topic: str, properties: dict[str, str]) -> str | None:
+    """The producer's group, None where the log does not say.
+
+    A proxy of 5.x knows no group of its clients, and stores the topic in its place.
+    """
+    group = properties.get(PROPERTY_PRODUCER_GROUP)
+    if any(name in properties for name in BY_PROXY) and group == origin_topic(topic, properties):
+        return None
+    return group
+
+
 def transaction_id(topic: str, properties: dict[str, str], *, has_type: bool) -> str | None:
     """The id that half message and committed message have in common; None for a message of no transaction.
 
-    `has_type` is whether sysFlag names a transaction's type.
+    `has_type` is whether sysFlag names a transaction's type. An op message that names one transaction, as those of
+    `ROCKSDB_OP_TOPIC` do, has its id, too.
     """
-    if not has_type and kind_of(topic) not in OF_TRANSACTION:
-        return None
-    return properties.get(PROPERTY_TRANSACTION_ID) or properties.get(PROPERTY_UNIQ_KEY)
+    found, named = kind_of(topic), properties.get(PROPERTY_TRANSACTION_ID)
+    if found == HALF_OP:
+        return named
+    return named or properties.get(PROPERTY_UNIQ_KEY) if has_type or found in OF_TRANSACTION else None
 
 
-def deliver_ms(topic: str, properties: dict[str, str], tags_code: int, delay_level: int | None) -> int | None:
-    """When a message that waits is to be delivered, in milliseconds; None for others, or if the log does not say."""
-    kind = kind_of(topic)
-    if kind == TIMER:
-        return parse_long(properties.get(PROPERTY_TIMER_OUT_MS, ""))
-    return tags_code if kind == DELAYED and delay_level is not None and delay_level > 0 else None
+def deliver_ms(
+    topic: str, properties: dict[str, str], tags_code: int, delay_level: int | None, store_timestamp: int
+) -> int | None:
+    """When a message that waits is to be delivered, in milliseconds; None for others, or if the log does not say.
+
+    Of a timer message that is when its producer wanted it. The broker works by TIMER_OUT_MS, which is up to
+    `TIMER_PRECISION_MS` earlier, and delivers it after that. A delay counts from the moment when the broker got the
+    message, which is just before it stored it; of one that was stored again since, the latest moment is given.
+    """
+    found = kind(topic, properties)
+    if found == TIMER:
+        out = parse_long(properties.get(PROPERTY_TIMER_OUT_MS, ""))
+        return None if out is None else min(max(_asked_ms(properties, store_timestamp, out), out), latest_ms(out))
+    return tags_code if found == DELAYED and delay_level is not None and delay_level > 0 else None
+
+
+def latest_ms(out: int) -> int:
+    """The latest time that a producer can have asked for where TIMER_OUT_MS is `out`."""
+    return min(out + TIMER_PRECISION_MS, _LONG_MAX)
+
+
+def _asked_ms(properties: dict[str, str], store_timestamp: int, out: int) -> int:
+    """When the producer wanted a timer message; `out` where no property says so, or none that a broker takes."""
+    for name, unit_ms in TIMER_DELAYS:
+        if name in properties:
+            delay = parse_long(properties[name])
+            is_taken = delay is not None and abs(delay) < DELAY_MAX and abs(store_timestamp) < STORE_TIMESTAMP_MAX
+            return store_timestamp + delay * unit_ms if delay is not None and is_taken else out
+    asked = parse_long(properties.get(PROPERTY_TIMER_DELIVER_MS, ""))
+    return out if asked is None else asked

@@ -15,7 +15,7 @@ from reput.source.kernels import property_kernels as pk
 from reput.source.kernels import record_kernels as rk
 from reput.source.kernels.batch_decoder import OtherFields, RecordColumns
 from reput.source.record.java_string import decode_utf8, parse_int
-from reput.source.record.message_origin import PROPERTY_BORN_HOST, PROPERTY_PRODUCER_GROUP
+from reput.source.record.message_origin import PROPERTY_BORN_HOST
 from reput.source.record.message_sys_flag import TRANSACTION_MASK, TRANSACTION_TYPE_NAMES
 from reput.source.rows import column_kernels as ck
 from reput.source.rows.column_builders import (
@@ -133,7 +133,8 @@ class MessageRows:
             "transaction_type": pa.DictionaryArray.from_arrays(numbers(types), _type_names()),
             "properties": self._properties.maps(ENCODED_SCHEMA.field("properties").type),
         }
-        arrays |= _origins(arrays, self._numbers["tags_code"].filled, types != 0)
+        tags_codes, stored = self._numbers["tags_code"].filled, self._times["store_time"].filled
+        arrays |= _origins(arrays, tags_codes, stored, types != 0)
         return pa.RecordBatch.from_arrays([arrays[name] for name in ENCODED_SCHEMA.names], schema=ENCODED_SCHEMA)
 
     def clear(self) -> None:
@@ -149,17 +150,19 @@ class MessageRows:
         self._count = 0
 
 
-def _origins(arrays: Mapping[str, pa.Array], tags_codes: Int64s, has_type: Any) -> dict[str, pa.Array]:
+def _origins(
+    arrays: Mapping[str, pa.Array], tags_codes: Int64s, store_timestamps: Int64s, has_type: Any
+) -> dict[str, pa.Array]:
     """The columns that follow from others; `has_type` is whether sysFlag names a transaction's type."""
     origins = OriginColumns(arrays["topic"], arrays["real_topic"], arrays["properties"])
-    deliver_ms = origins.deliver_ms(tags_codes, arrays["delay_level"])
+    deliver_ms = origins.deliver_ms(tags_codes, arrays["delay_level"], store_timestamps)
     return {
         "kind": origins.kind,
         "consumer_group": origins.consumer_group,
         "origin_topic": origins.origin_topic,
         "origin_msg_id": origins.origin_msg_id,
         "deliver_time": pa.nulls(len(has_type), _TIME) if deliver_ms is None else _timestamps(*deliver_ms),
-        "producer_group": origins.text(PROPERTY_PRODUCER_GROUP),
+        "producer_group": origins.producer_group,
         "client_host": origins.text(PROPERTY_BORN_HOST),
         "transaction_id": origins.transaction_id(arrays["uniq_key"], has_type),
         "first_key": first_keys(arrays["keys"]),

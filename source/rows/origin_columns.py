@@ -33,6 +33,9 @@ class OriginColumns:
         kinds = self._told(origin.kind_of)
         self._kinds = np.array([origin.KINDS.index(each) for each in kinds] or [0], np.int32)[self._topic]
         self._kinds[self._topic < 0] = origin.KINDS.index(origin.NORMAL)
+        timer = self._is_one_of({origin.TIMER})
+        if timer.any() and (marks := self._has(origin.PROPERTY_TIMER_DEL_UNIQKEY)) is not None:
+            self._kinds[timer & marks] = origin.KINDS.index(origin.RECALL)
         meant, waits = self._topic, self._is_one_of(origin.HAVE_REAL_TOPIC)
         if waits.any():
             meant = np.where(waits, self._numbered(real_topic), meant)
@@ -53,8 +56,13 @@ class OriginColumns:
     @property
     def origin_topic(self) -> pa.Array:
         """The topic that the message was sent to."""
+        codes = self._origins()
+        return self._given if codes is self._topic else self._column(codes)
+
+    def _origins(self) -> Int32s:
+        """The numbers of the topics that the messages were sent to; those of their own topics where they are these."""
         if self._meant is self._topic and all(origin.sent_topic(text) == text for text in self._texts):
-            return self._given
+            return self._topic
         found = self._translated(origin.sent_topic, self._meant)
         is_sent_back = np.array([origin.kind_of(text) in origin.SENT_BACK for text in self._texts] + [False])
         sent_back = is_sent_back[self._meant]
@@ -63,7 +71,7 @@ class OriginColumns:
                 if (named := self.property(name)) is not None:
                     codes = self._translated(origin.sent_topic, self._numbered(named.dictionary_encode()))
                     found = np.where(sent_back & (codes >= 0), codes, found)
-        return self._column(found)
+        return found
 
     @property
     def origin_msg_id(self) -> pa.Array:
@@ -75,16 +83,31 @@ class OriginColumns:
         found = self.property(name)
         return self._nulls(TEXT) if found is None else found.dictionary_encode()
 
+    @property
+    def producer_group(self) -> pa.Array:
+        """The producer's group; null where a proxy stored the topic in its place."""
+        groups = self.text(origin.PROPERTY_PRODUCER_GROUP)
+        marks = [each for each in map(self._has, origin.BY_PROXY) if each is not None]
+        if groups.null_count == len(groups) or not marks:
+            return groups
+        codes = self._numbered(groups)
+        return self._column(np.where(np.any(marks, axis=0) & (codes == self._origins()), -1, codes))
+
     def transaction_id(self, uniq_key: pa.Array, has_type: Any) -> pa.Array:
         """The transaction's id; `has_type` is whether sysFlag names a transaction's type."""
-        wanted = has_type | self._is_one_of(origin.OF_TRANSACTION)
-        if not wanted.any():
+        ends = self._is_one_of({origin.HALF_OP})
+        wanted = (has_type | self._is_one_of(origin.OF_TRANSACTION)) & ~ends
+        named = self.property(origin.PROPERTY_TRANSACTION_ID) if (wanted | ends).any() else None
+        if named is None and not wanted.any():
             return self._nulls(pa.string())
-        named = self.property(origin.PROPERTY_TRANSACTION_ID)
+        nothing = pa.scalar(None, pa.string())
         found = uniq_key if named is None else pc.coalesce(named, uniq_key)
-        return pc.if_else(pa.array(wanted), found, pa.scalar(None, pa.string()))
+        of_ends = nothing if named is None else named
+        return pc.if_else(pa.array(wanted), found, pc.if_else(pa.array(ends), of_ends, nothing))
 
-    def deliver_ms(self, tags_code: Int64s, delay_level: pa.Array) -> tuple[Int64s, Any] | None:
+    def deliver_ms(
+        self, tags_code: Int64s, delay_level: pa.Array, store_timestamp: Int64s
+    ) -> tuple[Int64s, Any] | None:
         """When messages that wait are to be delivered, in milliseconds, and for which this is known; None for none."""
         if not self._is_one_of({origin.DELAYED, origin.TIMER}).any():
             return None
@@ -94,8 +117,29 @@ class OriginColumns:
         if timer.any() and (named := self.property(origin.PROPERTY_TIMER_OUT_MS)) is not None:
             out = _longs(named)
             known |= timer & out.is_valid().to_numpy(zero_copy_only=False)
-            times = np.where(timer & known, pc.fill_null(out, 0).to_numpy(), times)
+            outs = pc.fill_null(out, 0).to_numpy()
+            asked = np.clip(self._asked_ms(outs, store_timestamp), outs, _latest_ms(outs))
+            times = np.where(timer & known, asked, times)
         return times, known
+
+    def _asked_ms(self, outs: Int64s, store_timestamp: Int64s) -> Int64s:
+        """When producers wanted timer messages, in milliseconds; `outs` where no property says so."""
+        asked = outs
+        if (named := self.property(origin.PROPERTY_TIMER_DELIVER_MS)) is not None:
+            asked = pc.coalesce(_longs(named), numbers(outs)).to_numpy(zero_copy_only=False)
+        for name, unit_ms in reversed(origin.TIMER_DELAYS):
+            if (named := self.property(name)) is not None:
+                delays = _longs(named)
+                delay = pc.fill_null(delays, origin.DELAY_MAX).to_numpy(zero_copy_only=False)
+                is_taken = (np.abs(delay) < origin.DELAY_MAX) & (np.abs(store_timestamp) < origin.STORE_TIMESTAMP_MAX)
+                told = np.where(is_taken, store_timestamp + np.where(is_taken, delay, 0) * unit_ms, outs)
+                asked = np.where(named.is_valid().to_numpy(zero_copy_only=False), told, asked)
+        return asked
+
+    def _has(self, name: str) -> Any | None:
+        """Which messages have the property; None if no message has it."""
+        found = self.property(name)
+        return None if found is None else found.is_valid().to_numpy(zero_copy_only=False)
 
     def property(self, name: str) -> pa.Array | None:
         """The property of each message, null without; None if no message has it."""
@@ -155,6 +199,13 @@ def first_keys(keys: pa.ListArray) -> pa.Array:
     if len(keys.values) == len(keys) and valid.all():
         return keys.values
     return keys.values.take(numbers(np.where(valid, ends[:-1], 0), valid))
+
+
+def _latest_ms(outs: Int64s) -> Int64s:
+    """``origin.latest_ms`` of each number."""
+    last = np.iinfo(np.int64).max - origin.TIMER_PRECISION_MS
+    latest: Int64s = np.minimum(outs, last) + origin.TIMER_PRECISION_MS
+    return latest
 
 
 def _longs(texts: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from reput.sinks.queue.lookup import ConsumeQueueLookup
 from reput.source.errors import StoreError
 from reput.source.record.message_decoder import Message
+from reput.source.record.message_origin import OP_TOPIC
 from reput.source.segments.mapped_file_name import is_file_name
 from reput.source.segments.mapped_file_queue import MappedFileQueue
 from reput.streaming.config.pipeline import PipelineConfig
@@ -20,7 +21,6 @@ from reput.streaming.query.message_row import plain_body
 from reput.streaming.query.store_lookup import messages_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
 
 def log_segments(config: PipelineConfig) -> Iterator[tuple[int, int, datetime]]:
@@ -93,12 +93,12 @@ def half_ops(config: PipelineConfig) -> Iterator[tuple[int, int]]:
     """
     messages = messages_of(config)
     for topic, queue_id, _, _ in consume_queues(config.store):
-        if topic != _OP_TOPIC:
+        if topic != OP_TOPIC:
             continue
         queue = ConsumeQueueLookup.open(config.store, topic, queue_id, messages.min_offset)
         for queue_offset in range(queue.min_offset, queue.max_offset):
             found = messages.find(queue.entry(queue_offset).physical_offset)
-            if isinstance(found, Message) and found.topic == _OP_TOPIC:
+            if isinstance(found, Message) and found.topic == OP_TOPIC:
                 for text in (plain_body(found) or b"").split(b","):
                     if text.isdigit() and len(text) < 19:
                         yield queue_id, int(text)

@@ -86,15 +86,16 @@ def _origins(message: Message) -> dict[str, Any]:
     """The columns that follow from others."""
     topic, properties = message.topic, message.properties
     has_type = transaction_type(message.sys_flag) != 0
-    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, _integer(message, PROPERTY_DELAY))
+    delay_level = _integer(message, PROPERTY_DELAY)
+    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, delay_level, message.store_timestamp)
     return {
-        "kind": origin.kind_of(topic),
+        "kind": origin.kind(topic, properties),
         "consumer_group": origin.consumer_group(topic, properties),
         "origin_topic": origin.origin_topic(topic, properties),
         "origin_msg_id": origin.origin_msg_id(properties),
         "deliver_time": None if deliver_ms is None else time_text(deliver_ms),
         "deliver_timestamp": deliver_ms,
-        "producer_group": properties.get(origin.PROPERTY_PRODUCER_GROUP),
+        "producer_group": origin.producer_group(topic, properties),
         "client_host": properties.get(origin.PROPERTY_BORN_HOST),
         "transaction_id": origin.transaction_id(topic, properties, has_type=has_type),
         "first_key": next(iter(split_keys(message.keys or "")), None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reput.source.record.message_origin import DELAYED, DLQ, HALF_DISCARDED, RETRY, TIMER
+from reput.source.record.message_origin import DELAYED, DLQ, HALF_DISCARDED, RECALL, RETRY, TIMER
 from reput.streaming.report.distribution import Distribution, distribution_of
 from reput.streaming.report.selection import CHOSEN
 from reput.streaming.sql.duckdb_query import TableStatements
@@ -79,12 +79,15 @@ def detours_of(table: TableStatements, groups_shown: int) -> Detours:
 
 
 def _waiting(table: TableStatements, kind: str) -> Waiting | None:
+    """Those of one kind: each message once, by the first row that it has there, without those that were recalled."""
+    is_one = f"kind = '{kind}' AND properties['TIMER_ROLL_TIMES'] IS NULL"
+    recalled = f"SELECT uniq_key FROM {CHOSEN} WHERE kind = '{RECALL}' AND uniq_key IS NOT NULL"
+    is_one += f" AND (uniq_key IS NULL OR uniq_key NOT IN ({recalled}))"
     ((messages, last, still),) = table.rows(
         f"SELECT count(*), epoch_us(max(deliver_time)), "
-        f"count(*) FILTER (deliver_time > (SELECT max(store_time) FROM {CHOSEN})) FROM {CHOSEN} WHERE kind = ?",
-        kind,
+        f"count(*) FILTER (deliver_time > (SELECT max(store_time) FROM {CHOSEN})) FROM {CHOSEN} WHERE {is_one}",
     )
     if not messages:
         return None
-    waits = distribution_of(table, "epoch_ms(deliver_time) - epoch_ms(store_time)", f"kind = '{kind}'")
+    waits = distribution_of(table, "epoch_ms(deliver_time) - epoch_ms(store_time)", is_one)
     return Waiting(kind, messages, waits if waits.total else None, last, still)

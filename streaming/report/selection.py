@@ -31,7 +31,13 @@ _COLUMNS: Final = {
     "reconsume_times": "INTEGER",
     "real_topic": "VARCHAR",
 }
-_LATER_COLUMNS: Final = {"kind": "VARCHAR", "consumer_group": "VARCHAR", "deliver_time": "TIMESTAMPTZ"}
+_LATER_COLUMNS: Final = {
+    "kind": "VARCHAR",
+    "consumer_group": "VARCHAR",
+    "deliver_time": "TIMESTAMPTZ",
+    "uniq_key": "VARCHAR",
+    "properties": "MAP(VARCHAR, VARCHAR)",
+}
 
 _TIMES: Final = ("store_time", "deliver_time")
 # The years 1 to 9999.

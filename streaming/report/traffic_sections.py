@@ -26,6 +26,7 @@ KINDS: Final = {
     origin.NORMAL: "sent by producers",
     origin.DELAYED: "to be delivered later, after a delay",
     origin.TIMER: "to be delivered later, at a certain time",
+    origin.RECALL: "the mark that a message of the kind timer was recalled",
     origin.HALF: "the beginning of a transaction",
     origin.HALF_OP: "the mark that a transaction has ended",
     origin.HALF_DISCARDED: "a transaction that never ended",

@@ -60,6 +60,20 @@ MUTANTS = (
         "unit/streaming/ask/test_known_names.py::test_an_unknown_name",
     ),
     _mutant(
+        "a timer message is due when the broker's wheel says so",
+        "source/record/message_origin.py",
+        "return None if out is None else min(max(_asked_ms(properties, store_timestamp, out), out), latest_ms(out))",
+        "return out",
+        "unit/source/record/test_message_origin.py::test_when_a_timer_message_is_due",
+    ),
+    _mutant(
+        "the mark of a recalled message is a message that waits",
+        "source/rows/origin_columns.py",
+        "            self._kinds[timer & marks] = origin.KINDS.index(origin.RECALL)\n",
+        "            pass\n",
+        "unit/streaming/ask/test_waiting_and_ending.py::test_a_recalled_message_of_a_broker",
+    ),
+    _mutant(
         "a group without an offset has consumed all",
         "streaming/cli/ask.py",
         "    if _CONSUMER_OFFSETS in question.reads:\n",

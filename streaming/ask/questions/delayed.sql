@@ -7,12 +7,22 @@
 --
 -- A message counts as delivered when the log has it behind that, under its topic: the same unique key, body and number of
 -- tries. Of messages without a unique key, two with one body are not told apart. The table is as old as its last
--- commit: what came due since then may have been delivered. A timer message that was recalled (5.x) looks overdue.
+-- commit: what came due since then may have been delivered. A timer message far ahead is stored again each time that the
+-- broker's wheel has gone round (5.x); its last row is shown, and `rolls` counts the others. One that was recalled is left
+-- out, since it never comes: `life` tells of it.
+WITH waiting AS (
+  SELECT deliver_time, store_time, kind, delay_level, real_topic, origin_topic, consumer_group, reconsume_times, uniq_key,
+    keys, body_crc, broker, topic, queue_id, queue_offset, physical_offset,
+    coalesce(TRY_CAST(properties['TIMER_ROLL_TIMES'] AS BIGINT), 0) AS rolls,
+    topic = 'rmq_sys_wheel_timer' AND properties['TIMER_DEL_UNIQKEY'] IS NOT NULL AS is_mark
+  FROM messages
+  WHERE kind IN ('delayed', 'timer', 'recall') AND (:broker IS NULL OR broker = :broker)
+)
 SELECT CASE WHEN deliver_time <= :now THEN 'overdue' ELSE 'waits' END AS state,
-  deliver_time, store_time, kind, delay_level, real_topic, origin_topic, consumer_group, reconsume_times, uniq_key, keys,
-  broker, topic, queue_id, queue_offset, physical_offset
-FROM messages waiting
-WHERE kind IN ('delayed', 'timer') AND (:broker IS NULL OR broker = :broker)
+  deliver_time, store_time, kind, delay_level, real_topic, origin_topic, consumer_group, reconsume_times, rolls, uniq_key,
+  keys, broker, topic, queue_id, queue_offset, physical_offset
+FROM waiting
+WHERE NOT is_mark
   AND (:topic IS NULL OR origin_topic = :topic) AND (:group IS NULL OR consumer_group = :group)
   AND NOT EXISTS (
     SELECT 1 FROM messages delivered
@@ -20,4 +30,14 @@ WHERE kind IN ('delayed', 'timer') AND (:broker IS NULL OR broker = :broker)
       AND coalesce(delivered.uniq_key, '') = coalesce(waiting.uniq_key, '')
       AND delivered.body_crc = waiting.body_crc AND delivered.reconsume_times = waiting.reconsume_times
       AND delivered.physical_offset > waiting.physical_offset)
+  AND NOT EXISTS (
+    SELECT 1 FROM waiting rolled
+    WHERE rolled.broker = waiting.broker AND rolled.topic = waiting.topic AND rolled.real_topic = waiting.real_topic
+      AND coalesce(rolled.uniq_key, '') = coalesce(waiting.uniq_key, '')
+      AND rolled.body_crc = waiting.body_crc AND rolled.reconsume_times = waiting.reconsume_times
+      AND NOT rolled.is_mark AND rolled.rolls > waiting.rolls AND rolled.physical_offset > waiting.physical_offset)
+  AND NOT EXISTS (
+    SELECT 1 FROM waiting mark
+    WHERE mark.is_mark AND mark.broker = waiting.broker AND mark.topic = waiting.topic
+      AND mark.real_topic = waiting.real_topic AND mark.uniq_key = waiting.uniq_key)
 ORDER BY deliver_time, broker, physical_offset

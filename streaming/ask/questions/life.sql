@@ -1,25 +1,36 @@
--- The life of a message: sent, half, committed, waiting, delivered, tried again, given up, in the order of the log.
+-- The life of a message: sent, half, committed, waiting, recalled, delivered, tried again, given up.
 --
 -- :key text, required: one of the message's keys (KEYS), or its unique key.
 -- :broker text: only what this broker stored.
 --
 -- A rollback leaves no copy of the message, so a half message that was rolled back looks like one that is open:
--- `half-open` tells them apart. Whether a consumer took a message is not in the log: `unconsumed` tells.
+-- `half-open` tells them apart. Whether a consumer took a message is not in the log: `unconsumed` tells. A timer message
+-- that was recalled (5.x) never comes, unless it was recalled too late: the mark of that has the message's unique key, and
+-- none of its keys, so ask for the `message` to see it. `rolled on` is one that is stored again to wait on.
 WITH copies AS (
   SELECT broker, coalesce(uniq_key, msg_id) AS message, kind, topic, queue_id, queue_offset, physical_offset, store_time,
-    deliver_time, consumer_group, reconsume_times, transaction_type, msg_id
+    deliver_time, consumer_group, reconsume_times, transaction_type, msg_id, properties
   FROM messages
   WHERE array_contains(keys, :key) AND kind <> 'trace' AND (:broker IS NULL OR broker = :broker)
   UNION ALL
   SELECT broker, coalesce(uniq_key, msg_id) AS message, kind, topic, queue_id, queue_offset, physical_offset, store_time,
-    deliver_time, consumer_group, reconsume_times, transaction_type, msg_id
+    deliver_time, consumer_group, reconsume_times, transaction_type, msg_id, properties
   FROM messages
   WHERE uniq_key = :key AND NOT array_contains(keys, :key) AND kind <> 'trace' AND (:broker IS NULL OR broker = :broker)
+), named AS (
+  SELECT broker, message, topic, queue_id, queue_offset, physical_offset, store_time, consumer_group,
+    CASE WHEN topic <> 'rmq_sys_wheel_timer' OR properties['TIMER_DEL_UNIQKEY'] IS NULL THEN deliver_time END AS deliver_time,
+    reconsume_times, transaction_type, msg_id, properties['TIMER_ROLL_TIMES'] IS NOT NULL AS is_rolled,
+    -- Rows of earlier versions of reput have other kinds there.
+    CASE WHEN topic = 'RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC' THEN 'half'
+         WHEN topic = 'rmq_sys_wheel_timer' AND properties['TIMER_DEL_UNIQKEY'] IS NOT NULL THEN 'recall'
+         ELSE kind END AS kind
+  FROM copies
 ), told AS (
   SELECT *,
     sum(CASE WHEN kind = 'half' THEN 1 ELSE 0 END) OVER before_it AS halves,
     sum(CASE WHEN kind IN ('delayed', 'timer') AND consumer_group IS NULL THEN 1 ELSE 0 END) OVER before_it AS waits
-  FROM copies
+  FROM named
   WINDOW before_it AS (
     PARTITION BY broker, message ORDER BY physical_offset ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 )
@@ -28,6 +39,8 @@ SELECT message,
     WHEN kind = 'half' AND halves > 1 THEN 'half, checked'
     WHEN kind = 'half' THEN 'half'
     WHEN kind = 'half_discarded' THEN 'discarded'
+    WHEN kind = 'recall' THEN 'recalled'
+    WHEN kind = 'timer' AND is_rolled AND consumer_group IS NULL THEN 'rolled on'
     WHEN kind IN ('delayed', 'timer') AND consumer_group IS NOT NULL THEN 'sent back'
     WHEN kind IN ('delayed', 'timer') THEN 'waits'
     WHEN kind = 'retry' THEN 'tried again'

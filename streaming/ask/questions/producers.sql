@@ -6,14 +6,19 @@
 -- :until time: only messages stored before then.
 --
 -- `connections` counts the ports from which a host sent. RocketMQ stores the producer's group with messages of transactions
--- alone, the address of a client behind a proxy (5.x) in a property, and the client's language or version nowhere. What
--- still waits, or is half, counts once it stands under its topic.
-SELECT regexp_replace(born_host, ':[0-9]+$', '') AS host, regexp_replace(client_host, ':[0-9]+$', '') AS client,
-  producer_group, topic, count(*) AS messages, sum(msg_size) AS bytes, count(DISTINCT born_host) AS connections,
-  min(store_time) AS first_stored, max(store_time) AS last_stored
-FROM messages
-WHERE kind = 'normal'
-  AND (:topic IS NULL OR topic = :topic) AND (:broker IS NULL OR broker = :broker)
-  AND (:since IS NULL OR store_time >= :since) AND (:until IS NULL OR store_time < :until)
-GROUP BY regexp_replace(born_host, ':[0-9]+$', ''), regexp_replace(client_host, ':[0-9]+$', ''), producer_group, topic
+-- alone, the address of a client behind a proxy (5.x) in a property, and the client's language or version nowhere. A proxy
+-- knows no group: what came through one has none here. What still waits, or is half, counts once it stands under its topic.
+SELECT host, client, producer_group, topic, count(*) AS messages, sum(msg_size) AS bytes,
+  count(DISTINCT born_host) AS connections, min(store_time) AS first_stored, max(store_time) AS last_stored
+FROM (
+  SELECT regexp_replace(born_host, ':[0-9]+$', '') AS host, regexp_replace(client_host, ':[0-9]+$', '') AS client,
+    -- Rows of earlier versions of reput have the topic there, which a proxy stores in the place of a group.
+    CASE WHEN client_host IS NULL OR producer_group <> origin_topic THEN producer_group END AS producer_group,
+    topic, msg_size, born_host, store_time
+  FROM messages
+  WHERE kind = 'normal'
+    AND (:topic IS NULL OR topic = :topic) AND (:broker IS NULL OR broker = :broker)
+    AND (:since IS NULL OR store_time >= :since) AND (:until IS NULL OR store_time < :until)
+) each_message
+GROUP BY host, client, producer_group, topic
 ORDER BY messages DESC, host, client, producer_group, topic

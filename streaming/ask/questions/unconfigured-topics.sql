@@ -21,7 +21,7 @@ seen AS (
 SELECT topic, sum(messages) AS messages, sum(bytes_in_log) AS bytes_in_log, max(last_stored) AS last_stored,
   sum(queue_files) AS queue_files, sum(queue_bytes) AS queue_bytes
 FROM seen
-WHERE substring(topic, 1, 5) <> '%LMQ%' AND topic <> 'RMQ_SYS_TRANS_OP_HALF_TOPIC'
+WHERE substring(topic, 1, 5) <> '%LMQ%' AND topic NOT IN ('RMQ_SYS_TRANS_OP_HALF_TOPIC', 'RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC')
   AND NOT EXISTS (SELECT 1 FROM topic_configs WHERE topic_configs.topic = seen.topic)
 GROUP BY topic
 ORDER BY bytes_in_log DESC, queue_bytes DESC, topic

@@ -9,9 +9,11 @@ from reput.source.record.message_origin import (
     consumer_group,
     deliver_ms,
     group_of,
+    kind,
     kind_of,
     origin_msg_id,
     origin_topic,
+    producer_group,
     sent_topic,
     transaction_id,
 )
@@ -24,6 +26,8 @@ TOPICS = {
     "rmq_sys_wheel_timer": "timer",
     "RMQ_SYS_TRANS_HALF_TOPIC": "half",
     "RMQ_SYS_TRANS_OP_HALF_TOPIC": "half_op",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": "half",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": "half_op",
     "TRANS_CHECK_MAX_TIME_TOPIC": "half_discarded",
     "%RETRY%g": "retry",
     "%DLQ%g": "dlq",
@@ -33,13 +37,21 @@ TOPICS = {
     "rmq_sys_REVIVE_LOG_DefaultCluster": "system",
     "TBW102": "system",
     "OFFSET_MOVED_EVENT": "system",
+    "BenchmarkTest": "system",
+    "SELF_TEST_TOPIC": "system",
+    "CHECKPOINT_TOPIC": "system",
 }
 
 
 def test_kinds() -> None:
-    """Each kind has a topic here."""
+    """Each kind and each system topic of TopicValidator (4.9.3, 5.5.0) is here; a property tells a mark."""
     assert {topic: kind_of(topic) for topic in TOPICS} == TOPICS
-    assert set(TOPICS.values()) == set(KINDS)
+    assert {kind(topic, {"TAGS": "x"}) for topic in TOPICS} | {"recall"} == set(KINDS)
+    mark = {"TIMER_DEL_UNIQKEY": "U", "REAL_TOPIC": "orders"}
+    assert kind("rmq_sys_wheel_timer", mark) == "recall"
+    assert kind("orders", mark) == "normal"
+    assert origin_topic("rmq_sys_wheel_timer", mark) == "orders"
+    assert deliver_ms("rmq_sys_wheel_timer", {**mark, "TIMER_OUT_MS": "1"}, 0, None, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -72,8 +84,8 @@ def test_a_message_that_is_consumed_again() -> None:
     for topic in ("SCHEDULE_TOPIC_XXXX", "%RETRY%g", "%DLQ%g"):
         assert (consumer_group(topic, properties), origin_topic(topic, properties)) == ("g", "orders")
     assert origin_msg_id(properties) == "M"
-    assert deliver_ms("SCHEDULE_TOPIC_XXXX", properties, 1_700_000_010_000, 3) == 1_700_000_010_000
-    assert deliver_ms("%RETRY%g", properties, 65, 3) is None
+    assert deliver_ms("SCHEDULE_TOPIC_XXXX", properties, 1_700_000_010_000, 3, 5) == 1_700_000_010_000
+    assert deliver_ms("%RETRY%g", properties, 65, 3, 5) is None
 
 
 def test_properties_of_a_message_that_was_sent_again() -> None:
@@ -88,8 +100,8 @@ def test_what_the_log_does_not_say() -> None:
     """A message that waits for no topic, one that was sent back from none, and an op message."""
     for topic in ("SCHEDULE_TOPIC_XXXX", "%RETRY%g", "%DLQ%g", "RMQ_SYS_TRANS_OP_HALF_TOPIC"):
         assert origin_topic(topic, {}) is None
-    assert deliver_ms("SCHEDULE_TOPIC_XXXX", {}, 65, None) is None
-    assert deliver_ms("rmq_sys_wheel_timer", {"TIMER_OUT_MS": "soon"}, 65, None) is None
+    assert deliver_ms("SCHEDULE_TOPIC_XXXX", {}, 65, None, 5) is None
+    assert deliver_ms("rmq_sys_wheel_timer", {"TIMER_OUT_MS": "soon"}, 65, None, 5) is None
 
 
 def test_transactions() -> None:
@@ -100,3 +112,44 @@ def test_transactions() -> None:
     assert transaction_id("orders", properties, has_type=True) == "U"
     assert transaction_id("orders", properties, has_type=False) is None
     assert transaction_id("orders", {**properties, "__transactionId__": "I"}, has_type=True) == "I"
+    of_rocksdb = {"__transactionId__": "I", "UNIQ_KEY": "V", "TRANS_OFFSET": "0", "REAL_TOPIC": "orders"}
+    assert transaction_id("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", properties, has_type=False) == "U"
+    assert transaction_id("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", of_rocksdb, has_type=False) == "I"
+    assert transaction_id("RMQ_SYS_TRANS_OP_HALF_TOPIC", {"UNIQ_KEY": "V"}, has_type=False) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "due"),
+    [
+        ({"TIMER_DELIVER_MS": "1700000013000"}, 13_000),  # a whole second: TIMER_OUT_MS is a second earlier
+        ({"TIMER_DELIVER_MS": "1700000012345"}, 12_345),
+        ({"TIMER_DELAY_SEC": "12", "TIMER_DELAY_MS": "1", "TIMER_DELIVER_MS": "1700000012345"}, 12_400),
+        ({"TIMER_DELAY_MS": "12100"}, 12_500),
+        ({"TIMER_DELAY_MS": "2000"}, 12_000),
+        ({"TIMER_DELAY_SEC": "10000"}, 13_000),  # the clock, or another roll: the latest moment
+        ({"TIMER_DELAY_SEC": "x"}, 12_000),
+        ({"TIMER_DELIVER_MS": "9000000000000"}, 13_000),
+        ({}, 12_000),
+    ],
+)
+def test_when_a_timer_message_is_due(asked: dict[str, str], due: int) -> None:
+    """When its producer wanted it, by the property that the broker goes by; never before TIMER_OUT_MS."""
+    properties = {"TIMER_OUT_MS": "1700000012000", "REAL_TOPIC": "T", **asked}
+    assert deliver_ms("rmq_sys_wheel_timer", properties, 0, None, 1_700_000_000_400) == 1_700_000_000_000 + due
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "group"),
+    [
+        ("orders", {"PGROUP": "orders", "__BORNHOST": "h"}, None),
+        ("orders", {"PGROUP": "orders", "BORN_TIMESTAMP": "1"}, None),
+        ("orders", {"PGROUP": "orders"}, "orders"),
+        ("orders", {"PGROUP": "g", "__BORNHOST": "h"}, "g"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", {"PGROUP": "orders", "REAL_TOPIC": "orders", "__BORNHOST": "h"}, None),
+        ("%RETRY%g", {"PGROUP": "orders", "RETRY_TOPIC": "orders", "__BORNHOST": "h"}, None),
+        ("orders", {"__BORNHOST": "h"}, None),
+    ],
+)
+def test_a_proxy_knows_no_group(topic: str, properties: dict[str, str], group: str | None) -> None:
+    """It stores the topic in its place; a producer may have named its group like a topic all the same."""
+    assert producer_group(topic, properties) == group

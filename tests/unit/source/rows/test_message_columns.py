@@ -33,7 +33,7 @@ TYPES = {0x0: "none", 0x4: "prepared", 0x8: "commit", 0xC: "rollback"}
 YEAR_1, YEAR_10000 = -62_135_596_800_000, 253_402_300_800_000
 
 
-RETRY, HALF = "%RETRY%g", "RMQ_SYS_TRANS_HALF_TOPIC"
+RETRY, HALF, TIMER = "%RETRY%g", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"
 # What a broker puts under topics of its own, and what only looks like it.
 ORIGINS = [
     Message("T", properties={"RETRY_TOPIC": "no", "REAL_TOPIC": "no", "PGROUP": "p", "UNIQ_KEY": "U", "KEYS": "a b"}),
@@ -46,6 +46,31 @@ ORIGINS = [
     Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": RETRY, "TIMER_OUT_MS": "+\u0661", "RETRY_TOPIC": "S"}),
     Message("rmq_sys_wheel_timer", properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": "9223372036854775808"}),
     Message("rmq_sys_wheel_timer"),
+    *(
+        Message(TIMER, properties={"REAL_TOPIC": "T", "TIMER_OUT_MS": out, **asked}, store_timestamp=stored)
+        for stored in (1_700_000_000_000, 2**62)
+        for out in ("1700000012000", str(2**63 - 1), str(-(2**63)), "0")
+        for asked in (
+            {"TIMER_DELIVER_MS": "1700000013000"},
+            {"TIMER_DELIVER_MS": "1700000012345", "TIMER_DELAY_SEC": "x"},
+            {"TIMER_DELIVER_MS": "1", "TIMER_DELAY_MS": "12500", "TIMER_ROLL_TIMES": "1"},
+            {"TIMER_DELAY_MS": "7", "TIMER_DELAY_SEC": "12"},
+            {"TIMER_DELAY_SEC": str(2**62)},
+            {"TIMER_DEL_UNIQKEY": "U", "UNIQ_KEY": "U", "PGROUP": "p", "BORN_TIMESTAMP": "1"},
+        )
+    ),
+    Message("T", properties={"PGROUP": "T", "__BORNHOST": "h"}),
+    Message("T", properties={"PGROUP": "T", "BORN_TIMESTAMP": "1"}),
+    Message("T", properties={"PGROUP": "T"}),
+    Message("T", properties={"PGROUP": "p", "__BORNHOST": "h"}),
+    Message(TIMER, properties={"PGROUP": "T", "REAL_TOPIC": "T", "TIMER_DEL_UNIQKEY": "", "BORN_TIMESTAMP": "1"}),
+    Message(RETRY, properties={"PGROUP": "S", "RETRY_TOPIC": "S", "__BORNHOST": "h"}),
+    Message("%DLQ%g", properties={"__BORNHOST": "h", "PGROUP": "T"}),
+    Message("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", properties={"REAL_TOPIC": "T", "PGROUP": "p", "UNIQ_KEY": "U"}),
+    Message(
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+        properties={"__transactionId__": "I", "UNIQ_KEY": "V", "TRANS_OFFSET": "3", "REAL_TOPIC": "T"},
+    ),
     Message(HALF, properties={"REAL_TOPIC": "T", "PGROUP": "p", "UNIQ_KEY": "U"}),
     Message(HALF, properties={"REAL_TOPIC": "T", "__transactionId__": "I", "UNIQ_KEY": "U"}),
     Message(HALF, properties={"__transactionId__": "I"}),
@@ -124,14 +149,14 @@ def origins_of(message: Decoded) -> dict[str, Any]:
     """The columns that follow from others, by the rules for one message."""
     topic, properties = message.topic, message.properties
     level = parse_int(properties.get("DELAY", ""))
-    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, level)
+    deliver_ms = origin.deliver_ms(topic, properties, message.tags_code, level, message.store_timestamp)
     return {
-        "kind": origin.kind_of(topic),
+        "kind": origin.kind(topic, properties),
         "consumer_group": origin.consumer_group(topic, properties),
         "origin_topic": origin.origin_topic(topic, properties),
         "origin_msg_id": origin.origin_msg_id(properties),
         "deliver_time": None if deliver_ms is None else micros(deliver_ms),
-        "producer_group": properties.get("PGROUP"),
+        "producer_group": origin.producer_group(topic, properties),
         "client_host": properties.get("__BORNHOST"),
         "transaction_id": origin.transaction_id(topic, properties, has_type=message.sys_flag & 0xC != 0),
         "first_key": (split_keys(message.keys or "") or [None])[0],
