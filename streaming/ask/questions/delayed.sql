@@ -3,6 +3,8 @@
 -- :topic text: only messages for this topic.
 -- :group text: only messages that this consumer group sent back.
 -- :broker text: only messages of this broker.
+-- :since time: only messages stored then or later.
+-- :until time: only messages stored before then.
 -- :now time = now: the moment that tells what is overdue.
 --
 -- A message counts as delivered when the log has it behind that, under its topic: the same unique key, body and number of
@@ -24,6 +26,7 @@ SELECT CASE WHEN deliver_time <= :now THEN 'overdue' ELSE 'waits' END AS state,
 FROM waiting
 WHERE NOT is_mark
   AND (:topic IS NULL OR origin_topic = :topic) AND (:group IS NULL OR consumer_group = :group)
+  AND (:since IS NULL OR store_time >= :since) AND (:until IS NULL OR store_time < :until)
   AND NOT EXISTS (
     SELECT 1 FROM messages delivered
     WHERE delivered.broker = waiting.broker AND delivered.topic = waiting.real_topic

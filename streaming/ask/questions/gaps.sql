@@ -2,6 +2,8 @@
 --
 -- :topic text: only this topic.
 -- :broker text: only messages of this broker.
+-- :since time: only what is before a message that was stored then or later.
+-- :until time: only what is before a message that was stored before then.
 --
 -- A gap is a record that was damaged or lost, or rows that were taken out of the table; `left-out` may say which. What is
 -- missing before a queue's first row has expired or never was there, and is not told, nor is what is missing behind its
@@ -26,4 +28,5 @@ FROM (
   ) each_message
 ) neighbours
 WHERE queue_offset <> expected
+  AND (:since IS NULL OR store_time >= :since) AND (:until IS NULL OR store_time < :until)
 ORDER BY broker, topic, queue_id, first_offset, physical_offset

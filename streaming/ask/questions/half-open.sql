@@ -2,6 +2,7 @@
 --
 -- :topic text: only transactions for this topic.
 -- :broker text: only transactions of this broker.
+-- :since time: only transactions that were begun then or later.
 -- :until time: only transactions that were begun before then.
 --
 -- Reads half_ops.
@@ -39,7 +40,7 @@ WITH halves AS (
 SELECT begun, store_time AS last_stored, copies, origin_topic, producer_group, born_host, transaction_id, uniq_key, keys,
   broker, topic, queue_id, queue_offset, physical_offset
 FROM halves
-WHERE place = 1 AND (:until IS NULL OR begun < :until)
+WHERE place = 1 AND (:since IS NULL OR begun >= :since) AND (:until IS NULL OR begun < :until)
   AND NOT EXISTS (
     SELECT 1 FROM ended WHERE ended.broker = halves.broker AND ended.transaction_id = halves.transaction_id)
 ORDER BY begun, broker, physical_offset

@@ -1,6 +1,8 @@
 -- What reput left out of the log: ranges that were damaged, refused by the queues, or expired unread.
 --
 -- :broker text: only ranges of this broker's log.
+-- :since time: only ranges that were found then or later.
+-- :until time: only ranges that were found before then.
 --
 -- Reads quarantine.
 --
@@ -11,4 +13,6 @@ SELECT CASE WHEN cause = 'EXPIRED' THEN 'expired unread' ELSE 'quarantined' END 
   broker, physical_offset, length AS bytes, cause, file, position, found_at, policy, head
 FROM quarantine
 WHERE (:broker IS NULL OR broker = :broker)
+  AND (:since IS NULL OR CAST(found_at AS TIMESTAMP) >= :since)
+  AND (:until IS NULL OR CAST(found_at AS TIMESTAMP) < :until)
 ORDER BY broker, physical_offset

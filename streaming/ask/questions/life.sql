@@ -2,6 +2,8 @@
 --
 -- :key text, required: one of the message's keys (KEYS), or its unique key.
 -- :broker text: only what this broker stored.
+-- :since time: only what was stored then or later.
+-- :until time: only what was stored before then.
 --
 -- A rollback leaves no copy of the message, so a half message that was rolled back looks like one that is open:
 -- `half-open` tells them apart. Whether a consumer took a message is not in the log: `unconsumed` tells. A timer message
@@ -51,4 +53,5 @@ SELECT message,
   END AS step,
   store_time, deliver_time, consumer_group, reconsume_times, broker, topic, queue_id, queue_offset, physical_offset, msg_id
 FROM told
+WHERE (:since IS NULL OR store_time >= :since) AND (:until IS NULL OR store_time < :until)
 ORDER BY message, store_time, broker, physical_offset

@@ -3,6 +3,7 @@
 -- :group text, required: the consumer group.
 -- :topic text: only this topic.
 -- :broker text: only messages of this broker.
+-- :since time: only messages stored then or later.
 -- :until time: only messages stored before then.
 --
 -- Reads consumer_offsets.
@@ -20,5 +21,5 @@ JOIN consumer_offsets
 WHERE consumer_offsets.consumer_group = :group AND messages.queue_offset >= consumer_offsets.consumer_offset
   AND messages.transaction_type IN ('none', 'commit')
   AND (:topic IS NULL OR messages.topic = :topic) AND (:broker IS NULL OR messages.broker = :broker)
-  AND (:until IS NULL OR messages.store_time < :until)
+  AND (:since IS NULL OR messages.store_time >= :since) AND (:until IS NULL OR messages.store_time < :until)
 ORDER BY messages.store_time, messages.physical_offset

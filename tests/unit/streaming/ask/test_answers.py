@@ -355,6 +355,8 @@ def test_what_was_left_out(v5: Asked, tmp_path: Path) -> None:
         ("expired unread", 900, 100),
     ]
     assert rows_of("left-out", "--table", str(table), "--broker", "broker-a") == []
+    assert rows_of("left-out", "--table", str(table), "--until", "2026-01-01T00:00:00Z") == []
+    assert len(rows_of("left-out", "--table", str(table), "--since", "2026-01-01T00:00:00Z")) == 2
 
 
 def test_what_a_group_has_not_consumed(v4: Asked) -> None:

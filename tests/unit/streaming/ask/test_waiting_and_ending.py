@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pytest
 from conftest import BrokerStore
 from support.broker_stores import unpack
 from support.broker_table import make_table as table_of_broker
 from support.command_line import invoke
 from support.record_writer import Message
 from unit.streaming.query.test_table_query import make_table
+
+from reput.streaming.ask.question import questions
 
 TIMER, DAY_MS, START = "rmq_sys_wheel_timer", 86_400_000, 1_700_000_000_000
 # Where the logs of the stores of brokers end.
@@ -119,3 +122,30 @@ def test_clients_behind_a_proxy(tmp_path: Path) -> None:
     assert found == {("10.0.0.9", None), (None, "T")}
     deltalake.DeltaTable(str(table)).update({"producer_group": "'T'"})
     assert {(row["client"], row["producer_group"]) for row in rows("producers", table)} == found
+
+
+@pytest.mark.parametrize("name", sorted(set(questions()) - {"retention", "unconfigured-topics"}))
+def test_every_question_with_a_time_takes_a_period(name: str) -> None:
+    """`retention` is about the day before `now`, `unconfigured-topics` about all that is left."""
+    assert {"since", "until"} <= {each.name for each in questions()[name].parameters}
+
+
+def test_what_was_stored_within_a_period(tmp_path: Path) -> None:
+    """`since` is inclusive, `until` is not, whatever is asked."""
+    messages = [
+        *(Message("T", queue_offset=n + n // 3, store_timestamp=START + n, properties={"KEYS": "k"}) for n in range(6)),
+        *(timer(key, roll) for roll, key in enumerate("AB")),
+    ]
+    table = make_table(tmp_path, messages)
+    config = tmp_path / "store" / "config"
+    config.mkdir()
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:1}}}')
+    store, period = ("--store", str(tmp_path / "store")), ("--since", str(START + 2), "--until", str(START + 4))
+    assert [row["queue_offset"] for row in rows("unconsumed", table, *store, "--group", "g", *period)] == [2, 4]
+    (lag,) = rows("lag", table, *store, *period)
+    assert (lag["unconsumed"], lag["next_offset"]) == (2, 7)
+    assert len(rows("life", table, "--key", "k", *period)) == 2
+    assert [row["first_offset"] for row in rows("gaps", table, *period)] == [3]
+    assert rows("gaps", table, "--until", str(START + 3)) == []
+    assert [row["uniq_key"] for row in rows("delayed", table, "--since", str(START + 1))] == ["B"]
+    assert [row["uniq_key"] for row in rows("delayed", table, "--until", str(START + 1))] == ["A"]
