@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 from reput.source.errors import OptionError
 from reput.source.record.message_properties import KEY_SEPARATOR
 
 #: The most index entries that a broker takes, even if more are asked for, and the same for a unique key.
 MAX_MSGS_NUM_BATCH, DEFAULT_QUERY_MAX_NUM = 64, 32
+# A unique key of any client so far: 32 or 34 digits, 56 of a client that has an IPv6 address.
+_UNIQUE_KEY = re.compile(r"[0-9A-Fa-f]{32,64}")
+_UPPER_OF_GO = 20
 _KINDS = ("key", "unique_key", "msg_id", "queue_offset", "time")
 _QUEUE = {"topic", "queue_id"}
 # What each kind needs, in a store and in a table, and what it allows beside that.
@@ -78,6 +83,17 @@ class QueryOptions:
         if foreign := sorted(given - {kind} - allowed):
             raise OptionError(f"{_flag(kind)} does not go with {', '.join(map(_flag, foreign))}")
         return kind
+
+    def in_other_cases(self) -> Iterator[QueryOptions]:
+        """The same with the unique key in other cases, if it is one of hexadecimal digits as clients make them.
+
+        Keys are compared as they are, by brokers, too. Java's client has upper case, Go's has it in the first 20 digits
+        and lower case in the others.
+        """
+        key = self.unique_key
+        if key is not None and _UNIQUE_KEY.fullmatch(key):
+            forms = (key.upper(), key[:_UPPER_OF_GO].upper() + key[_UPPER_OF_GO:].lower(), key.lower())
+            yield from (replace(self, unique_key=form) for form in dict.fromkeys(forms) if form != key)
 
     @property
     def entries(self) -> int:

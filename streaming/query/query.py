@@ -34,7 +34,14 @@ def run_query(
     """
     check_format(output_format)
     ask = _question(options)
-    answer = ask(StoreLookup(config, output))
+    lookup = StoreLookup(config, output)
+    answer = ask(lookup)
+    if not answer.found:
+        for other in options.in_other_cases():
+            if (found := _question(other)(lookup)).found:
+                answer = found
+                answer.notes.append(f"the unique key is {other.unique_key}, in other cases than were given")
+                break
     rows = [message_row(one, with_body=with_body) for one in answer.found]
     out.writelines(f"{line}\n" for line in lines(rows, output_format))
     for text in answer.notes:

@@ -47,6 +47,12 @@ def run_table_query(
     if with_body and not lookup.has_bodies:
         raise OptionError(f"--body: {table} has no bodies, since it is kept without tableIncludeBody")
     answer = ask(lookup)
+    if not answer.rows:
+        for other in options.in_other_cases():
+            if (found := _question(other)(lookup)).rows:
+                answer = found
+                note(f"the unique key is {other.unique_key}, in other cases than were given")
+                break
     rows = [table_row(row) for row in answer.rows]
     if options.unique_key is not None and rows:
         first = min(answer.rows, key=lambda row: (row["store_time"] or _EPOCH, row["physical_offset"]))

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from reput.sinks.table.body_schema import BODY_SCHEMA
 from reput.sinks.table.location import TableLocation
 from reput.streaming.config.run_options import SqlOptions
 from reput.streaming.report.contents import Contents, contents_of
@@ -31,6 +32,7 @@ class Figures:
     """What was found in `version` of `table`, at `made_at` (seconds since 1970).
 
     `status` is the status document of the tail that keeps the output; None without an output or without a document.
+    `has_bodies` is whether the table has columns for them.
     `left_out_of` are the places where ranges that were left out of the log were looked up.
     """
 
@@ -48,6 +50,7 @@ class Figures:
     left_out: list[LeftOut]
     left_out_of: list[str]
     output: Path | None
+    has_bodies: bool
     status: dict[str, Any] | None
 
 
@@ -90,5 +93,6 @@ def figures_of(
             left_out=left_out,
             left_out_of=looked_at,
             output=output,
+            has_bodies=set(BODY_SCHEMA.names) <= set(statements.files.column_names),
             status=None if output is None or load_status(output) is None else status_of(output),
         )

@@ -59,7 +59,8 @@ def _style(text: str) -> ET.Element:
 
 
 def _header(figures: Figures, title: str, findings: list[Finding]) -> ET.Element:
-    about = "Each row of the table is one message: where it was stored, when, and how large it is; not what it says."
+    bodies = "and what it says, which this page does not show" if figures.has_bodies else "not what it says"
+    about = f"Each row of the table is one message: where it was stored, when, and how large it is; {bodies}."
     return element(
         "header",
         element("h1", title),

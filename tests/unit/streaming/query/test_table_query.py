@@ -15,6 +15,7 @@ from support.logs import SHAPES
 from support.record_writer import Message, write_store
 from support.store_table import add_store
 from typer.testing import Result
+from unit.streaming.query.test_query import make_store
 
 START = 1_700_000_000_000
 SIMPLE = [
@@ -130,3 +131,26 @@ def test_nothing_slow_is_loaded(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
         assert len(done.stdout.splitlines()) > 2
+
+
+@pytest.mark.parametrize(
+    ("stored", "given"),
+    [
+        ("0A0B0C0D1F2E3D4C5B6Aabcdef012345", "0A0B0C0D1F2E3D4C5B6AABCDEF012345"),
+        ("0A0B0C0D1F2E3D4C5B6Aabcdef012345", "0a0b0c0d1f2e3d4c5b6aabcdef012345"),
+        ("7F0000010BC818B4AAC2A1B2C3D40000", "7f0000010bc818b4aac2a1b2c3d40000"),
+        ("0156f7e71c361b21bc024ccdbe00000000", "0156F7E71C361B21BC024CCDBE00000000"),
+    ],
+)
+def test_a_unique_key_in_another_case(stored: str, given: str, tmp_path: Path) -> None:
+    """It is found as clients write it, in the table and in a store, and standard error says how it is written."""
+    message = Message("T", properties={"UNIQ_KEY": stored})
+    table = make_table(tmp_path, [message])
+    make_store(tmp_path / "indexed", [message])
+    conf = ("--broker-conf", str(tmp_path / "indexed" / "broker.conf"))
+    for place in (("--table", str(table)), ("--store", str(tmp_path / "indexed"), *conf)):
+        (row,) = found(*place, "--topic", "T", "--unique-key", given)
+        assert (row["uniq_key"], row["chosen"]) == (stored, True)
+        assert f"the unique key is {stored}" in query(*place, "--topic", "T", "--unique-key", given).stderr
+        assert "cases" not in query(*place, "--topic", "T", "--unique-key", stored).stderr
+        assert found(*place, "--topic", "T", "--unique-key", given[:-1]) == []
