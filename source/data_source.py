@@ -33,6 +33,7 @@ from reput.source.options import LATEST, SourceOptions
 from reput.source.record.record_fingerprint import RecordFingerprint
 from reput.source.rows.message_schema import message_schema, spark_schema
 from reput.source.segments.commit_log_path import given_commit_logs
+from reput.source.segments.file_sizes import log_ends_full, other_size, row_of
 from reput.source.worker_process import settle_worker
 
 if TYPE_CHECKING:
@@ -101,10 +102,24 @@ class CommitLogDataSource(DataSource):
 
 
 def _with_commit_logs(options: SourceOptions) -> SourceOptions:
-    """The options with the directories of the log where store roots were given; only reput itself asks for ranges."""
+    """The options with the directories of the log where store roots were given; only reput itself asks for ranges.
+
+    A mappedFileSizeCommitLog that all segments contradict is dropped, with a warning: their own size is right.
+    """
     if options.rows == "ranges":
         return options
-    return replace(options, path=given_commit_logs(options.path, dledger=options.enable_dledger_commit_log))
+    paths = given_commit_logs(options.path, dledger=options.enable_dledger_commit_log)
+    size = options.mapped_file_size
+    found = None if size is None else other_size([row_of(paths)], size, is_stated=True, ends_full=log_ends_full)
+    if found is None:
+        return replace(options, path=paths)
+    _log.warning(
+        "mappedFileSizeCommitLog=%d does not fit %s: %s; the log is read by that size",
+        size,
+        ", ".join(map(str, paths)),
+        found.words("segment"),
+    )
+    return replace(options, path=paths, mapped_file_size=None)
 
 
 def _log_reader(options: SourceOptions) -> LogReader:

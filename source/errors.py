@@ -2,6 +2,7 @@
 
 ReputError
 ├── OptionError                    a wrong or unknown option, or one with a value outside its limits
+│   └── ForeignSettingsError       settings that are not those of the broker whose store it is
 ├── UnknownNameError               a topic, queue, group or broker that was asked about and that nothing names
 ├── StoreError                     a store that cannot be read as one
 │   ├── SegmentError               names, sizes or holes among the files of a commitlog
@@ -133,6 +134,12 @@ class OptionError(ReputError):
 
     code = "wrong-option"
     exit_code = WRONG_USAGE
+
+
+class ForeignSettingsError(OptionError):
+    """The settings are not those of the broker whose files a command would replace or change; nothing was changed."""
+
+    code = "foreign-settings"
 
 
 class UnknownNameError(ReputError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -116,12 +117,30 @@ def is_locked(root: Path) -> bool:
     OutputError
         The lock cannot be looked at.
     """
+    return _holder(root) is not None
+
+
+def lock_holder(root: Path) -> str | None:
+    """Return who holds the lock of this output, other than this process, in words; None if nobody is known to.
+
+    A lock that this user may not look at is told as nobody's.
+    """
+    with suppress(OutputError):
+        return _holder(root)
+    return None
+
+
+def _holder(root: Path) -> str | None:
     path = root / LOCK
     try:
         with path.open("rb") as file:
             question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-            return bool(_FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, question))[0] != fcntl.F_UNLCK)
+            answer = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, question))
     except FileNotFoundError:
-        return False
+        return None
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror}", file=path) from error
+    kind, process = answer[0], answer[4]
+    if kind == fcntl.F_UNLCK:
+        return None
+    return f"a broker or another reput{f' (process {process})' if process > 0 else ''}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,9 @@ from reput.source.segments.mapped_file_queue import open_for_reading
 Entries = np.ndarray[Any, Any]
 
 _SLOT = np.dtype(">i4")
+# Where the sizes of a file are not known: what is searched at once, and how many findings are looked at.
+_SEARCHED_BYTES = 1 << 20
+_CANDIDATES_MAX = 10_000
 assert _SLOT.itemsize == SLOT_SIZE
 
 
@@ -93,6 +97,50 @@ def open_index_file(path: Path, max_hash_slot_num: int = 0) -> Iterator[OpenInde
 def entry_at(number: int, max_hash_slot_num: int) -> int:
     """The byte of a file at which entry `number` stands."""
     return HEADER_SIZE + SLOT_SIZE * max_hash_slot_num + ENTRY_SIZE * number
+
+
+def deduced_sizes(path: Path, known: Iterable[int] = ()) -> tuple[int, int] | None:
+    """``maxHashSlotNum`` and ``maxIndexNum`` of a file by what it holds; None where it does not tell.
+
+    A file's size has both in one sum. The newest entry has the record that the header ends with, and stands in the slot
+    of its hash: only the right numbers lead there. Numbers of slots that are `known` are tried first.
+    """
+    with open_for_reading(str(path)) as descriptor:
+        header = IndexHeader.decode(os.pread(descriptor, HEADER_SIZE, 0).ljust(HEADER_SIZE, b"\0"))
+        size, number = os.fstat(descriptor).st_size, header.index_count - 1
+        if number < 1:
+            return None
+        by_size = (size - HEADER_SIZE) // (SLOT_SIZE + 4 * ENTRY_SIZE)  # the defaults have four keys a slot
+        candidates = (*known, by_size)
+        searched = itertools.islice(_slots_by_entry(descriptor, header.end_phy_offset, number), _CANDIDATES_MAX)
+        for slots in itertools.chain(candidates, searched):
+            keys, rest = divmod(size - HEADER_SIZE - SLOT_SIZE * slots, ENTRY_SIZE)
+            if rest or slots < 1 or keys < header.index_count:
+                continue
+            file = OpenIndexFile(descriptor, slots)
+            newest, oldest = file.entries(number, 1)[0], file.entries(1, 1)[0]
+            is_in_place = newest["key_hash"] >= 0 and file.slot(int(newest["key_hash"]) % slots) == number
+            ends = int(oldest["physical_offset"]), int(newest["physical_offset"])
+            if is_in_place and ends == (header.begin_phy_offset, header.end_phy_offset):
+                return slots, keys
+    return None
+
+
+def _slots_by_entry(descriptor: int, physical_offset: int, number: int) -> Iterator[int]:
+    """How many slots there are if entry `number` is one of those with that physical offset, for each of them."""
+    if physical_offset <= 0:  # zeros are everywhere
+        return
+    wanted = physical_offset.to_bytes(8, "big")
+    field = ENTRY.fields["physical_offset"][1]  # type: ignore[index]
+    for begin, end in list(data_extents(descriptor)):
+        for start in range(begin, end, _SEARCHED_BYTES):
+            data = os.pread(descriptor, min(_SEARCHED_BYTES + len(wanted) - 1, end - start), start)
+            at = data.find(wanted)
+            while at >= 0:
+                slots, rest = divmod(start + at - field - entry_at(number, 0), SLOT_SIZE)
+                if not rest and slots > 0:
+                    yield slots
+                at = data.find(wanted, at + 1)
 
 
 @dataclass(frozen=True)

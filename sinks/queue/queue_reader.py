@@ -17,6 +17,7 @@ from reput.sinks.files.sparse_file import data_extents, filled_extents
 from reput.sinks.formats.consume_queue import is_pre_blank, is_written
 from reput.source.arrays import leading
 from reput.source.errors import SinkError
+from reput.source.segments.file_sizes import Row, last_bytes, row_of
 from reput.source.segments.mapped_file_name import file_name, is_file_name
 from reput.source.segments.mapped_file_queue import open_for_reading, read_fully
 
@@ -287,6 +288,16 @@ def _is_made(topic: bytes, directory: Callable[[bytes, int], tuple[str, str, str
     except SinkError:
         return False
     return True
+
+
+def queue_rows(root: Path, top: str) -> list[Row]:
+    """The files of each queue below the directory `top` of `root`, whatever their directories are called."""
+    return [row_of([queue]) for topic in _directories(root / top) for queue in _directories(topic)]
+
+
+def ends_full(row: Row, unit: int) -> bool:
+    """Whether a queue's last file is filled up to its last unit of so many bytes, without a further file."""
+    return bool(last_bytes(row[-1], unit).strip(b"\0"))
 
 
 def load_queues(root: Path, kind: QueueKind, file_size: int) -> list[QueueReader]:

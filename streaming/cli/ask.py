@@ -100,7 +100,10 @@ def _command_of(question: Question) -> Callable[..., None]:
             asking = Asking(table, engine, output_format, csv_safe, limit, at, output, config, option or [], verbose)
             settings = None
             if store is not None:
+                from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
+
                 settings = settings_of(store, config, broker_conf, option, dledger=dledger, only_reads=True)
+                settings = read_by_files(settings, store, (Kind.SEGMENT,))
             _answer(question, asking, given, settings, _Wish(show_sql, plan, bodies))
 
         run_or_fail(run)

@@ -49,7 +49,7 @@ def doctor(
         versions = [version for version in RELEASES if release in (Release.BOTH, _RELEASE[version])]
         found = doctor_command.examine(settings, conf, versions)
         typer.echo(report.as_json(store, found) if as_json else report.as_text(store, found))
-        is_harmless = all(each.prediction.is_harmless for each in found)
+        is_harmless = found.is_harmless
 
     run_or_fail(run)
     if not is_harmless:

@@ -49,6 +49,7 @@ def dump(
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each, the totals last.")] = False,
 ) -> None:
     """Show the records of a log, or what stands in one file of a store, a line each; totals at the end."""
+    from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
     from reput.streaming.dump.dump import DumpRequest, Streams, dump_file, dump_store  # noqa: PLC0415
     from reput.streaming.dump.record_rows import Selection, Shown  # noqa: PLC0415
     from reput.streaming.dump.store_file import kind_named  # noqa: PLC0415
@@ -78,6 +79,7 @@ def dump(
         streams = Streams(sys.stdout, note)
         if store is not None:
             settings = settings_of(store, config, broker_conf, option, dledger=dledger, only_reads=True)
+            settings = read_by_files(settings, store, (Kind.SEGMENT,))
             if not dump_store(settings, request, streams) and topic is not None:
                 from reput.streaming.ask.known_names import QUEUE, TOPIC, known_names  # noqa: PLC0415
 

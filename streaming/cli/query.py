@@ -98,10 +98,12 @@ def query(
         return found
 
     def in_store() -> int:
+        from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
         from reput.streaming.query.query import run_query  # noqa: PLC0415
 
         assert store is not None
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output, only_reads=True)
+        settings = read_by_files(settings, output or store, (Kind.SEGMENT, Kind.INDEX))
         try:
             found = run_query(
                 options,

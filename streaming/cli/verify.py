@@ -40,6 +40,7 @@ def verify(
 ) -> None:
     """Prove that log, queues, index and table agree, writing nothing; exit code 1 when something differs."""
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415
+    from reput.streaming.config.stored_sizes import read_by_files  # noqa: PLC0415
     from reput.streaming.verify import report as verify_report  # noqa: PLC0415
     from reput.streaming.verify import verify as verify_command  # noqa: PLC0415
 
@@ -49,6 +50,7 @@ def verify(
     def run() -> None:
         nonlocal found
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
+        settings = read_by_files(settings, output or store)
         check_paths_on(settings.spark.master, store=store, output=output, table=table)
         request = verify_command.VerifyRequest(
             output or store, table, against, manifest, write_manifest, digests=as_json

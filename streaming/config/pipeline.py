@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from reput.streaming.config.settings import (
 )
 
 __all__ = [
+    "COMMAND_LINE",
     "PIPELINE_OPTIONS",
     "RANGES_OF_A_LOG_MAX",
     "PipelineConfig",
@@ -53,9 +54,13 @@ __all__ = [
     "load_spark_options",
     "load_sql_options",
     "load_table_options",
+    "options_of_broker",
 ]
 
 _log = logging.getLogger(__name__)
+
+#: Where an option was stated.
+COMMAND_LINE = "the command line"
 
 _FILE_STORE, _ROCKSDB_STORE = "default", "defaultrocksdb"
 
@@ -72,12 +77,15 @@ _SET_BY_READER = {"startingOffset", "startingTimestamp", "maxMessagesPerTrigger"
 class PipelineConfig(Settings):
     """One run's configuration; see ``settings`` for units, limits and reasons.
 
-    `commit_log` are the directories to read, `log_directories` those where nothing must ever be written.
+    `commit_log` are the directories to read, `log_directories` those where nothing must ever be written. `origins` says
+    in words where each option was stated; one that is missing has its default. `broker_conf` is the one that was given.
     """
 
     store: Path = field(kw_only=True)
     commit_log: tuple[Path, ...] = field(kw_only=True)
     log_directories: tuple[Path, ...] = field(kw_only=True)
+    origins: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    broker_conf: Path | None = field(default=None, kw_only=True)
 
     def source_options(self, **more: object) -> dict[str, str]:
         """The options of the Spark source, as text, with those of `more`."""
@@ -137,7 +145,7 @@ def load_config(
     if broker_conf is not None:
         version = {**recorded, **stated}.get("brokerVersion", AUTO)
         broker = BrokerConf.read(broker_conf, broker_version(version, store))
-        stated |= _followed(broker, beats_broker_conf)
+        stated |= options_of_broker(broker, beats_broker_conf)
         is_given = beats_broker_conf.get("configManagerVersion", AUTO) != AUTO
         if not is_given and ("configManagerVersion" in broker or "configManagerVersion" not in stated):
             # Without the setting a broker has v1.
@@ -145,15 +153,15 @@ def load_config(
         broker.note_ignored()
     given = {**recorded, **stated}
     settings = Settings(**{name: filled(group, given) for name, group in GROUPS.items()})
+
+    def where(name: str) -> str:
+        if name in on_command_line:
+            return COMMAND_LINE
+        if section is not None and name in of_section:
+            return section.where
+        return broker.where(name) if name in broker else str(file.path or broker_conf)
+
     if output is not None and not (makes_all and makes_all_of(settings, recorded)):
-
-        def where(name: str) -> str:
-            if name in on_command_line:
-                return "the command line"
-            if section is not None and name in of_section:
-                return section.where
-            return broker.where(name) if name in broker else str(file.path)
-
         check_stated(output, recorded, stated, where)
     if output is not None and "brokerVersion" not in stated and not only_reads:
         warn_of_newer(output, recorded, store)
@@ -164,7 +172,8 @@ def load_config(
     config = _with_log(store, broker, settings, is_stated=is_stated)
     for note in broker.notes:
         _log.warning("%s", note)
-    return config
+    origins = dict.fromkeys(recorded, "what the output was made with") | {name: where(name) for name in stated}
+    return replace(config, origins=origins, broker_conf=broker_conf)
 
 
 def load_file_options(config_file: Path | None, broker_conf: Path | None, overrides: Sequence[str]) -> Settings:
@@ -173,7 +182,7 @@ def load_file_options(config_file: Path | None, broker_conf: Path | None, overri
     stated = {**Configuration.read(config_file).options}
     if broker_conf is not None:
         version = broker_version({**stated, **on_command_line}.get("brokerVersion", AUTO), broker_conf.parent)
-        stated |= _followed(BrokerConf.read(broker_conf, version), on_command_line)
+        stated |= options_of_broker(BrokerConf.read(broker_conf, version), on_command_line)
     stated |= on_command_line
     settings = Settings(**{name: filled(group, stated) for name, group in GROUPS.items()})
     _check_index_size(settings.index)
@@ -226,8 +235,8 @@ def _on_command_line(texts: Sequence[str]) -> dict[str, Any]:
     return parse_given(PIPELINE_OPTIONS, dict(given.values()))
 
 
-def _followed(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that `broker` sets, except for those that are `beaten_by` others."""
+def options_of_broker(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that `broker` sets, except for those that are `beaten_by` others; errors as in `load_config`."""
     specs = {spec.name: spec for spec in PIPELINE_OPTIONS}
     found: dict[str, Any] = {}
     wanted = {*broker.properties} - {*beaten_by}

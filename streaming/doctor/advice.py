@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.store_path import ABORT
 from reput.source.segments.damage import QUARANTINE
+from reput.source.segments.file_sizes import log_ends_full, row_of
+from reput.streaming.config.pipeline import COMMAND_LINE, PipelineConfig
+from reput.streaming.config.stored_sizes import Misfit
 from reput.streaming.doctor.prediction import Part, Prediction, Recovery
 
 _QUARANTINE = f"onDamage={QUARANTINE}"
@@ -23,11 +26,28 @@ class Advice:
     command: str | None = None
 
 
-def advise(found: Prediction, store: Path, broker_conf: Path | None, trusting: Prediction | None) -> tuple[Advice, ...]:
+@dataclass(frozen=True)
+class SettingsInDoubt:
+    """Settings that the store's files contradict, and the ``broker.conf`` that has the store's; None if not found."""
+
+    misfits: Sequence[Misfit]
+    conf: Path | None
+
+
+def advise(
+    found: Prediction,
+    config: PipelineConfig,
+    broker_conf: Path | None,
+    trusting: Prediction | None,
+    in_doubt: SettingsInDoubt | None = None,
+) -> tuple[Advice, ...]:
     """What to do about a prediction; `trusting` is that for the store without its ``abort`` file, if it has one."""
-    steps = _Steps(store, broker_conf)
+    steps = _Steps(config.store, broker_conf, config.origins.get("mappedFileSizeCommitLog") == COMMAND_LINE)
     if found.is_harmless:
         return ()
+    if in_doubt is not None:
+        # Nothing is advised that changes a file before the settings are right.
+        return tuple(steps.for_settings(in_doubt))
     if found.obstacle is not None:
         return tuple(steps.past_obstacle(found))
     if found.lost.count:
@@ -39,6 +59,21 @@ def advise(found: Prediction, store: Path, broker_conf: Path | None, trusting: P
 class _Steps:
     store: Path
     broker_conf: Path | None
+    is_size_repeated: bool = False
+
+    def for_settings(self, in_doubt: SettingsInDoubt) -> Iterator[Advice]:
+        if in_doubt.conf is not None:
+            path = shlex.quote(str(in_doubt.conf))
+            command = f"reput doctor --store {shlex.quote(str(self.store))} --broker-conf {path}"
+            yield Advice("ask again with the store's own settings, before anything is changed", command)
+            return
+        yield Advice(
+            "leave the files as they are, and ask again with the --broker-conf that the store's broker is started with"
+        )
+        for misfit in in_doubt.misfits if self.broker_conf is not None else ():
+            if misfit.fits is not None:
+                values = " and ".join(f"{name}={value}" for name, value in misfit.fits.items())
+                yield Advice(f"or set {values} in {self.broker_conf}, if the broker was started with it before")
 
     def past_obstacle(self, found: Prediction) -> Iterator[Advice]:
         obstacle = found.obstacle
@@ -62,6 +97,14 @@ class _Steps:
                 "or make queues and index again, so that nothing is left to replay",
                 self._rebuild(self.store, _QUARANTINE, _OVER_HOLES),
             )
+        elif obstacle.file is not None and obstacle.size is not None and self._may_be_whole(Path(obstacle.file)):
+            yield Advice(
+                f"the only segment may be whole, and the setting another broker's: if {obstacle.size} bytes are what "
+                "the broker has, restore the segment from a copy"
+            )
+            sure = f"{self._ask_again().command} --option mappedFileSizeCommitLog={obstacle.size}"
+            yield Advice("or say so once more, to be told how the segment gets its size back", sure)
+            return
         elif obstacle.file is not None and obstacle.size is not None:
             yield self._copy()
             yield Advice(
@@ -93,7 +136,7 @@ class _Steps:
             self._rebuild(copy, _QUARANTINE, *((_OVER_HOLES,) if found.holes else ())),
         )
         yield Advice(
-            "finds them there, with --key, --id or --queue-offset",
+            "finds them there, with --key, --msg-id or --queue-offset",
             f"reput query --store {shlex.quote(str(copy))}{self._conf()} --topic {shlex.quote(topic)} --key KEY",
         )
 
@@ -103,6 +146,11 @@ class _Steps:
         command = self._rebuild(self.store, *_options(found)) + (" --only index" if is_index_alone else "")
         yield Advice("makes them again from the log, in place, before the broker starts", command)
         yield self._ask_again()
+
+    def _may_be_whole(self, segment: Path) -> bool:
+        """Whether nothing but the setting says that a segment was cut: it is the only one, and ends in zeros."""
+        row = row_of([segment.parent])
+        return len(row) == 1 and not self.is_size_repeated and not log_ends_full(row)
 
     def _rebuild(self, store: Path, *options: str) -> str:
         return self._reput("rebuild", store) + "".join(f" --option {option}" for option in options)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from reput.sinks.files.store_lock import lock_holder
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 from reput.source.segments.commit_log_path import no_commit_log
 from reput.streaming.config.broker import Version
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.stored_sizes import (
+    Forgotten,
+    Kind,
+    Misfit,
+    fitting_conf,
+    forgotten,
+    going_by_files,
+    misfits_at_start,
+    way_out,
+)
 from reput.streaming.config.topics import read_topics
-from reput.streaming.doctor.advice import Advice, advise
-from reput.streaming.doctor.predict import predict
+from reput.streaming.doctor.advice import Advice, SettingsInDoubt, advise
+from reput.streaming.doctor.predict import no_start, predict
 from reput.streaming.doctor.prediction import Prediction, Recovery
 from reput.streaming.doctor.start_settings import V5, start_settings
 
@@ -27,7 +38,40 @@ class Diagnosis:
     advice: tuple[Advice, ...]
 
 
-def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence[Version]) -> list[Diagnosis]:
+@dataclass(frozen=True)
+class Examination:
+    """What is found in a store.
+
+    Attributes
+    ----------
+    diagnoses
+        One for each release.
+    misfits
+        Settings that all files of a kind contradict.
+    taken
+        Those of them that nobody stated: the files' sizes were taken.
+    way_out
+        What to do about them, in words.
+    forgotten
+        A ``broker.conf`` of the store that was not given, though it has other settings.
+    holder
+        Who runs on the store now; the predictions are for the next start. None for nobody.
+    """
+
+    diagnoses: tuple[Diagnosis, ...]
+    misfits: tuple[Misfit, ...] = ()
+    taken: tuple[Misfit, ...] = ()
+    way_out: str = ""
+    forgotten: Forgotten | None = None
+    holder: str | None = None
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether every release starts and loses nothing."""
+        return all(each.prediction.is_harmless for each in self.diagnoses)
+
+
+def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence[Version]) -> Examination:
     """Look at the store of `config` as brokers of these `RELEASES` would at their start.
 
     Raises
@@ -38,14 +82,29 @@ def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence
     # A store that has lost its log is one; a directory without anything of one was not meant.
     if not any(path.is_dir() for path in (*config.commit_log, *(config.store / name for name in _OF_A_STORE))):
         raise no_commit_log(config.store)
+    misfits = misfits_at_start(config)
+    # A broker has what was stated. If nothing was, its settings are those that made the files.
+    taken = tuple(each for each in misfits if each.stated_in is None and broker_conf is None)
+    wrong = [each for each in misfits if each not in taken]
+    left_out, in_doubt, advice = forgotten(config), None, ""
+    if misfits:
+        in_doubt, advice = SettingsInDoubt(misfits, fitting_conf(config, misfits)), way_out(config, misfits)
+    elif left_out is not None:
+        in_doubt = SettingsInDoubt(misfits, left_out.path)
+    config = going_by_files(config, misfits)
     found = []
     for version in _that_know_the_queues(config, versions):
         settings = start_settings(config, broker_conf, version)
-        prediction, trusting = predict(config.store, config.commit_log, settings), None
+        if any(each.kind is not Kind.INDEX for each in wrong):
+            prediction = no_start(config.store, settings, "; ".join(map(str, wrong)))
+        else:
+            prediction = predict(config.store, config.commit_log, settings)
+            prediction = replace(prediction, misread_index="; ".join(map(str, wrong)))
+        trusting = None
         if prediction.recovery is Recovery.ABNORMAL and prediction.starts and not prediction.is_harmless:
             trusting = predict(config.store, config.commit_log, settings, is_abnormal=False)
-        found.append(Diagnosis(prediction, advise(prediction, config.store, broker_conf, trusting)))
-    return found
+        found.append(Diagnosis(prediction, advise(prediction, config, broker_conf, trusting, in_doubt)))
+    return Examination(tuple(found), tuple(misfits), taken, advice, left_out, lock_holder(config.store))
 
 
 def _that_know_the_queues(config: PipelineConfig, versions: Sequence[Version]) -> Sequence[Version]:

@@ -14,7 +14,7 @@ from reput.source.segments.mapped_file_queue import MappedFile
 from reput.streaming.doctor.dispatcher import Dispatcher
 from reput.streaming.doctor.kept_records import Expected, Indexed, belonging, lost_records
 from reput.streaming.doctor.log_recovery import LogEnd, cut_log, cut_queues, recover_log
-from reput.streaming.doctor.prediction import LogCut, Prediction, QueueState, Recovery
+from reput.streaming.doctor.prediction import LogCut, Obstacle, Part, Prediction, QueueState, Recovery
 from reput.streaming.doctor.replay import replay, replay_from
 from reput.streaming.doctor.start_settings import StartSettings
 from reput.streaming.doctor.stored_files import (
@@ -143,6 +143,12 @@ class _Start:
         return replace(
             found, queues=tuple(states), damaged_ranges=kept.damaged_ranges, index_missing=kept.index_missing
         )
+
+
+def no_start(store: Path, settings: StartSettings, why: str) -> Prediction:
+    """The prediction for a broker whose settings are not those of the store's files."""
+    recovery = Recovery.ABNORMAL if (store / ABORT).exists() else Recovery.NORMAL
+    return Prediction(settings.release, recovery, Obstacle(Part.SETTINGS, why))
 
 
 def predict(

@@ -16,6 +16,7 @@ class Recovery(Enum):
 class Part(Enum):
     """What of a store keeps a broker from starting."""
 
+    SETTINGS = "settings"
     LOG = "log"
     RECORD = "record"
     QUEUES = "queues"
@@ -112,6 +113,8 @@ class Prediction:
         The offset of the last record that the index has when it is loaded.
     index_missing
         How many records with keys stay out of the index: no file has them, and they are not dispatched again.
+    misread_index
+        Why it takes the index files for files of other sizes, so that it finds no key in them; empty if it does not.
     """
 
     release: str
@@ -130,6 +133,7 @@ class Prediction:
     damaged_ranges: int = 0
     index_end: int = 0
     index_missing: int = 0
+    misread_index: str = ""
 
     @property
     def starts(self) -> bool:
@@ -155,4 +159,4 @@ class Prediction:
     def is_harmless(self) -> bool:
         """Whether it starts and nothing is lost, in log, queues or index."""
         is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
-        return self.starts and is_lossless
+        return self.starts and is_lossless and not self.misread_index

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 
 from reput.source.printable import printable, printable_json
-from reput.streaming.doctor.doctor import Diagnosis
+from reput.streaming.doctor.doctor import Diagnosis, Examination
 from reput.streaming.doctor.prediction import LogCut, Prediction, Recovery
 
 _SHOWN = 5
 
 
-def as_json(store: Path, found: Sequence[Diagnosis]) -> str:
+def as_json(store: Path, examined: Examination) -> str:
     """The fields of all predictions, as one JSON object."""
+    found = examined.diagnoses
+    settings = [{"cause": str(each), **asdict(each)} for each in examined.misfits]
+    forgotten = None if examined.forgotten is None else asdict(examined.forgotten)
     releases = {
         each.prediction.release: {
             "verdict": verdict(each.prediction),
@@ -26,13 +30,31 @@ def as_json(store: Path, found: Sequence[Diagnosis]) -> str:
         }
         for each in found
     }
-    return printable_json({"store": str(store), "releases": releases}, default=_value)
+    document = {
+        "store": str(store),
+        "running": examined.holder,
+        "settings": settings,
+        "forgotten": forgotten,
+        "releases": releases,
+    }
+    return printable_json(document, default=_value)
 
 
-def as_text(store: Path, found: Sequence[Diagnosis]) -> str:
+def as_text(store: Path, examined: Examination) -> str:
     """The report for people, in which the paths of facts are below the store."""
     lines = []
-    for each in found:
+    if examined.holder is not None:
+        lines.append(
+            f"running   {examined.holder} runs on this store now: what follows is for the next start, if it were "
+            "killed at this moment"
+        )
+    lines += [
+        f"settings  {misfit}; the files are taken at the size they have; {examined.way_out}"
+        for misfit in examined.taken
+    ]
+    if examined.forgotten is not None and not examined.misfits:
+        lines.append(f"settings  {examined.forgotten}; give --broker-conf {shlex.quote(str(examined.forgotten.path))}")
+    for each in examined.diagnoses:
         facts = [line.replace(f"{store}/", "") for line in _fact_lines(each.prediction)]
         lines += [*facts, *_advice_lines(each)]
     return "\n".join(map(printable, lines))
@@ -53,12 +75,16 @@ def verdict(found: Prediction) -> str:
         losses.append(f"leaves {missing} messages out of {len(found.short_queues)} queues")
     if found.index_missing:
         losses.append(f"leaves {found.index_missing} messages out of the index")
+    if found.misread_index:
+        losses.append(f"misreads the index: {found.misread_index}")
     if found.index_is_ahead:
         losses.append(f"puts no key of a new message before offset {found.index_end}")
     return f"{found.release} starts, and {', '.join(losses) or 'nothing is lost'}"
 
 
 def _value(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
     assert isinstance(value, Enum)
     return value.value
 

@@ -10,6 +10,7 @@ from typing import TextIO
 from reput.source.errors import OptionError
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import Settings
+from reput.streaming.config.stored_sizes import index_options_of
 from reput.streaming.dump.checkpoint_file import CheckpointDump
 from reput.streaming.dump.entries import EntryRange, Rows
 from reput.streaming.dump.ext_file import ExtFileDump
@@ -90,7 +91,7 @@ def dump_file(path: Path, kind: FileKind | None, settings: Settings, request: Du
         _dump_log(LogPart.of_segment(segment, settings.source), request, streams, printer)
         return
     _check_options(file.kind, request)
-    _dump_entries(_file_dump(file, settings, request), request, streams)
+    _dump_entries(_file_dump(file, settings, request, streams.note), request, streams)
 
 
 def _names(request: DumpRequest) -> list[str]:
@@ -128,14 +129,14 @@ def _check_options(kind: FileKind, request: DumpRequest) -> None:
         raise OptionError(f"--from and --to are physical offsets, and a file of kind {kind.value} has none")
 
 
-def _file_dump(file: DumpedFile, settings: Settings, request: DumpRequest) -> FileDump:
+def _file_dump(file: DumpedFile, settings: Settings, request: DumpRequest, note: Callable[[str], object]) -> FileDump:
     if file.kind is FileKind.CHECKPOINT:
         return CheckpointDump(file)
     if file.kind is FileKind.CONSUME_QUEUE_EXT:
         return ExtFileDump(file)
     chosen = EntryRange.of_key(request.begin, request.end, request.selection.topic, request.selection.key)
     if file.kind is FileKind.INDEX:
-        return IndexFileDump(file, settings.index, chosen)
+        return IndexFileDump(file, index_options_of(settings.index, file.path, note), chosen)
     return QueueFileDump(file, chosen)
 
 

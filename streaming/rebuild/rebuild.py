@@ -29,6 +29,7 @@ from reput.source.options import SourceOptions, shown
 from reput.source.segments.damage import STOP
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.stored_sizes import check_fits_files
 from reput.streaming.effects.write_tasks import IndexPutTasks, QueueAppendTasks
 from reput.streaming.effects.writers import EffectsWriter, IndexWriter, QueueWriter, TableWriter
 from reput.streaming.output.hand_over import abort_while_changed, doubt_of_log, hand_over
@@ -73,6 +74,8 @@ class Rebuild:
             With a message for the user.
         """
         refuse_paths_inside(self._config.log_directories, OutputPaths(self._request.output, self._request.table))
+        if self._request.makes_queues(self._config) or self._request.makes_index(self._config):
+            check_fits_files(self._config, self._request.output, replaces=True)
         # This comes first: a store that cannot be read leaves no trace in the output.
         self._log.queue().check_no_hole(self._request.start or 0)
         with self._cleanup:

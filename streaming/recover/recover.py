@@ -38,6 +38,7 @@ from reput.source.options import SourceOptions
 from reput.streaming.config.broker import batch_topics
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.stored_sizes import check_fits_files
 from reput.streaming.output.hand_over import (
     HandOver,
     abort_while_changed,
@@ -246,6 +247,7 @@ def _opened(config: PipelineConfig, output: Path, *, dry_run: bool) -> Iterator[
             advice="give the --output of 'reput tail'",
             file=output,
         )
+    check_fits_files(config, output)
     log = LogReader(SourceOptions.parse(config.source_options()))
     log.queue()  # a store that cannot be read leaves no trace in the output
     files = DurableFiles(output)

@@ -25,6 +25,7 @@ from reput.source.options import SourceOptions
 from reput.streaming.config.made_for import check_made_for, record_in
 from reput.streaming.config.master import processes_of
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.config.stored_sizes import check_fits_files
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.output.hand_over import abort_while_written
 from reput.streaming.output.log_end import LogEndWatch
@@ -110,6 +111,8 @@ class Tail:
                 "nothing to keep: consumeQueueEnable and messageIndexEnable are off, and there is no --table"
             )
         refuse_paths_inside(self._config.log_directories, self._paths)
+        if self._logic.logic.sinks:
+            check_fits_files(self._config, self._paths.output)
         self._log.queue()
         self._logic.log.initial_offset()  # this comes first: a store that cannot be read leaves no trace in the output
         with self._cleanup:

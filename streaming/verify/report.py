@@ -21,6 +21,7 @@ def as_json(report: VerifyReport) -> str:
         {
             "store": str(report.store),
             "output": str(report.output),
+            "running": report.holder,
             "log": {"start": report.log_start, "compared_until": report.limit, "end": report.log_end},
             "messages": report.messages,
             "differences": report.differences,
@@ -44,6 +45,9 @@ def as_json(report: VerifyReport) -> str:
 
 def print_report(report: VerifyReport, console: Console) -> None:
     """Print the report for people."""
+    if report.holder is not None:
+        text = f"{report.holder} runs on {report.output} now: what it writes meanwhile is not compared"
+        console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
     console.print(f"log [{report.log_start}, {report.limit}): {report.messages} messages", markup=False)
     for section in report.sections:
         console.print(_line(section), soft_wrap=True, highlight=False)

@@ -79,7 +79,10 @@ class StoreSection:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was compared and found: records of `[log_start, limit)`, in a log that ends at `log_end`."""
+    """What was compared and found: records of `[log_start, limit)`, in a log that ends at `log_end`.
+
+    `holder` is who ran on the output when the comparison began, in words; None for nobody.
+    """
 
     store: Path
     output: Path
@@ -89,6 +92,7 @@ class VerifyReport:
     messages: int
     sections: tuple[StoreSection, ...]
     digests: Mapping[str, str] = field(default_factory=dict)
+    holder: str | None = None
 
     @property
     def differences(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_lock import lock_holder
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, forgotten_rows
 from reput.sinks.table.location import TableLocation
 from reput.sinks.table.storage import table_storage
@@ -68,6 +69,7 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
     known = load_manifest(request.manifest) if request.manifest is not None else None
     _check_manifest_path(config, request.write_manifest)
     check_table_place(request.table)
+    holder = lock_holder(request.output)
     forgotten = NONE_FORGOTTEN
     if request.table is not None:
         forgotten = forgotten_rows(table_storage(request.table), config.broker.name)
@@ -103,6 +105,7 @@ def verify(config: PipelineConfig, request: VerifyRequest) -> VerifyReport:
         sections[0].compared["messages"],
         tuple(sections),
         {digest.name: digest.sha256 for digest in digests},
+        holder,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import typer.testing
@@ -13,9 +14,30 @@ from reput.streaming.cli.commands import application
 
 # Typer makes an application's commands anew for each call, with what the types of their functions say.
 _commands = cache(get_command)
+#: All of `reput`, with every command.
+APPLICATION: Any = get_command(application())
 
 
 def invoke(words: Sequence[str], standard_input: str | None = None) -> typer.testing.Result:
     """Run `reput` with the words behind its name."""
     with patch.object(typer.testing, "_get_command", _commands):
         return typer.testing.CliRunner().invoke(application(), words, input=standard_input)
+
+
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that words name, and the words that are left."""
+    command, rest = APPLICATION, [*words]
+    while hasattr(command, "commands") and rest and rest[0] in command.commands:
+        command = command.commands[rest.pop(0)]
+    return command, rest
+
+
+def option_names(command: Any) -> set[str]:
+    """The options of one command, and `--help`."""
+    return {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
+
+
+def every_option_name(command: Any) -> set[str]:
+    """The options of a command and of all below it."""
+    below = (every_option_name(each) for each in getattr(command, "commands", {}).values())
+    return option_names(command).union(*below)

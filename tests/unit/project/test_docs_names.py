@@ -6,21 +6,18 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.command_line import APPLICATION, command_of, every_option_name, option_names
 from support.pages import PAGES, blocks, name_of, prompted, prose, spans
 from support.paths import ROOT, TESTS
 from support.promql import documented
-from typer.main import get_command
 
 from reput.source.options import SOURCE_OPTIONS, Option, parse_given
-from reput.streaming.cli.main import app
 from reput.streaming.config import broker_conf
 from reput.streaming.config.broker_sections import PATHS, Configuration
 from reput.streaming.config.settings import PIPELINE_OPTIONS
 
-APPLICATION: Any = get_command(app)
 OPTIONS: Mapping[str, Option] = {each.name: each for each in (*SOURCE_OPTIONS, *PIPELINE_OPTIONS)}
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 # Where a program's name stands, not a package's, an image's or a user's: first, or behind what runs it.
@@ -89,25 +86,6 @@ def commands(page: Path) -> Iterator[list[str]]:
         if found:
             words = _MAY_BE_LEFT_OUT.sub(r"\1", _END_OF_COMMAND.sub("", found[1]))
             yield [word for word in shlex.split(words) if word != "..."]
-
-
-def command_of(words: list[str]) -> tuple[Any, list[str]]:
-    """The command that words name, and the words that are left."""
-    command, rest = APPLICATION, [*words]
-    while hasattr(command, "commands") and rest and rest[0] in command.commands:
-        command = command.commands[rest.pop(0)]
-    return command, rest
-
-
-def option_names(command: Any) -> set[str]:
-    """The options of one command, and `--help`."""
-    return {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
-
-
-def every_option_name(command: Any) -> set[str]:
-    """The options of a command and of all below it."""
-    below = (every_option_name(each) for each in getattr(command, "commands", {}).values())
-    return option_names(command).union(*below)
 
 
 @each_page

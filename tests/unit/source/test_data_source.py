@@ -60,6 +60,22 @@ def records(tmp_path: Path) -> list[StoredRecord]:
     return write_log(tmp_path, varied_messages(60), SIZE, START)[1]
 
 
+@pytest.mark.parametrize("size", [SIZE // 2, 2 * SIZE])
+def test_a_segment_size_that_all_segments_contradict(
+    size: int, records: list[StoredRecord], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log is read by the size that its segments have, with one line that says so."""
+    assert len(list(tmp_path.iterdir())) > 2
+    assert spans(batch(tmp_path, mappedFileSizeCommitLog=size).partitions()) == spans(batch(tmp_path).partitions())
+    segments = len(list(tmp_path.iterdir()))
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line == (
+        f"mappedFileSizeCommitLog={size} does not fit {tmp_path}: all {segments} segments have {SIZE} bytes; the log "
+        "is read by that size"
+    )
+    assert records
+
+
 def test_name_and_schema(tmp_path: Path) -> None:
     """The format's name, and the columns that the options ask for."""
     assert CommitLogDataSource.name() == "rocketmq-commitlog"

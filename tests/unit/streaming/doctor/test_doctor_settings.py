@@ -1,0 +1,189 @@
+"""`reput doctor` with a forgotten ``--broker-conf`` or another broker's, and on the store of a running broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from support.broker_stores import unpack
+from support.command_line import invoke
+from support.sink_runner import files_below
+from typer.testing import Result
+
+SEGMENT, QUEUE = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
+DESTROYS = ("truncate", "rebuild", "mv ", "rm ")
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("v4-plain", tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture
+def home(unpacked: Path, tmp_path: Path) -> Iterator[Path]:
+    """A sound store of 4.9.3."""
+    yield Path(shutil.copytree(unpacked, tmp_path / "home"))
+    shutil.rmtree(tmp_path / "home")
+
+
+def doctor(home: Path, *words: str) -> Result:
+    return invoke(["doctor", "--store", str(home / "store"), *words])
+
+
+def other_conf(home: Path, name: str, value: int) -> list[str]:
+    """The broker's settings with another value of one."""
+    lines = (home / "broker.conf").read_text().splitlines()
+    text = "\n".join(f"{name}={value}" if line.startswith(f"{name}=") else line for line in lines)
+    path = home.parent / "other.txt"
+    path.write_text(text)
+    return ["--broker-conf", str(path)]
+
+
+def test_a_forgotten_broker_conf(home: Path) -> None:
+    """The files tell the sizes, and the predictions are those with the broker's settings; the file is named."""
+    before = files_below(home)
+    right, done = doctor(home, "--broker-conf", str(home / "broker.conf")), doctor(home)
+    assert (right.exit_code, done.exit_code) == (0, 0)
+    lines = done.stdout.splitlines()
+    assert lines[0] == (
+        f"settings  {QUEUE}=6000000 (the default) does not fit {home}/store/consumequeue: all 71 queue files have "
+        f"10000 bytes, as {QUEUE}=10000 makes them; the files are taken at the size they have; give --broker-conf "
+        f"{home}/broker.conf"
+    )
+    assert "maxHashSlotNum=1000 and maxIndexNum=5000 make them" in lines[1]
+    assert lines[2:] == right.stdout.splitlines()
+    assert files_below(home) == before
+    found = json.loads(doctor(home, "--json").stdout)
+    assert [each["fits"] for each in found["settings"]] == [
+        {QUEUE: 10000},
+        {"maxHashSlotNum": 1000, "maxIndexNum": 5000},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "verdict"),
+    [
+        (SEGMENT, 2097152, "does not start"),
+        (SEGMENT, 524288, "does not start"),
+        (QUEUE, 20000, "does not start"),
+        (QUEUE, 5000, "does not start"),
+        ("maxIndexNum", 10000, "starts, and misreads the index"),
+    ],
+)
+def test_another_brokers_conf(name: str, value: int, verdict: str, home: Path) -> None:
+    """The setting is named, and the file that has the right one; nothing is advised that changes the store."""
+    for found_beside in (True, False):
+        words = other_conf(home, name, value)
+        if not found_beside:
+            (home / "broker.conf").unlink()
+        done = doctor(home, *words)
+        assert done.exit_code == 1
+        for release in ("4.9.3", "5.5.0"):
+            assert f"{release} {verdict}: " in done.stdout
+        assert f"{name}={value} (" in done.stdout
+        assert f"{words[1]}, line " in done.stdout
+        assert not [word for word in DESTROYS if word in done.stdout]
+        if found_beside:
+            advised = f"reput doctor --store {home}/store --broker-conf {home}/broker.conf"
+            assert f"       {advised}\n" in done.stdout
+            assert invoke(advised.split()[1:]).exit_code == 0
+        else:
+            assert "or set " in done.stdout
+
+
+def test_a_conf_without_sizes_is_one_with_the_defaults(home: Path) -> None:
+    """A broker with it makes segments of 1 GiB."""
+    (home / "other.txt").write_text(f"storePathRootDir={home}/store\n")
+    done = doctor(home, "--broker-conf", str(home / "other.txt"))
+    assert done.exit_code == 1
+    assert (
+        f"{SEGMENT}=1073741824 (the default) does not fit commitlog: all 10 segments have 1048576 bytes" in done.stdout
+    )
+    assert not [word for word in DESTROYS if word in done.stdout]
+
+
+def test_damage_with_a_forgotten_conf_is_asked_about_again_first(home: Path) -> None:
+    """A rebuild in place without the broker's settings would be refused."""
+    shutil.rmtree(home / "store" / "consumequeue" / "TopicA")
+    done = doctor(home)
+    assert done.exit_code == 1
+    assert not [word for word in DESTROYS if word in done.stdout]
+    assert f"reput doctor --store {home}/store --broker-conf {home}/broker.conf" in done.stdout
+    assert "reput rebuild" in doctor(home, "--broker-conf", str(home / "broker.conf")).stdout
+
+
+def test_a_conf_of_the_store_that_was_not_given(home: Path) -> None:
+    """Queues and index are lost, so that no file contradicts the defaults."""
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(home / "store" / name)
+    done = doctor(home)
+    assert (
+        f"settings  {home}/broker.conf names the store {home}/store and was not given: it sets {QUEUE}, " in done.stdout
+    )
+    assert not [word for word in DESTROYS if word in done.stdout]
+
+
+def keep_one_segment(store: Path) -> Path:
+    """Leave a log of one segment whose last record is whole."""
+    last = max((store / "commitlog").iterdir())
+    for segment in (store / "commitlog").iterdir():
+        if segment != last:
+            segment.unlink()
+    return last
+
+
+def test_the_only_segment(home: Path) -> None:
+    """Its end in zeros tells nothing: no size is given to it before somebody says the size twice."""
+    segment = keep_one_segment(home / "store")
+    segment.rename(segment.with_name("0" * 20))
+    words = other_conf(home, SEGMENT, 2097152)
+    done = doctor(home, *words, "--release", "4.9.3")
+    assert (
+        "does not start: commitlog/00000000000000000000 has 1048576 bytes where files of 2097152 are set" in done.stdout
+    )
+    assert not [word for word in DESTROYS if word in done.stdout]
+    said_twice = doctor(home, *words, "--release", "4.9.3", "--option", f"{SEGMENT}=2097152")
+    assert "truncate -s 2097152 " in said_twice.stdout
+
+
+def test_the_only_segment_is_cut_in_a_record(home: Path) -> None:
+    """No broker leaves such an end: it was cut, and gets its size back."""
+    segment = keep_one_segment(home / "store")
+    os.truncate(segment, 100_000)
+    done = doctor(home, "--broker-conf", str(home / "broker.conf"), "--release", "4.9.3")
+    assert "has 100000 bytes where files of 1048576 are set" in done.stdout
+    assert "truncate -s 1048576 " in done.stdout
+
+
+HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("verify",)])
+def test_a_broker_runs_on_the_store(command: Sequence[str], home: Path) -> None:
+    """It locks a byte of ``lock``, as does this process; the next look finds nobody."""
+    lock, pipe = home / "store" / "lock", subprocess.PIPE
+    words = [*command, "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf")]
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        done, as_json = invoke(words), invoke([*words, "--json"])
+        process.communicate()
+    assert done.exit_code == 0
+    holder = f"a broker or another reput (process {process.pid}) runs on "
+    assert holder in done.output
+    assert f"(process {process.pid})" in json.loads(as_json.stdout)["running"]
+    after, as_json = invoke(words), invoke([*words, "--json"])
+    assert "runs on" not in after.output
+    assert json.loads(as_json.stdout)["running"] is None
