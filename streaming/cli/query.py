@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,15 +106,8 @@ def query(
         settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output, only_reads=True)
         settings = read_by_files(settings, output or store, (Kind.SEGMENT, Kind.INDEX))
         try:
-            found = run_query(
-                options,
-                settings,
-                output=output,
-                output_format=output_format,
-                with_body=body,
-                out=sys.stdout,
-                note=note,
-            )
+            shown = partial(run_query, output_format=output_format, with_body=body, out=sys.stdout, note=note)
+            found = shown(options, settings, output=output)
         except SinkError as error:
             if error.file is not None and not Path(error.file).exists():  # there is no such queue
                 check_names(settings)
