@@ -315,7 +315,7 @@ def test_a_held_lock_is_refused(tmp_path: Path, hold_lock: Callable[[Path], int]
             recover_output(output.config, output.store, output.out, dry_run=dry_run)
 
 
-@pytest.mark.parametrize("name", ["..x/0", "a b/0", "x" * 128 + "/0", "A/007", "A/\u0663", "a\nb/1"])
+@pytest.mark.parametrize("name", ["A/007", "A/\u0663"])
 def test_a_hostile_directory_is_refused(name: str, tmp_path: Path) -> None:
     """A name that no broker makes is told, and nothing is removed."""
     output = Output.make(tmp_path, Random(1))
@@ -327,9 +327,21 @@ def test_a_hostile_directory_is_refused(name: str, tmp_path: Path) -> None:
         lambda: expire_output(output.config, output.out),
         lambda: recover_output(output.config, output.store, output.out),
     ):
-        with pytest.raises(SinkError, match=r"it makes no directory|is no queue's directory"):
+        with pytest.raises(SinkError, match="is no queue's directory"):
             command()
     assert files_below(output.out).keys() - {"lock"} == before.keys()
+
+
+@pytest.mark.parametrize("name", ["a\nb/1", "a\u2028b/0"])
+def test_a_directory_of_a_name_that_is_not_made_stays(name: str, tmp_path: Path) -> None:
+    """It costs nothing but itself: the commands go on, and do not touch it."""
+    output = Output.make(tmp_path, Random(1))
+    directory = output.out / "consumequeue" / name
+    directory.mkdir(parents=True)
+    (directory / f"{0:020d}").write_bytes(bytes(100))
+    expire_output(output.config, output.out)
+    recover_output(output.config, output.store, output.out)
+    assert (directory / f"{0:020d}").read_bytes() == bytes(100)
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
