@@ -139,7 +139,7 @@ def differences(table: OldTable) -> int:
     verification = StoreVerification(table.config(), table.out, sums=True)
     verification.run(SerialTasks())
     section = verify_table(table.path, table.broker, verification, SerialTasks(), lambda: table.spark)
-    assert section.compared == {"rows": len(table.found())}
+    assert section.compared == {"rows": len(table.found()), "columns": len(schema_of(table).names)}
     return section.findings.differences
 
 

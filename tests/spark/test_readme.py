@@ -49,7 +49,7 @@ def test_the_first_result(broker_store: Callable[[str], BrokerStore], tmp_path: 
     tail, verify, query, of_table, sql = said
     messages = store.facts["totalMessages"]
     assert f"table: {messages} messages in " in tail
-    assert f"table      {messages} rows: agrees" in verify
+    assert f"table      {messages} rows, 35 columns: agrees" in verify
     assert "0 messages found" in query
     assert "0 of 1 data files opened" in of_table
     assert "0 messages found" in of_table

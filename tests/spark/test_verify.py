@@ -74,7 +74,7 @@ def test_the_table(by_spark: bool, spark: SparkSession, broker_store: Unpack, tm
     section = section_of_table()
     assert bool(started) == by_spark
     assert section.findings.as_dict() == {"counts": {}, "differences": [], "notes": {}}
-    assert section.compared == {"rows": store.facts["totalMessages"]}
+    assert section.compared == {"rows": store.facts["totalMessages"], "columns": 35}
     rows = spark.read.format("delta").load(str(table)).select("physical_offset").orderBy("physical_offset").collect()
     twice, missing, crc, time, moved = (rows[at][0] for at in (0, 500, 1000, 1500, -1))
     name = f"delta.`{table}`"
@@ -123,4 +123,7 @@ def test_a_table_whose_first_batch_is_not_committed(spark: SparkSession, broker_
     assert notes_and_differences() == ({}, store.facts["totalMessages"])
     record.write_bytes(kept)
     spark.sql(f"INSERT INTO delta.`{table.path}` (broker, physical_offset) VALUES ('{config.broker.name}', {end + 1})")
-    assert notes_and_differences() == ({"rows_behind_the_end": 1}, store.facts["totalMessages"])
+    assert notes_and_differences() == (
+        {"rows_behind_the_end": 1, "rows_of_an_earlier_version": 1},
+        store.facts["totalMessages"],
+    )
