@@ -189,8 +189,10 @@ class DurableFiles:
             raise refused("move", Path(old), error) from error
 
     def remove(self, *parts: str) -> None:
-        """Remove a file, if it exists."""
+        """Remove a file, if it exists; a symbolic link is not reput's, and is refused."""
         path = self._path(parts)
+        if Path(path).is_symlink():
+            raise refused("remove", Path(path), OSError(errno.ELOOP, "it is a symbolic link, and not reput's own"))
         self._forget(path)
         try:
             with suppress(FileNotFoundError):

@@ -7,9 +7,11 @@ that it stays inside, and printable, so that it does no harm in a terminal or a 
 
 from __future__ import annotations
 
+import os
 import re
 
 from reput.source.errors import SinkError
+from reput.source.options import INT_MAX
 from reput.source.segments.mapped_file_name import file_name
 
 # A path below an output, as a tuple of names.
@@ -40,6 +42,7 @@ REBUILD_OLD = (*REBUILD_ROOT, "old")
 
 _NAME_BYTES_MAX = 255
 _INDEX_NAME = re.compile(r"[0-9]{17}")
+_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def consume_queue_directory(topic: bytes, queue_id: int) -> tuple[str, str, str]:
@@ -76,6 +79,19 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
 def consume_queue_ext_file(topic: bytes, queue_id: int, file_from_offset: int) -> tuple[str, str, str, str]:
     """The path of one ConsumeQueueExt file, named by the byte offset it begins at."""
     return (*consume_queue_ext_directory(topic, queue_id), file_name(file_from_offset))
+
+
+def is_topic(name: str) -> bool:
+    """Whether a directory's name below a folder of queues is one that `consume_queue_directory` gives a topic."""
+    try:
+        return _queue_names(os.fsencode(name), 0)[0] == name
+    except SinkError:
+        return False
+
+
+def is_queue_id(name: str) -> bool:
+    """Whether a directory's name below a topic's is one that `consume_queue_directory` gives a queue."""
+    return _QUEUE_ID.fullmatch(name) is not None and int(name) <= INT_MAX
 
 
 def is_index_file_name(name: str) -> bool:

@@ -3,33 +3,38 @@
 A rebuild works in a directory inside the output (``REBUILD_ROOT``), laid out like an output. The swap begins with a
 durable note of what goes where. Before the note the output is untouched; after it the swap is only ever finished, by
 the next command that takes the output. Files of the output are replaced by nothing only where the note allows it.
+What reput cannot name is never moved (``own_files``): a folder that holds such a thing is swapped child by child.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from reput.sinks.files.directory import has_files
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.own_files import DERIVED, foreign_paths, paths_to_replace
 from reput.sinks.files.store_path import (
-    BATCH_CONSUME_QUEUE,
-    CONSUME_QUEUE,
-    INDEX,
     REBUILD_OLD,
     REBUILD_ROOT,
     REBUILD_SWAP,
     RelativePath,
 )
-from reput.source.errors import GIVE_YES, SinkError, UnexplainedError
+from reput.source.errors import GIVE_YES, OutputError, SinkError, UnexplainedError
 from reput.source.format_version import FIRST, check_format
+from reput.source.printable import printable
 
 # From below the rebuild's root to below the output's root; a noted move also tells whether anything was made.
 Move = tuple[RelativePath, RelativePath]
 NotedMove = tuple[RelativePath, RelativePath, bool]
 # Of the note, which names it from the second one on.
 _VERSION = 1
-_DERIVED = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
+_NAMED_MAX = 3
+
+_log = logging.getLogger(__name__)
 
 
 def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False) -> None:
@@ -42,16 +47,29 @@ def swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool = False)
     ------
     UnexplainedError
         The rebuild made no file, the output has some, and `may_empty` is not set.
+    OutputError
+        Something that reput does not replace is in the place of what was made; nothing was changed.
     """
     noted = check_swap(files, moves, may_empty=may_empty)
+    if [target for _, target, _ in noted] != [target for _, target in moves]:
+        _tell_what_stays(files, moves)
     files.replace(*REBUILD_SWAP, data=json.dumps({"may_empty": may_empty, "moves": noted}).encode())
     finish_swap(files)
 
 
 def check_swap(files: DurableFiles, moves: Sequence[Move], *, may_empty: bool) -> list[NotedMove]:
     """The moves as `swap` records them; raises what `swap` raises."""
-    noted = [(made, target, files.root.joinpath(*REBUILD_ROOT, *made).exists()) for made, target in moves]
+    rebuild = files.root.joinpath(*REBUILD_ROOT)
+    noted = []
+    for made, target in moves:
+        paths: Sequence[RelativePath] = [target]
+        if target[0] in DERIVED:
+            paths = paths_to_replace(files.root, rebuild.joinpath(*made), target)
+        for path in paths:
+            part = (*made, *path[len(target) :])
+            noted.append((part, path, rebuild.joinpath(*part).exists()))
     _check_not_emptied(files, noted, may_empty=may_empty)
+    _check_one_file_system(files, noted)
     return noted
 
 
@@ -85,6 +103,7 @@ def finish_swap(files: DurableFiles) -> bool:
     _check_not_emptied(files, moves, may_empty=may_empty)
     for made, target, is_new in moves:
         _move(files, (*REBUILD_ROOT, *made), target, is_new=is_new)
+    _put_back(files)
     files.remove_tree(*REBUILD_OLD)  # the note is still there, so that a crash leaves nothing large behind
     files.remove(*REBUILD_SWAP)
     files.sync()
@@ -93,16 +112,60 @@ def finish_swap(files: DurableFiles) -> bool:
 
 
 def _check_not_emptied(files: DurableFiles, moves: Sequence[NotedMove], *, may_empty: bool) -> None:
-    derived = [move for move in moves if move[1][0] in _DERIVED]
+    derived = [move for move in moves if move[1][0] in DERIVED]
     if may_empty or any(is_new for _, _, is_new in derived):
         return
-    standing = [target for _, target, _ in derived if has_files(files.root.joinpath(*target))]
+    standing = [target for _, target, _ in derived if _holds_files(files.root.joinpath(*target))]
     if standing:
         raise UnexplainedError(
-            f"the rebuild found no message, and would leave nothing of {'/'.join(standing[0])}/ in {files.root}",
+            f"the rebuild found no message, and would leave nothing of {_shown(files, standing[0])} in {files.root}",
             advice=f"nothing was changed: {GIVE_YES}",
             file=files.root,
         )
+
+
+def _shown(files: DurableFiles, target: RelativePath) -> str:
+    return "/".join(target) + ("/" if files.root.joinpath(*target).is_dir() else "")
+
+
+def _holds_files(path: Path) -> bool:
+    return path.is_file() or has_files(path)
+
+
+def _check_one_file_system(files: DurableFiles, moves: Sequence[NotedMove]) -> None:
+    """Raise OutputError where what was made cannot be given its place by a rename."""
+    made = files.root.joinpath(*REBUILD_ROOT)
+    for _, target, is_new in moves:
+        place = files.root.joinpath(*target).parent
+        if is_new and place.is_dir() and place.stat().st_dev != made.stat().st_dev:
+            raise OutputError(
+                f"{made} and {place} are on different file systems: what was made cannot be put in place",
+                advice="nothing was changed: give another --output",
+                file=place,
+            )
+
+
+def _tell_what_stays(files: DurableFiles, moves: Sequence[Move]) -> None:
+    targets = [target for _, target in moves if target[0] in DERIVED]
+    kept = ["/".join(path) for target in targets for path in foreign_paths(files.root, target)]
+    if kept:
+        more = f" and {len(kept) - _NAMED_MAX} more" if len(kept) > _NAMED_MAX else ""
+        names = ", ".join(map(printable, kept[:_NAMED_MAX]))
+        _log.warning("%s: left as it is what reput did not make: %s%s", files.root, names, more)
+
+
+def _put_back(files: DurableFiles) -> None:
+    """Put back what reput cannot name: an earlier release, or somebody since the note, had it put away."""
+    old = files.root.joinpath(*REBUILD_OLD)
+    for folder in DERIVED:
+        for path in list(foreign_paths(old, (folder,))):
+            if os.path.lexists(files.root.joinpath(*path)):
+                raise SinkError(
+                    f"{old.joinpath(*path)} was put away by a rebuild, is not reput's, and its place is taken",
+                    advice="move it somewhere else and run the command again",
+                    file=old.joinpath(*path),
+                )
+            files.move((*REBUILD_OLD, *path), path)
 
 
 def _move(files: DurableFiles, made: RelativePath, target: RelativePath, *, is_new: bool) -> None:

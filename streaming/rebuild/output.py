@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.own_files import check_own
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.files.store_path import (
     BATCH_CONSUME_QUEUE,
@@ -66,7 +67,18 @@ class OutputChange:
         self.counts = OutputCounts()
 
     def check(self) -> None:
-        """Raise OutputError if only one topic is asked for and the output has no queues to put it among."""
+        """Check what there is before anything is made.
+
+        Raises
+        ------
+        OutputError
+            Only one topic is asked for and the output has no queues to put it among, or a folder that is to be
+            replaced is a link or a mount point.
+        """
+        if self._request.makes_queues(self._config):
+            check_own(self._files.root, (CONSUME_QUEUE,))
+        if self._request.makes_index(self._config):
+            check_own(self._files.root, (INDEX,))
         if self._request.topic is not None and not any(
             (self._files.root / folder).is_dir() for folder in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
         ):

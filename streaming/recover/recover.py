@@ -12,6 +12,7 @@ from pathlib import Path
 
 from reput.sinks.abort_file import LeftBy, abort_left_by
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.own_files import remove_own
 from reput.sinks.files.sink_progress import ProgressFile
 from reput.sinks.files.store_lock import StoreLock
 from reput.sinks.files.store_path import (
@@ -182,7 +183,7 @@ def _destroy(files: DurableFiles, *, unclean: bool, dry_run: bool) -> RecoveryRe
         removed |= bool(gone) or known is not None
         if not dry_run:
             for folder in gone:
-                files.remove_tree(folder)
+                remove_own(files, folder)
             record.remove()
             files.remove(*MADE_FOR)
             files.sync()

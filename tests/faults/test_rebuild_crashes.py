@@ -32,13 +32,26 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "behind damage": {},
     "on a cluster": {"is_on_cluster": True},
 }
+#: What reput did not make, and never touches: RocksDB's files, a copy, a note at each depth.
+OTHERS = (
+    "consumequeue/CURRENT",
+    "consumequeue/000011.sst",
+    "consumequeue/A.old/A/0/00000000000000000000",
+    "consumequeue/A/notes.txt",
+    "consumequeue/A/1/notes.txt",
+    "batchconsumequeue/notes.txt",
+    "index/notes.txt",
+)
 
 
 class Case:
     """An output of a shorter log with other sizes, and what a rebuild makes of it."""
 
-    def __init__(self, root: Path, request: dict[str, Any], damaged: Sequence[int] = ()) -> None:
-        """`damaged` are records that are no good ones any more when the output is rebuilt."""
+    def __init__(
+        self, root: Path, request: dict[str, Any], damaged: Sequence[int] = (), others: Sequence[str] = ()
+    ) -> None:
+        """`damaged` are records that are no good ones any more when the output is rebuilt, `others` are not reput's."""
+        self.others = others
         records = write_log(root / "store" / "commitlog", messages_of(Random(3), 40))
         options = ["rebuildMaxBytesPerWave=2500", "rebuildMaxBytesPerPartition=900"]
         options += ["onDamage=quarantine"] if damaged else []
@@ -54,6 +67,8 @@ class Case:
             (self.before / "lock").write_bytes(b"lock")
             (self.before / "reput" / "spark-checkpoint" / "logic").mkdir(parents=True)
             (self.before / "reput" / "spark-checkpoint" / "logic" / "metadata").write_bytes(b"{}")
+            for name in others:
+                put_other(self.before / name)
             shutil.copytree(self.before, self.out)
             for segment, at in (divmod(records[number].physical_offset, 2000) for number in damaged):
                 put_bytes(root / "store" / "commitlog" / f"{segment * 2000:020d}", at + 4, b"\x55")
@@ -72,6 +87,7 @@ class Case:
 
     def check(self, *, finish: bool) -> None:
         """Taken by anybody, the output is the old one or the new one; rebuilt again, it is the new one."""
+        self.check_others()
         with no_fsync():
             if finish:
                 files = DurableFiles(self.out)
@@ -84,6 +100,16 @@ class Case:
             # A part says nothing of the rest, so what a stopped one left stays for 'reput recover'.
             is_of_part = bool(self.request.keys() & {"only", "topic"})
             assert is_of_part or not (self.out / "abort").exists()
+
+    def check_others(self) -> None:
+        """At every moment the files of others are where they were."""
+        for name in self.others:
+            assert (self.out / name).read_bytes() == name.encode()
+
+
+def put_other(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(str(path)[str(path).index("/before/") + len("/before/") :].encode())
 
 
 def tree(root: Path) -> Tree:
@@ -145,6 +171,16 @@ def test_stop_at_every_call(case: Case, loss: str) -> None:
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_stop_at_calls_of_the_swap(case: Case, step: int) -> None:
     """From the note of the swap on, the new output is what anybody finds who takes it."""
+    stop_at_calls_of_the_swap(case, step)
+
+
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
+def test_stop_at_calls_of_a_swap_among_others_files(tmp_path: Path, step: int) -> None:
+    """The same where RocksDB's and others' files lie among those that are swapped: at every moment they are there."""
+    stop_at_calls_of_the_swap(Case(tmp_path, {}, others=OTHERS), step)
+
+
+def stop_at_calls_of_the_swap(case: Case, step: int) -> None:
     for number in itertools.count(1, step):
         disk = case.restore()
         swapping = False
@@ -168,6 +204,7 @@ def test_stop_at_calls_of_the_swap(case: Case, step: int) -> None:
             disk.lose_power(Random(number))
         if (case.out / "reput" / "rebuild" / "swap.json").exists():
             assert (case.out / "abort").exists(), "a broker would believe in old files beside new ones"
+        case.check_others()
         with no_fsync():
             files = DurableFiles(case.out)
             finish_swap(files)

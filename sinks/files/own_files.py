@@ -1,0 +1,155 @@
+"""What may be moved or removed below the folders of queues and index: only what reput can name.
+
+The folders may be the broker's own, and hold what others put there: RocksDB's files among the topics' folders
+(``rocksdbCQDoubleWriteEnable``), copies, links, mount points. A command that replaces or removes in these folders asks
+here, and goes around everything else: that stays where it is, at every moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from reput.sinks.files.directory import names_in
+from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.files.store_path import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    RelativePath,
+    is_index_file_name,
+    is_queue_id,
+    is_topic,
+)
+from reput.source.errors import OutputError
+from reput.source.segments.mapped_file_name import is_file_name
+
+#: The folders whose content is derived from the log.
+DERIVED = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, INDEX)
+
+_MOUNTS = Path("/proc/self/mountinfo")
+# In a path of that file a blank, a tab, a line feed and a backslash are octal.
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFREG: "a file", stat.S_IFDIR: "a directory"}
+
+
+def foreign_paths(root: Path, top: RelativePath) -> Iterator[RelativePath]:
+    """The topmost paths below the directory `top` of `root` that reput cannot name; `top` is in one of `DERIVED`.
+
+    Paths are below `root`. Missing directories have none. A link or a mount point is never reput's own.
+    """
+    yield from _foreign_paths(root, top, _mount_points(root))
+
+
+def check_own(root: Path, path: RelativePath) -> None:
+    """Raise OutputError if there is something at `path` below `root` that reput cannot name."""
+    _check_own(root, path, _mount_points(root))
+
+
+def paths_to_replace(root: Path, made: Path, target: RelativePath) -> list[RelativePath]:
+    """The paths at and below `target` of `root` that have to be replaced by those of `made`, so that all else stays.
+
+    `made` is what takes the place of `target` itself, and may be missing. The only path is `target` where all below is
+    reput's own; else its children, down to single files. A path is below `root`, whether there is something or not.
+
+    Raises
+    ------
+    OutputError
+        Something that reput cannot name is in the place of what was made.
+    """
+    return list(_paths_to_replace(root, made, target, _mount_points(root)))
+
+
+def remove_own(files: DurableFiles, folder: str) -> None:
+    """Remove what reput can name of one of `DERIVED`, durably; the folder goes with it if nothing else is there."""
+    for path in paths_to_replace(files.root, files.root / ".nothing was made", (folder,)):
+        if files.root.joinpath(*path).is_dir():
+            files.remove_tree(*path)
+        else:
+            files.remove(*path)
+    files.sync()
+
+
+def _paths_to_replace(
+    root: Path, made: Path, target: RelativePath, mounts: set[RelativePath]
+) -> Iterator[RelativePath]:
+    if _foreign_kind(root, target, mounts) is not None:
+        if os.path.lexists(made):
+            _check_own(root, target, mounts)
+        return
+    if next(_foreign_paths(root, target, mounts), None) is None:
+        yield target
+        return
+    names = {*names_in(root.joinpath(*target)), *names_in(made)}
+    for name in sorted(names):
+        yield from _paths_to_replace(root, made / name, (*target, name), mounts)
+
+
+def _foreign_paths(root: Path, top: RelativePath, mounts: set[RelativePath]) -> Iterator[RelativePath]:
+    if _foreign_kind(root, top, mounts) is not None or not root.joinpath(*top).is_dir():
+        return
+    with os.scandir(root.joinpath(*top)) as entries:
+        found = sorted(
+            (entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)) for entry in entries
+        )
+    for name, is_directory, is_file in found:
+        path = (*top, name)
+        if path in mounts or not _is_own(path, is_directory=is_directory, is_file=is_file):
+            yield path
+        elif is_directory:
+            yield from _foreign_paths(root, path, mounts)
+
+
+def _check_own(root: Path, path: RelativePath, mounts: set[RelativePath]) -> None:
+    if (what := _foreign_kind(root, path, mounts)) is not None:
+        place = root.joinpath(*path)
+        raise OutputError(
+            f"{place} is {what}, which is not reput's to replace",
+            advice="nothing was changed: move it away, or give another --output",
+            file=place,
+        )
+
+
+def _foreign_kind(root: Path, path: RelativePath, mounts: set[RelativePath]) -> str | None:
+    """What there is at a path if reput cannot name it, in words; None if it can, or if there is nothing."""
+    try:
+        mode = root.joinpath(*path).lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if path in mounts:
+        return "a mount point"
+    if _is_own(path, is_directory=stat.S_ISDIR(mode), is_file=stat.S_ISREG(mode)):
+        return None
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
+
+
+def _is_own(path: RelativePath, *, is_directory: bool, is_file: bool) -> bool:
+    """Whether reput gives a path its name, by what it is."""
+    if len(path) == 1:
+        return is_directory
+    if path[0] == INDEX:
+        return len(path) == 2 and is_file and is_index_file_name(path[1])
+    if len(path) == 2:
+        return is_directory and is_topic(path[1])
+    if len(path) == 3:
+        return is_directory and is_queue_id(path[2])
+    return len(path) == 4 and is_file and is_file_name(path[3])
+
+
+def _mount_points(root: Path) -> set[RelativePath]:
+    """The paths below `root` where something is mounted; none where the system does not tell."""
+    try:
+        lines = _MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return set()
+    top = os.fsencode(os.path.realpath(root)) + b"/"
+    found = (_OCTAL.sub(_byte_of, fields[4]) for line in lines if len(fields := line.split(b" ")) > 4)
+    return {tuple(os.fsdecode(path[len(top) :]).split("/")) for path in found if path.startswith(top)}
+
+
+def _byte_of(octal: re.Match[bytes]) -> bytes:
+    return bytes([int(octal[1], 8)])
