@@ -35,6 +35,8 @@ ROWS = "unit/source/rows/test_message_rows.py"
 COLUMNS = "unit/source/rows/test_message_columns.py"
 BY_TASKS = "unit/sinks/index/test_index.py::test_keys_put_by_tasks_equal_those_put_by_the_sink"
 
+OWN_FILES = "unit/sinks/files/test_own_files.py"
+
 MUTANTS = (
     # --- advice on a store, and look-ups in one
     _mutant(
@@ -79,6 +81,21 @@ MUTANTS = (
         "    if _CONSUMER_OFFSETS in question.reads:\n",
         "    if not question.reads:\n",
         "unit/streaming/ask/test_known_names.py::test_an_unknown_name",
+    ),
+    # --- nothing of others is moved or removed
+    _mutant(
+        "a folder is swapped as a whole, with others' files in it",
+        "sinks/files/own_files.py",
+        "    if next(_foreign_paths(root, target, mounts), None) is None:\n",
+        "    if True:\n",
+        OWN_FILES,
+    ),
+    _mutant(
+        "what a rebuild put away is removed, whatever it is",
+        "sinks/files/swap.py",
+        "    _put_back(files)\n    files.remove_tree",
+        "    files.remove_tree",
+        f"{OWN_FILES}::test_what_an_earlier_release_put_away_is_put_back",
     ),
     # --- what is durable when (G6, G7)
     _mutant(
