@@ -45,6 +45,11 @@ def foreign_paths(root: Path, top: RelativePath) -> Iterator[RelativePath]:
     yield from _foreign_paths(root, top, _mount_points(root))
 
 
+def is_foreign(root: Path, path: RelativePath) -> bool:
+    """Whether there is something at `path` below `root`, in one of `DERIVED`, that reput cannot name."""
+    return _foreign_kind(root, path, _mount_points(root)) is not None
+
+
 def check_own(root: Path, path: RelativePath) -> None:
     """Raise OutputError if there is something at `path` below `root` that reput cannot name."""
     _check_own(root, path, _mount_points(root))

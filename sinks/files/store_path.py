@@ -40,6 +40,8 @@ REBUILD_PLAN = (*REBUILD_ROOT, "plan.json")
 REBUILD_SWAP = (*REBUILD_ROOT, "swap.json")
 REBUILD_OLD = (*REBUILD_ROOT, "old")
 
+#: What the name of a light queue begins with (``MixAll#LMQ_PREFIX``).
+LIGHT_QUEUE = b"%LMQ%"
 _NAME_BYTES_MAX = 255
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")

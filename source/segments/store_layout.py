@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reput.source.errors import OptionError, StoreError
+from reput.source.segments.mapped_file_name import is_file_name
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
+# With ``useSeparateStorePathForRocksdbCQ`` RocksDB's queues are here, else among the topics' folders.
+_ROCKSDB_QUEUES = "consumequeue_rocksdb"
 MULTI_PATH_SPLITTER = ","
 _DLEDGER = "dledger-"
 _DLEDGER_DATA = "data"
@@ -88,10 +91,17 @@ def is_dledger_log(directory: Path) -> bool:
     return directory.name == _DLEDGER_DATA and directory.parent.name.startswith(_DLEDGER)
 
 
-def has_rocksdb_queues(store: Path) -> bool:
-    """Whether the store's queues are a RocksDB database (``RocksDBConsumeQueueStore``), not files of entries."""
-    queues = store / CONSUME_QUEUE
-    return (queues / "CURRENT").is_file() and any(queues.glob("MANIFEST-*"))
+def rocksdb_queues(store: Path) -> Path | None:
+    """The directory with the RocksDB database of a store's queues (``RocksDBConsumeQueueStore``), None without one."""
+    for queues in (store / CONSUME_QUEUE, store / _ROCKSDB_QUEUES):
+        if (queues / "CURRENT").is_file() and any(queues.glob("MANIFEST-*")):
+            return queues
+    return None
+
+
+def has_queue_files(store: Path) -> bool:
+    """Whether the store has files of ConsumeQueues, whatever else is beside them."""
+    return any(is_file_name(path.name) for path in (store / CONSUME_QUEUE).glob("*/*/*"))
 
 
 def _has_entries(directory: Path) -> bool:

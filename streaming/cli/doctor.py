@@ -26,7 +26,7 @@ class Release(Enum):
 def doctor(
     store: Store,
     broker_conf: BrokerConf = None,
-    release: Annotated[Release, typer.Option(help="The broker that is to be started.")] = Release.BOTH,
+    release: Annotated[Release | None, typer.Option(help="The broker that is to be started. [default: both]")] = None,
     config: ConfigFile = None,
     option: Overrides = None,
     as_json: Json = False,
@@ -47,6 +47,8 @@ def doctor(
         conf = broker_conf or (section.broker_conf if section else None)
         settings = settings_of(store, config, broker_conf, option, dledger=False, only_reads=True)
         versions = [version for version in RELEASES if release in (Release.BOTH, _RELEASE[version])]
+        if release is None:
+            versions = list(doctor_command.releases_of(settings))
         found = doctor_command.examine(settings, conf, versions)
         typer.echo(report.as_json(store, found) if as_json else report.as_text(store, found))
         is_harmless = found.is_harmless

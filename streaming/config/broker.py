@@ -8,10 +8,13 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.multi_dispatch import MultiDispatch
 from reput.sinks.filter.bloom_filter import BloomFilter
 from reput.sinks.filter.consumer_filter import load_consumer_filters
+from reput.source.segments.store_layout import rocksdb_queues
 from reput.streaming.config.settings import VERSION, Settings
 from reput.streaming.config.topics import CONFIG, read_topics
 
 Version = tuple[int, int, int]
+#: The settings by which a broker keeps no index files.
+NO_INDEX_FILES = "messageIndexEnable=false, or indexFileWriteEnable=false from 5.4.0 on"
 # How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
 _SHOWN_BY: tuple[tuple[str, Version], ...] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
 _OLDEST: Version = (4, 9, 3)
@@ -20,6 +23,7 @@ _FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
 _LMQ_TOPICS_ONLY: Version = (5, 3, 2)
 _SQL_CONTAINS: Version = (5, 1, 3)
 _INDEX_TAGS: Version = (5, 4, 0)
+_QUEUES_IN_BOTH: Version = (5, 4, 0)
 _CHANGES = (_FLUSHES_INDEX_AT_STOP, _SQL_CONTAINS, _LMQ_TOPICS_ONLY, _INDEX_TAGS)
 
 _CONSUMER_FILTER = "consumerFilter.json"
@@ -54,7 +58,7 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
     broker = settings.broker
     version = broker_version(broker.version, store)
     multi_dispatch = None
-    if broker.enable_multi_dispatch:
+    if broker.enable_multi_dispatch and not light_queues_in_rocksdb(settings, version):
         multi_dispatch = MultiDispatch(broker.enable_lmq, version >= _LMQ_TOPICS_ONLY)
     filters = None
     if settings.queue.enable_consume_queue_ext and broker.enable_calc_filter_bit_map:
@@ -70,6 +74,34 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
         filters=filters,
         batch_topics=batch_topics(settings, store),
     )
+
+
+def queues_in_both(settings: Settings, version: Version) -> bool:
+    """Whether a broker keeps its queues in RocksDB and in files (``CombineConsumeQueueStore``)."""
+    return version >= _QUEUES_IN_BOTH and settings.broker.rocksdb_cq_double_write_enable
+
+
+def light_queues_in_rocksdb(settings: Settings, version: Version) -> bool:
+    """Whether a broker writes no file for further queues of a message (``MultiDispatchUtils``): RocksDB has them."""
+    return queues_in_both(settings, version) and settings.broker.combine_cq_use_rocksdb_for_lmq
+
+
+def unseen_queues(settings: Settings, store: Path) -> str:
+    """Which queues of a store reput cannot see, and why, in a sentence; nothing where all are files."""
+    version = broker_version(settings.broker.version, store)
+    if light_queues_in_rocksdb(settings, version):
+        return (
+            "light queues (%LMQ%...) are in RocksDB alone (combineCQUseRocksdbForLmq), which reput does not see; of "
+            "the other queues it sees the files (rocksdbCQDoubleWriteEnable)"
+        )
+    if queues_in_both(settings, version):
+        return "the queues are in RocksDB, too (rocksdbCQDoubleWriteEnable): reput sees their files alone"
+    if (database := rocksdb_queues(store)) is not None:
+        return (
+            f"{database} has a RocksDB database, too, which reput does not see; broker.conf (--broker-conf) says which "
+            "queues are there"
+        )
+    return ""
 
 
 def count_of_empty_index(settings: Settings, store: Path) -> int:

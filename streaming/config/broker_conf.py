@@ -37,11 +37,20 @@ SWITCHES: Final = (
     "messageIndexEnable",
     "enableMultiDispatch",
     "enableLmq",
+    "rocksdbCQDoubleWriteEnable",
+    "combineCQUseRocksdbForLmq",
     "enableConsumeQueueExt",
     "enableCalcFilterBitMap",
 )
 PATHS: Final = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "dLegerSelfId")
-TEXTS: Final = ("brokerName", "messageDelayLevel", "storeType", "configManagerVersion", *PATHS)
+TEXTS: Final = ("brokerName", "messageDelayLevel", "storeType", "configManagerVersion", "combineCQLoadingCQTypes", *PATHS)
+
+# ``StoreType``: how a broker keeps queues.
+FILE_STORE: Final = "default"
+ROCKSDB_STORE: Final = "defaultrocksdb"
+# The first version with ``CombineConsumeQueueStore``, and with ``indexFileWriteEnable``.
+_COMBINES_STORES: Version = (5, 4, 0)
+_INDEX_IN_ROCKSDB: Version = (5, 4, 0)
 
 # The first version in which setters get text without the white space around it.
 _TRIMS_TEXT: Version = (5, 2, 0)
@@ -72,9 +81,7 @@ _NOT_FOLLOWED: Final[tuple[tuple[str, Callable[[str], bool], str], ...]] = (
     ("messageIndexSafe", _is_true, _RECOVERY),
     ("recheckReputOffsetFromCq", _is_true, _RECOVERY),
     ("enableAcceleratedRecovery", _is_true, _RECOVERY),
-    ("indexFileWriteEnable", _is_false, "the broker writes no index files (messageIndexEnable=false does so here)"),
     ("indexRocksDBEnable", _is_true, "the broker keeps keys in RocksDB, too"),
-    ("rocksdbCQDoubleWriteEnable", _is_true, "the broker keeps queues in RocksDB, too"),
     ("transRocksDBEnable", _is_true, "the broker keeps transactions in RocksDB, too"),
     ("timerRocksDBEnable", _is_true, "the broker keeps timers in RocksDB, too"),
     ("storePathDLedgerCommitLog", _is_given, "DLedger's log lies there, reput looks for dledger-SELFID in the store"),
@@ -157,6 +164,25 @@ class BrokerConf:
     def texts(self, *names: str) -> dict[str, str]:
         """The texts of those `names` that the file has; see `text`."""
         return {name: self.text(name) for name in names if name in self}
+
+    def without_queue_files(self) -> str | None:
+        """The setting by which the broker keeps its queues in RocksDB alone; None if it writes files of queues."""
+        if self.text("storeType").lower() == ROCKSDB_STORE:
+            return f"storeType={self.text('storeType')}"
+        name = "combineCQLoadingCQTypes"
+        if self.version < _COMBINES_STORES or name not in self or not self._is_on("rocksdbCQDoubleWriteEnable"):
+            return None
+        types = {each.strip(_JAVA_BLANKS).lower() for each in self.text(name).split(";")}
+        return None if FILE_STORE in types else f"{name}={shown(self.text(name))}"
+
+    @property
+    def writes_index_files(self) -> bool:
+        """Whether the broker writes index files where it makes an index at all."""
+        name = "indexFileWriteEnable"
+        return self.version < _INDEX_IN_ROCKSDB or name not in self or self._is_on(name)
+
+    def _is_on(self, name: str) -> bool:
+        return name in self and _is_true(self.properties[name].value)
 
     def note_ignored(self) -> None:
         """Note the settings that reput does not follow though they change what a broker writes, and misspelled ones."""

@@ -31,6 +31,8 @@ _QUEUE_FILE_SIZE = "mappedFileSizeConsumeQueue"
 _OF_BOTH: Final = (_VERSION, _DLEDGER, "enableMultiDispatch", "enableLmq")
 _OF_QUEUES: Final = (
     _QUEUE_FILE_SIZE,
+    "rocksdbCQDoubleWriteEnable",
+    "combineCQUseRocksdbForLmq",
     "enableConsumeQueueExt",
     "mappedFileSizeConsumeQueueExt",
     "mapperFileSizeBatchConsumeQueue",

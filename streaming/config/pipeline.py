@@ -19,15 +19,15 @@ from reput.source.options import INT_MAX, filled, parse_given, parse_value, show
 from reput.source.record.message_properties import parse_delay_levels
 from reput.source.segments.commit_log_path import check_store
 from reput.source.segments.store_layout import (
-    CONSUME_QUEUE,
     check_no_dledger,
     commit_log_paths,
     dledger_directory,
-    has_rocksdb_queues,
+    has_queue_files,
+    rocksdb_queues,
     with_dledger,
 )
 from reput.streaming.config.broker import broker_version
-from reput.streaming.config.broker_conf import NUMBERS, PATHS, SWITCHES, BrokerConf
+from reput.streaming.config.broker_conf import FILE_STORE, NUMBERS, PATHS, SWITCHES, BrokerConf
 from reput.streaming.config.broker_sections import Configuration
 from reput.streaming.config.made_for import check_stated, makes_all_of, recorded_in, warn_of_newer
 from reput.streaming.config.run_options import SparkOptions, SqlOptions, TailOptions
@@ -61,8 +61,6 @@ _log = logging.getLogger(__name__)
 
 #: Where an option was stated.
 COMMAND_LINE = "the command line"
-
-_FILE_STORE, _ROCKSDB_STORE = "default", "defaultrocksdb"
 
 # The ranges of a wave: each is a task of its own.
 _RANGES_MAX = 10_000
@@ -244,6 +242,8 @@ def options_of_broker(broker: BrokerConf, beaten_by: Mapping[str, Any]) -> dict[
         if name in wanted:
             found[name] = parse_value(specs[name], str(broker.number(name)), f"{broker.where(name)}: ")
     found.update((name, broker.switch(name)) for name in SWITCHES if name in wanted)
+    if not broker.writes_index_files and "messageIndexEnable" not in beaten_by:
+        found["messageIndexEnable"] = False
     if "brokerName" in wanted and "broker" not in beaten_by:
         found["broker"] = broker.text("brokerName")
         parse_value(specs["broker"], found["broker"], f"{broker.where('brokerName')}: brokerName is the option ")
@@ -290,12 +290,13 @@ def _check_index_size(index: IndexOptions) -> None:
 
 
 def _refuse_rocksdb(broker: BrokerConf, store: Path) -> None:
-    """Refuse queues of a store that keeps them in RocksDB; broker.conf beats what the store looks like."""
-    store_type = broker.text("storeType")
-    if store_type.lower() == _ROCKSDB_STORE:
-        where = f"{broker.path} has storeType={store_type}"
-    elif store_type.lower() != _FILE_STORE and has_rocksdb_queues(store):
-        where = f"{store / CONSUME_QUEUE} is a RocksDB database"
+    """Refuse queues of a store that keeps them in RocksDB alone; broker.conf beats what the store looks like."""
+    setting = broker.without_queue_files()
+    database = rocksdb_queues(store)
+    if setting is not None:
+        where = f"{broker.path} has {setting}"
+    elif broker.text("storeType").lower() != FILE_STORE and database is not None and not has_queue_files(store):
+        where = f"{database} is a RocksDB database"
     else:
         return
     msg = (

@@ -102,6 +102,20 @@ class BrokerOptions:
     )
     enable_multi_dispatch: bool = option("enableMultiDispatch", boolean, _SWITCH, False, _BROKERS_SWITCH)
     enable_lmq: bool = option("enableLmq", boolean, _SWITCH, False, _BROKERS_SWITCH)
+    rocksdb_cq_double_write_enable: bool = option(
+        "rocksdbCQDoubleWriteEnable",
+        boolean,
+        _SWITCH,
+        False,
+        f"{_BROKERS_SWITCH}; brokers from 5.4.0 on keep queues in files and in RocksDB then, and reput the files",
+    )
+    combine_cq_use_rocksdb_for_lmq: bool = option(
+        "combineCQUseRocksdbForLmq",
+        boolean,
+        _SWITCH,
+        False,
+        f"{_BROKERS_SWITCH}; with rocksdbCQDoubleWriteEnable, light queues (%LMQ%...) are in RocksDB alone",
+    )
     enable_calc_filter_bit_map: bool = option(
         "enableCalcFilterBitMap",
         boolean,

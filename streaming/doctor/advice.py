@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.sinks.files.own_files import is_foreign
 from reput.sinks.files.store_path import ABORT
 from reput.source.segments.damage import QUARANTINE
 from reput.source.segments.file_sizes import log_ends_full, row_of
@@ -78,7 +79,9 @@ class _Steps:
     def past_obstacle(self, found: Prediction) -> Iterator[Advice]:
         obstacle = found.obstacle
         assert obstacle is not None
-        if obstacle.part is Part.QUEUES:
+        if obstacle.part is Part.QUEUES and obstacle.file is not None and self._is_foreign(Path(obstacle.file)):
+            yield self._move_away(Path(obstacle.file), "takes away what is no queue's file, and what a rebuild leaves")
+        elif obstacle.part is Part.QUEUES:
             yield Advice("makes queues and index again from the log", self._rebuild(self.store))
         elif obstacle.part in (Part.DISPATCH, Part.NOTIFY):
             yield Advice(
@@ -151,6 +154,9 @@ class _Steps:
         """Whether nothing but the setting says that a segment was cut: it is the only one, and ends in zeros."""
         row = row_of([segment.parent])
         return len(row) == 1 and not self.is_size_repeated and not log_ends_full(row)
+
+    def _is_foreign(self, path: Path) -> bool:
+        return path.is_relative_to(self.store) and is_foreign(self.store, path.relative_to(self.store).parts)
 
     def _rebuild(self, store: Path, *options: str) -> str:
         return self._reput("rebuild", store) + "".join(f" --option {option}" for option in options)

@@ -102,6 +102,7 @@ class _Start:
             removed_queue_files=tuple(sorted(map(str, removed_queue_files))),
             removed_index_files=tuple(map(str, self.index.removed)),
             index_end=self.index.end,
+            not_seen=self.settings.not_seen,
         )
 
     def _cut(self) -> LogCut | None:

@@ -115,6 +115,8 @@ class Prediction:
         How many records with keys stay out of the index: no file has them, and they are not dispatched again.
     misread_index
         Why it takes the index files for files of other sizes, so that it finds no key in them; empty if it does not.
+    not_seen
+        Which queues are where reput does not look, in a sentence; empty without such.
     """
 
     release: str
@@ -134,6 +136,7 @@ class Prediction:
     index_end: int = 0
     index_missing: int = 0
     misread_index: str = ""
+    not_seen: str = ""
 
     @property
     def starts(self) -> bool:

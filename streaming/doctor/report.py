@@ -111,6 +111,8 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
         )
     if (more := len(prediction.short_queues) - _SHOWN) > 0:
         yield f"  queue     and {more} more (--json tells all)"
+    if prediction.not_seen:
+        yield f"  queues    {prediction.not_seen}"
     yield from _files("index", prediction.removed_index_files)
     if prediction.index_missing:
         yield f"  index     {prediction.index_missing} messages with keys stay out of it"

@@ -10,8 +10,8 @@ from reput.sinks.queue.consume_queue import rounded_file_size
 from reput.source.errors import OptionError
 from reput.source.record.java_string import parse_int
 from reput.source.segments.broker_check import BrokerRules
-from reput.source.segments.store_layout import has_rocksdb_queues
-from reput.streaming.config.broker import Version, broker_version, logic_needs, version_text
+from reput.source.segments.store_layout import has_queue_files, rocksdb_queues
+from reput.streaming.config.broker import Version, broker_version, logic_needs, unseen_queues, version_text
 from reput.streaming.config.broker_conf import BrokerConf
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.recovery_start import RECOVERED_SEGMENTS_MAX, RecoverySettings
@@ -51,6 +51,8 @@ class StartSettings(RecoverySettings):
         ``brokerId`` is 0: the replay passes over what it cannot parse.
     notifies
         The replay tells waiting consumers of each record, and of its further queues (``longPollingEnable``).
+    not_seen
+        Which queues are in RocksDB, where nothing is looked at, in a sentence; empty where all are files.
     """
 
     version: Version
@@ -62,6 +64,7 @@ class StartSettings(RecoverySettings):
     replays_from_queues: bool
     is_master: bool
     notifies: bool
+    not_seen: str = ""
 
     @property
     def release(self) -> str:
@@ -88,7 +91,7 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         else BrokerConf.read(broker_conf, broker_version(version_text(version), config.store))
     )
     is_v5 = version >= (5, 0, 0)
-    needs = logic_needs(_of_version(config, version), config.store)
+    needs = logic_needs(_of_version(config, version, broker), config.store)
     _check_known(config, broker, needs, is_v5=is_v5)
     rules = BrokerRules(
         is_v5=is_v5,
@@ -112,12 +115,17 @@ def start_settings(config: PipelineConfig, broker_conf: Path | None, version: Ve
         is_master=_number(broker, "brokerId", _MASTER_ID) == _MASTER_ID,
         notifies=_switch(broker, "longPollingEnable", default=True)
         and (is_v5 or broker.text("brokerRole").upper() != _SLAVE),
+        not_seen=unseen_queues(_of_version(config, version, broker), config.store) if is_v5 else "",
     )
 
 
-def _of_version(config: PipelineConfig, version: Version) -> PipelineConfig:
-    broker = replace(config.broker, version=version_text(version))
-    return replace(config, broker=broker, queue=replace(config.queue, consume_queue_enable=True))
+def _of_version(config: PipelineConfig, version: Version, broker: BrokerConf) -> PipelineConfig:
+    """The configuration as this release has it: one before 5.4.0 does not know ``indexFileWriteEnable``."""
+    index = config.index
+    if broker.writes_index_files and "indexFileWriteEnable" in broker and not index.message_index_enable:
+        index = replace(index, message_index_enable=_switch(broker, "messageIndexEnable", default=True))
+    own = replace(config.broker, version=version_text(version))
+    return replace(config, broker=own, index=index, queue=replace(config.queue, consume_queue_enable=True))
 
 
 def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, *, is_v5: bool) -> None:
@@ -125,8 +133,8 @@ def _check_known(config: PipelineConfig, broker: BrokerConf, needs: LogicNeeds, 
     what = None
     if config.source.enable_dledger_commit_log:
         what = "a DLedger store (enableDLegerCommitLog)"
-    elif has_rocksdb_queues(config.store) or (is_v5 and broker.text("storeType").lower() not in ("", "default")):
-        what = "queues in RocksDB"
+    elif broker.without_queue_files() or (rocksdb_queues(config.store) and not has_queue_files(config.store)):
+        what = "queues in RocksDB alone"
     elif not is_v5 and needs.batch_topics:
         what = "topics with a BatchConsumeQueue"
     elif is_v5 and (name := next((name for name in _OTHER_STARTS if _switch(broker, name)), None)):

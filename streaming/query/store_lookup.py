@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from reput.sinks.index.index_reader import index_file_names
 from reput.sinks.index.lookup import IndexLookup
 from reput.sinks.queue.batch_consume_queue import KIND as BATCH_KIND
 from reput.sinks.queue.consume_queue import KIND
@@ -19,6 +20,7 @@ from reput.source.log.message_lookup import Absence, MessageLookup
 from reput.source.record.message_decoder import Message
 from reput.source.record.message_id import MessageId
 from reput.source.record.message_properties import split_keys
+from reput.streaming.config.broker import NO_INDEX_FILES
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.topics import read_topics
 from reput.streaming.query.options import DEFAULT_QUERY_MAX_NUM, MAX_MSGS_NUM_BATCH, check_key, check_unique_key
@@ -78,6 +80,7 @@ class StoreLookup:
         self._root = config.store if output is None else output
         self._messages = messages_of(config)
         self._index = IndexLookup(self._root, config.index.max_hash_slot_num, config.index.max_index_num)
+        self._keeps_index = config.index.message_index_enable
 
     def by_key(
         self, topic: str, key: str, *, begin: int = LONG_MIN, end: int = LONG_MAX, max_num: int = MAX_MSGS_NUM_BATCH
@@ -181,8 +184,17 @@ class StoreLookup:
         Store times need not rise: a message that the broker stored after its clock went back is found by its own time.
         A round that reads a message is the last one, and one that reads none would ask for the same again.
         """
+        if not (self._keeps_index or index_file_names(self._root)):
+            raise SinkError(
+                f"{self._root} has no index files, and its broker keeps none ({NO_INDEX_FILES})",
+                advice="ask a table (--table), or make an index: 'reput rebuild --only index --option "
+                "messageIndexEnable=true' with an --output of its own",
+                file=self._root,
+            )
         result = self._index.query_offset(topic, key, max_num, begin - _INDEX_SECOND_MS, end, times_rise=False)
         answer = Answer(notes=list(result.damages))
+        if not self._keeps_index:
+            answer.notes.append(f"newer messages may be in no index file: the broker keeps none ({NO_INDEX_FILES})")
         if len(result.phy_offsets) >= max_num:
             answer.notes.append(
                 f"the newest {max_num} index entries were taken; there may be older ones: --end or --max"

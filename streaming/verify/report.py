@@ -34,6 +34,7 @@ def as_json(report: VerifyReport) -> str:
                     "notes": dict(section.findings.notes),
                     **({"remarks": section.findings.remarks} if section.findings.remarks else {}),
                     **({"advice": section.advice} if section.advice else {}),
+                    **({"not_seen": section.not_seen} if section.not_seen else {}),
                 }
                 for section in report.sections
             },
@@ -58,6 +59,8 @@ def print_report(report: VerifyReport, console: Console) -> None:
         more = section.findings.differences - min(len(section.findings.first), _SHOWN)
         if more > 0:
             console.print(f"  and {more} more (--json tells 20 of each part)", markup=False, highlight=False)
+        if section.not_seen:
+            console.print(f"  {printable(section.not_seen)}", markup=False, highlight=False, soft_wrap=True)
         if section.advice:
             console.print(f"  {section.advice}", markup=False, highlight=False, soft_wrap=True)
     verdict = "nothing differs" if not report.differences else f"{report.differences} differences"

@@ -36,7 +36,7 @@ from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import QueueFilter, make_pieces
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import ProgressFile, SinkProgress
-from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, STORE_CHECKPOINT
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, LIGHT_QUEUE, STORE_CHECKPOINT
 from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink, queues_of_wrong_kind
@@ -53,7 +53,13 @@ from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
 from reput.source.segments.range_reader import read_record
-from reput.streaming.config.broker import logic_needs
+from reput.streaming.config.broker import (
+    NO_INDEX_FILES,
+    broker_version,
+    light_queues_in_rocksdb,
+    logic_needs,
+    unseen_queues,
+)
 from reput.streaming.config.pipeline import RANGES_OF_A_LOG_MAX, PipelineConfig, check_range_count
 from reput.streaming.effects.range_task import RangeTask
 from reput.streaming.tasks.tasks import Tasks
@@ -69,12 +75,13 @@ from reput.streaming.verify.tasks import (
 
 @dataclass
 class StoreSection:
-    """One section of a store: counts of what was compared, the findings, and advice on them, if there is any."""
+    """One section of a store: counts of what was compared, the findings, advice on them, and what was not seen."""
 
     name: str
     compared: dict[str, int] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     advice: str = ""
+    not_seen: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,8 @@ class StoreVerification:
         self.log_start = segments.min_offset
         self.log_end = self.log.settled_end(self.log_start)
         needs = logic_needs(config, config.store)
+        version = broker_version(config.broker.version, config.store)
+        self._light_queues_elsewhere = light_queues_in_rocksdb(config, version)
         queue = config.queue
         sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
         self._queues = QueueSettings(output, *sizes, queue.ext_file_size)
@@ -162,7 +171,10 @@ class StoreVerification:
         self.results = verify_ranges(tasks, self.settings, list(self.log.split(limits.least, limits.limit)))
         log = StoreSection("log", {"messages": sum(result.messages for result in self.results)})
         log.findings.note("not_dispatched_yet", self.log_end - self.limit)
-        queues, index = StoreSection("queues"), StoreSection("index")
+        queues = StoreSection("queues", not_seen=unseen_queues(self._config, self._config.store))
+        index = StoreSection("index")
+        if self.settings.index is None:
+            index.not_seen = f"no index files are expected ({NO_INDEX_FILES})"
         tallies = QueueTallies()
         for result in self.results:
             tallies.take(result.compared_entries)
@@ -216,7 +228,9 @@ class StoreVerification:
     def _on_disk(self) -> Iterator[tuple[str, bytes, int]]:
         for top, kind in KINDS.items():
             for topic, queue_id in kind.queues(self.output):
-                yield top, topic, queue_id
+                # From before they were in RocksDB alone: a broker leaves them as they are.
+                if not (self._light_queues_elsewhere and topic.startswith(LIGHT_QUEUE)):
+                    yield top, topic, queue_id
 
     # --- what whole ranges did not settle -------------------------------------------------------------------
 
