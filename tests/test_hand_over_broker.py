@@ -8,6 +8,7 @@ The short form starts each release once; the rest are slow.
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,7 @@ TAIL_SECONDS = 240.0
 # What a killed broker leaves in the file: 4.9.3 nothing, 5.x its process id.
 ABORT = {"4.9.3": b"", "5.5.0": b"4711"}
 STORES = {"4.9.3": "v4-killed", "5.5.0": "v5-plain"}
+OF_ROCKSDB = re.compile(r"the broker (?:made|changed|removed) consumequeue/[^/]+$")
 slow = pytest.mark.slow
 
 
@@ -181,3 +183,19 @@ def test_a_killed_broker_owns_the_file_again(version: str, release: GetRelease, 
     assert ((store / "abort").read_bytes() == mark) == (version == "4.9.3")
     assert abort_left_by(store) is LeftBy.BROKER
     shutil.rmtree(tmp_path / "broker")
+
+
+def test_light_queues_that_are_in_rocksdb_alone(release: GetRelease, tmp_path: Path) -> None:
+    """A rebuild in place of a 5.5.0 store that lost queue files: each message is served, the light queue's too."""
+    home = unpack("v5-double-write-lite", tmp_path)
+    store = home / "store"
+    shutil.rmtree(store / "consumequeue" / "T" / "2")
+    rebuild(load_config(store, broker_conf=home / "broker.conf"), store)
+    (tmp_path / "boot").mkdir()
+    report = boot_check(release("5.5.0"), home, store, tmp_path / "boot", 20)
+    # RocksDB writes its own files anew at each start.
+    assert [problem for problem in report.problems if not OF_ROCKSDB.search(problem)] == [], str(report)
+    assert report.warnings == []
+    assert report.audit is not None
+    assert report.audit.consumed.expected == report.audit.consumed.found == 600
+    assert 0 < report.audit.keys.expected == report.audit.keys.found

@@ -10,7 +10,7 @@ from support.logs import varied_messages, write_log
 from reput.source.errors import OptionError, StoreError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
-from reput.source.segments.store_layout import has_rocksdb_queues
+from reput.source.segments.store_layout import has_queue_files, rocksdb_queues
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 
 SIZE = 1 << 16
@@ -150,9 +150,58 @@ def test_queues_that_are_a_rocksdb_database(rocksdb_store: Path) -> None:
 @pytest.mark.parametrize("gone", ["CURRENT", "MANIFEST-000005"])
 def test_queues_that_are_files(rocksdb_store: Path, gone: str) -> None:
     """A topic may be called CURRENT; it is a directory, and there is no manifest."""
-    assert has_rocksdb_queues(rocksdb_store)
+    assert rocksdb_queues(rocksdb_store) == rocksdb_store / "consumequeue"
     (rocksdb_store / "consumequeue" / gone).unlink()
     if gone == "CURRENT":
         (rocksdb_store / "consumequeue" / gone / "0").mkdir(parents=True)
-    assert not has_rocksdb_queues(rocksdb_store)
+    assert rocksdb_queues(rocksdb_store) is None
     config_of(rocksdb_store)
+
+
+def test_files_beside_a_rocksdb_database(rocksdb_store: Path) -> None:
+    """Written twice (``rocksdbCQDoubleWriteEnable``): the files are there, whatever broker.conf says of them."""
+    put_queue_file(rocksdb_store)
+    assert has_queue_files(rocksdb_store)
+    for conf in (None, "brokerId=0", "rocksdbCQDoubleWriteEnable=true"):
+        config_of(rocksdb_store, conf)
+    with pytest.raises(OptionError, match="has storeType=defaultRocksDB: this broker keeps its queues in RocksDB"):
+        config_of(rocksdb_store, "storeType=defaultRocksDB\nrocksdbCQDoubleWriteEnable=true")
+
+
+def test_a_database_in_a_folder_of_its_own(rocksdb_store: Path) -> None:
+    """``useSeparateStorePathForRocksdbCQ``."""
+    (rocksdb_store / "consumequeue").rename(rocksdb_store / "consumequeue_rocksdb")
+    with pytest.raises(OptionError, match=r"consumequeue_rocksdb is a RocksDB database: this broker keeps its queues"):
+        config_of(rocksdb_store)
+    put_queue_file(rocksdb_store)
+    config_of(rocksdb_store)
+
+
+@pytest.mark.parametrize(
+    ("types", "version", "has_files"),
+    [
+        ("default;defaultRocksDB", "5.5.0", True),
+        (" DEFAULT ; x", "5.5.0", True),
+        ("defaultRocksDB", "5.5.0", False),
+        ("default,defaultRocksDB", "5.5.0", False),
+        ("defaultRocksDB", "5.3.3", True),
+    ],
+)
+def test_the_kinds_of_queues_that_a_broker_loads(
+    rocksdb_store: Path, types: str, version: str, has_files: bool
+) -> None:
+    """``combineCQLoadingCQTypes``, as ``StoreType#fromString`` reads it; brokers before 5.4.0 do not know it."""
+    put_queue_file(rocksdb_store)
+    conf = f"rocksdbCQDoubleWriteEnable=true\ncombineCQLoadingCQTypes={types}"
+    if has_files:
+        config_of(rocksdb_store, conf, f"brokerVersion={version}")
+        return
+    with pytest.raises(OptionError, match=r"has combineCQLoadingCQTypes=.*: this broker keeps its queues"):
+        config_of(rocksdb_store, conf, f"brokerVersion={version}")
+    config_of(rocksdb_store, f"combineCQLoadingCQTypes={types}")  # without double writing nobody asks for it
+
+
+def put_queue_file(store: Path) -> None:
+    path = store / "consumequeue" / "T" / "0" / f"{0:020d}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(20))
