@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
+import shlex
+import stat
+from pathlib import Path
 from typing import Final
 
 from reput.source.errors import OutputAwayError, OutputError, OutputFailingError, OutputFullError
@@ -35,6 +39,40 @@ _UNANSWERED_WORDS = (
     "SocketTimeoutException",
     "Status Code: 5",
 )
+
+
+def who_refuses(path: str) -> tuple[str, str] | None:
+    """Which directory or file on the way to `path` this user may not enter or read, and what to do.
+
+    None where the system lets this user read it. A file that is named in an error need not exist: the system says only
+    that the way there is barred.
+    """
+    place = Path(path).absolute()
+    ways = [*((above, os.X_OK, "entered") for above in reversed(place.parents)), (place, os.R_OK, "read")]
+    for way, mode, verb in (*ways, (place, os.X_OK, "entered")):
+        try:
+            status = way.stat()
+        except OSError:
+            return None
+        if mode == os.X_OK and not stat.S_ISDIR(status.st_mode):
+            return None
+        if not os.access(way, mode, effective_ids=os.access in os.supports_effective_ids):
+            kind = "directory" if stat.S_ISDIR(status.st_mode) else "file"
+            me, owner = _user(os.geteuid()), _user(status.st_uid)
+            whose = f"it belongs to {owner}, with the mode {stat.filemode(status.st_mode)}"
+            grant = f"setfacl -R -m u:{me}:rX {shlex.quote(str(way))}"
+            return (
+                f"the {kind} {way} cannot be {verb} by user {me}: {whose}",
+                f"run reput as {owner}, or let {me} read it ({grant})",
+            )
+    return None
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def says_no_room(text: str) -> bool:

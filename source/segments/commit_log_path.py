@@ -12,6 +12,7 @@ from reput.source.errors import StoreError
 from reput.source.printable import printable
 from reput.source.segments.mapped_file_name import FILE_NAME_DIGITS, is_file_name
 from reput.source.segments.store_layout import COMMIT_LOG, check_no_dledger, is_dledger_log, with_dledger
+from reput.source.system_errors import who_refuses
 
 # A file system's own, at the root of each disk.
 _FILE_SYSTEMS_OWN = "lost+found"
@@ -56,7 +57,11 @@ def _commit_logs_of(path: Path, *, dledger: bool) -> tuple[Path, ...]:
 
 
 def check_store(store: Path) -> None:
-    """Raise StoreError where `store` is no directory; the message says what to give instead."""
+    """Raise StoreError where `store` is no directory, or cannot be entered; the message says what to give instead."""
+    barred = who_refuses(str(store / COMMIT_LOG))
+    if barred is not None:
+        words, advice = barred
+        raise StoreError(f"cannot read the store {store}: {words}", advice=advice, file=store)
     if not _is_directory(store):
         raise StoreError(f"no store at {store}: {_state(store)}", advice=_instead(store), file=store)
 
@@ -87,8 +92,8 @@ def _state(path: Path) -> str:
         return f"it cannot be looked at ({error.strerror})"
     if not S_ISDIR(status.st_mode):
         return "it is no directory"
-    if not os.access(path, os.R_OK | os.X_OK):
-        return "this user may not list the directory"
+    if (barred := who_refuses(str(path / COMMIT_LOG)) or who_refuses(str(path))) is not None:
+        return barred[0]
     names = list(islice(_names_in(path), _NAMED_MAX + 1))
     if not names:
         return "the directory is empty"

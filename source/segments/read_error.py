@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from reput.source.errors import ReputError, StoreError, TransientError
-from reput.source.system_errors import UNANSWERED
+from reput.source.system_errors import UNANSWERED, who_refuses
 
 # Limits of the process say nothing about the file.
 _LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -23,6 +23,8 @@ def read_error(path: str, error: OSError, offset: int | None = None) -> ReputErr
     kind, advice = (TransientError if error.errno in UNANSWERED else StoreError), None
     if kind is TransientError:
         advice = "look at the disk or mount that holds it, and start the same command again"
-    elif isinstance(error, PermissionError):
+    words = error.strerror
+    if isinstance(error, PermissionError):
         advice = "make it readable for the user that runs reput"
-    return kind(f"cannot read {where}: {error.strerror}", advice=advice, file=path, physical_offset=offset)
+        words, advice = who_refuses(path) or (words, advice)
+    return kind(f"cannot read {where}: {words}", advice=advice, file=path, physical_offset=offset)

@@ -117,7 +117,8 @@ def version_or_time(text: str) -> int | datetime:
 
 
 STORE_HELP = "The broker's store root, which holds commitlog/; only read."
-Store = Annotated[Path, typer.Option(help=STORE_HELP)]
+# Whether it can be read is said by whoever reads it, with the directory that bars the way.
+Store = Annotated[Path, typer.Option(help=STORE_HELP, readable=False)]
 Output = Annotated[Path, typer.Option(help="What 'reput tail' keeps, or a copy of a store.")]
 At = Annotated[
     str | None, typer.Option(help="The table as it was: a version of it, or a time such as 2026-01-31T12:00:00Z.")

@@ -28,7 +28,7 @@ from reput.source.errors import (
     remote_error,
 )
 from reput.source.printable import printable
-from reput.source.system_errors import output_error_of, says_no_room, says_unanswered
+from reput.source.system_errors import output_error_of, says_no_room, says_unanswered, who_refuses
 from reput.streaming.process.jvm import has_jvm_died, last_jvm
 
 _LINE_LENGTH_MAX = 600
@@ -107,6 +107,8 @@ def failure_of(error: BaseException) -> ReputError:
             advice="less is needed with smaller maxBytesPerTrigger and maxBytesPerPartition, fewer cores "
             f"(sparkMaster=local[N]) or, in Spark's JVM, with more sparkDriverMemory ({first_line(error)})",
         )
+    if isinstance(error, PermissionError) and (barred := _barred(error)) is not None:
+        return barred
     if isinstance(error, OSError):
         return _of_the_system(error.errno or 0, _system_words(error), error.filename)
     if (system := _SYSTEM_ERROR.search(text)) is not None:
@@ -195,6 +197,14 @@ def jvm_death() -> TransientError:
 def _system_words(error: OSError) -> str:
     where = f": {error.filename}" if error.filename is not None else ""
     return f"{error.strerror or error}{where}"
+
+
+def _barred(error: PermissionError) -> ReputError | None:
+    """The error for a file that this user may not reach or read; None where that is not why the system refused."""
+    if not isinstance(error.filename, str | bytes) or (found := who_refuses(os.fsdecode(error.filename))) is None:
+        return None
+    words, advice = found
+    return ReputError(one_line(words), advice=one_line(advice), file=os.fsdecode(error.filename))
 
 
 def _of_the_system(number: int, words: str, file: Any = None) -> ReputError:
