@@ -68,7 +68,7 @@ def _command_of(question: Question) -> Callable[..., None]:
     def command(
         context: typer.Context,
         table: Annotated[Any, table_option("The Delta table that 'reput tail --table' keeps; only read.")] = None,
-        store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+        store: Annotated[Path | None, typer.Option(help=STORE_HELP, readable=False)] = None,
         show_sql: Annotated[
             bool, typer.Option("--show-sql", help="Print the statement, as 'reput sql' takes it, and run nothing.")
         ] = False,

@@ -18,7 +18,7 @@ from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overri
     "reput dump --file /data/store/consumequeue/orders/0/00000000000000000000 --json"
 )
 def dump(
-    store: Annotated[Path | None, typer.Option(help=f"{STORE_HELP} Its log is shown.")] = None,
+    store: Annotated[Path | None, typer.Option(help=f"{STORE_HELP} Its log is shown.", readable=False)] = None,
     file: Annotated[
         Path | None,
         typer.Option(help="One file instead: of the log, a queue, its ext or batch files, the index; the checkpoint."),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "or reput query --table /data/messages --key 123"
 )
 def query(
-    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP, readable=False)] = None,
     table: Annotated[
         Any,
         table_option("The message table, instead of a store; it has what expired from the log, too."),

@@ -30,7 +30,7 @@ _OR_SECTIONS = "Required, unless --config has sections of brokers."
 )
 def tail(
     context: typer.Context,
-    store: Annotated[Path | None, typer.Option(help=f"{STORE_HELP} {_OR_SECTIONS}")] = None,
+    store: Annotated[Path | None, typer.Option(help=f"{STORE_HELP} {_OR_SECTIONS}", readable=False)] = None,
     output: Annotated[
         Path | None,
         typer.Option(help=f"Gets consumequeue/ index/ checkpoint and reput's own folder reput/. {_OR_SECTIONS}"),

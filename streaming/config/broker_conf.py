@@ -43,7 +43,10 @@ SWITCHES: Final = (
     "enableCalcFilterBitMap",
 )
 PATHS: Final = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "dLegerSelfId")
-TEXTS: Final = ("brokerName", "messageDelayLevel", "storeType", "configManagerVersion", "combineCQLoadingCQTypes", *PATHS)
+TEXTS: Final = (
+    *("brokerName", "messageDelayLevel", "storeType", "configManagerVersion", "combineCQLoadingCQTypes"),
+    *PATHS,
+)
 
 # ``StoreType``: how a broker keeps queues.
 FILE_STORE: Final = "default"
