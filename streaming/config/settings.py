@@ -107,14 +107,14 @@ class BrokerOptions:
         boolean,
         _SWITCH,
         False,
-        f"{_BROKERS_SWITCH}; brokers from 5.4.0 on keep queues in files and in RocksDB then, and reput the files",
+        f"{_BROKERS_SWITCH}; from 5.4.0 on, queues are in files and in RocksDB then",
     )
     combine_cq_use_rocksdb_for_lmq: bool = option(
         "combineCQUseRocksdbForLmq",
         boolean,
         _SWITCH,
         False,
-        f"{_BROKERS_SWITCH}; with rocksdbCQDoubleWriteEnable, light queues (%LMQ%...) are in RocksDB alone",
+        f"{_BROKERS_SWITCH}; with rocksdbCQDoubleWriteEnable, light queues are in RocksDB alone",
     )
     enable_calc_filter_bit_map: bool = option(
         "enableCalcFilterBitMap",

@@ -36,6 +36,8 @@ RECORDED = {
     "enableMultiDispatch": True,
     "enableLmq": False,
     "mappedFileSizeConsumeQueue": 100,
+    "rocksdbCQDoubleWriteEnable": False,
+    "combineCQUseRocksdbForLmq": False,
     "enableConsumeQueueExt": False,
     "mappedFileSizeConsumeQueueExt": 48 << 20,
     "mapperFileSizeBatchConsumeQueue": 13_800_000,
