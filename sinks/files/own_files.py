@@ -21,6 +21,7 @@ from reput.sinks.files.store_path import (
     CONSUME_QUEUE_EXT,
     INDEX,
     RelativePath,
+    is_directory_name,
     is_index_file_name,
     is_queue_id,
     is_topic,
@@ -82,7 +83,7 @@ def remove_own(files: DurableFiles, folder: str) -> None:
 def _paths_to_replace(
     root: Path, made: Path, target: RelativePath, mounts: set[RelativePath]
 ) -> Iterator[RelativePath]:
-    if _foreign_kind(root, target, mounts) is not None:
+    if _foreign_kind(root, target, mounts) is not None and not _is_odd_topic(root, made, target, mounts):
         if os.path.lexists(made):
             _check_own(root, target, mounts)
         return
@@ -94,10 +95,18 @@ def _paths_to_replace(
         yield from _paths_to_replace(root, made / name, (*target, name), mounts)
 
 
+def _is_odd_topic(root: Path, made: Path, target: RelativePath, mounts: set[RelativePath]) -> bool:
+    """Whether it is a queue's directory all the same, of which the rebuild made one with that name."""
+    place = root.joinpath(*target)
+    is_there = place.is_dir() and not place.is_symlink() and target not in mounts
+    return len(target) == 2 and target[0] != INDEX and is_there and is_directory_name(target[1]) and made.is_dir()
+
+
 def _foreign_paths(root: Path, top: RelativePath, mounts: set[RelativePath]) -> Iterator[RelativePath]:
-    if _foreign_kind(root, top, mounts) is not None or not root.joinpath(*top).is_dir():
+    directory = root.joinpath(*top)
+    if top in mounts or directory.is_symlink() or not directory.is_dir():
         return
-    with os.scandir(root.joinpath(*top)) as entries:
+    with os.scandir(directory) as entries:
         found = sorted(
             (entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)) for entry in entries
         )

@@ -42,6 +42,8 @@ REBUILD_OLD = (*REBUILD_ROOT, "old")
 
 #: What the name of a light queue begins with (``MixAll#LMQ_PREFIX``).
 LIGHT_QUEUE = b"%LMQ%"
+# What ``TopicValidator`` lets pass; names of light queues come from clients unchecked.
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}|%LMQ%[^/]+")
 _NAME_BYTES_MAX = 255
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -84,7 +86,15 @@ def consume_queue_ext_file(topic: bytes, queue_id: int, file_from_offset: int) -
 
 
 def is_topic(name: str) -> bool:
-    """Whether a directory's name below a folder of queues is one that `consume_queue_directory` gives a topic."""
+    """Whether a directory below a folder of queues is named as a topic or light queue is; others' may not be.
+
+    A message may name any further queue (``enableMultiDispatch``), so `consume_queue_directory` takes more names.
+    """
+    return _TOPIC.fullmatch(name) is not None and is_directory_name(name)
+
+
+def is_directory_name(name: str) -> bool:
+    """Whether a directory's name is one that `consume_queue_directory` gives any topic."""
     try:
         return _queue_names(os.fsencode(name), 0)[0] == name
     except SinkError:

@@ -103,7 +103,7 @@ def finish_swap(files: DurableFiles) -> bool:
     _check_not_emptied(files, moves, may_empty=may_empty)
     for made, target, is_new in moves:
         _move(files, (*REBUILD_ROOT, *made), target, is_new=is_new)
-    _put_back(files)
+    _put_back(files, {target for _, target, _ in moves})
     files.remove_tree(*REBUILD_OLD)  # the note is still there, so that a crash leaves nothing large behind
     files.remove(*REBUILD_SWAP)
     files.sync()
@@ -154,11 +154,14 @@ def _tell_what_stays(files: DurableFiles, moves: Sequence[Move]) -> None:
         _log.warning("%s: left as it is what reput did not make: %s%s", files.root, names, more)
 
 
-def _put_back(files: DurableFiles) -> None:
-    """Put back what reput cannot name: an earlier release, or somebody since the note, had it put away."""
+def _put_back(files: DurableFiles, replaced: set[RelativePath]) -> None:
+    """Put back what reput cannot name: an earlier release, or somebody since the note, had it put away.
+
+    What the note itself names was `replaced` by what was made.
+    """
     old = files.root.joinpath(*REBUILD_OLD)
     for folder in DERIVED:
-        for path in list(foreign_paths(old, (folder,))):
+        for path in [path for path in foreign_paths(old, (folder,)) if path not in replaced]:
             if os.path.lexists(files.root.joinpath(*path)):
                 raise SinkError(
                     f"{old.joinpath(*path)} was put away by a rebuild, is not reput's, and its place is taken",

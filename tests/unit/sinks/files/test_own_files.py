@@ -33,7 +33,7 @@ OTHERS = (
     "consumequeue/000010.sst",
     f"consumequeue/{FIRST}",
     f"consumequeue/lost+found/0/{FIRST}",
-    f"consumequeue/{'x' * 128}/0/{FIRST}",
+    f"consumequeue/T.old/0/{FIRST}",
     "consumequeue/A/0.bak",
     f"consumequeue/A/00/{FIRST}",
     f"consumequeue/A/{2**31}/{FIRST}",
@@ -93,6 +93,18 @@ def test_nothing_is_moved_that_is_not_reputs(files: DurableFiles, monkeypatch: p
     monkeypatch.setattr(DurableFiles, "move", moved)
     swap(files, WHOLE)
     assert files_below(files.root) == {**dict.fromkeys(OTHERS, b"old"), **dict.fromkeys(OWN, b"new")}
+
+
+def test_a_queue_with_an_odd_name_is_replaced_by_one_of_its_name(files: DurableFiles) -> None:
+    """A message may name any further queue; where the rebuild makes none, such a directory is left."""
+    put(files.root, f"consumequeue/ %LMQ%b/0/{FIRST}", f"consumequeue/lost+found/0/{FIRST}")
+    put(made(files), f"consumequeue/A/0/{FIRST}", f"consumequeue/ %LMQ%b/0/{FIRST}", data=b"new")
+    swap(files, WHOLE)
+    assert files_below(files.root) == {
+        f"consumequeue/A/0/{FIRST}": b"new",
+        f"consumequeue/ %LMQ%b/0/{FIRST}": b"new",
+        f"consumequeue/lost+found/0/{FIRST}": b"old",
+    }
 
 
 def test_links_stay_and_are_not_followed(files: DurableFiles, tmp_path_factory: pytest.TempPathFactory) -> None:
