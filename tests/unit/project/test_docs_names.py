@@ -41,6 +41,8 @@ OTHERS_OPTIONS = {
 OTHERS_NAMES = {
     "a broker's setting that is only spoken of": {
         "checkCommitLogOffsetOnRecover",
+        "combineCQPreferCQType",
+        "defaultRocksDB",
         "diskMaxUsedSpaceRatio",
         "duplicationEnable",
         "enableAcceleratedRecovery",
@@ -49,6 +51,8 @@ OTHERS_NAMES = {
         "fileReservedTime",
         "filterDataCleanTimeSpan",
         "forceVerifyPropCRC",
+        "indexFileWriteEnable",
+        "indexRocksDBEnable",
     },
     "a method, field or variable of RocketMQ's": {
         "addFirst",
