@@ -22,6 +22,14 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.split("\n") if line.strip()]
 
 
+def counted(count: int, one: str, many: str | None = None, form: str = "") -> str:
+    """A number with its noun, as `1 message` or `2 messages`; `form` is the number's, ``,`` for one with commas."""
+    if many is None:
+        ending = "es" if one.endswith(("ch", "x", "s")) else "s"
+        many = f"{one[:-1]}ies" if one.endswith("ry") else f"{one}{ending}"
+    return f"{count:{form}} {one if count == 1 else many}"
+
+
 def printable(text: str) -> str:
     r"""`text` on one line, with each unsafe character as Python writes it: ``\x1b``, ``\u202e``, ``\n``."""
     return _escaped(text, lambda character: character.encode("unicode_escape").decode("ascii"))

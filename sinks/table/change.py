@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField
 from reput.sinks.table.refusal import output_errors
 from reput.sinks.table.storage import TableStorage
 from reput.source.errors import SinkError
+from reput.source.printable import counted
 
 #: What the table's history says of a commit, by name.
 Note = Mapping[str, Any]
@@ -94,9 +95,9 @@ class Change:
         if self.new_columns:
             return f"adding the columns {', '.join(column.name for column in self.new_columns)}"
         if self.deleted is not None:
-            return f"{self.deleted} rows deleted"
+            return f"{counted(self.deleted, 'row')} deleted"
         if self.transaction is None:
-            return f"{len(self.removed)} files written as {len(self.files)}"
+            return f"{counted(len(self.removed), 'file')} written as {len(self.files)}"
         return f"transaction {self.transaction[1]} of {self.transaction[0]!r}"
 
     def commit_info(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.index_keys import same_keys
 from reput.source.arrays import leading
+from reput.source.printable import counted
 
 # How far to look for the next key at which entries and keys agree again.
 _LOOK_AHEAD = 256
@@ -76,7 +77,7 @@ class IndexWalk:
             self._findings.note("not_indexed_yet", len(self._missing))
         elif self._missing:
             key_hash, offset = self._missing[0]
-            text = f"{len(self._missing)} keys are missing at the end, the first of the record at {offset}"
+            text = f"{counted(len(self._missing), 'key')} missing at the end, the first of the record at {offset}"
             self._findings.differ(
                 Difference("key_missing", text, physical_offset=offset, expected=_describe(key_hash, offset)),
                 len(self._missing),

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import typer
 
-from reput.source.printable import printable
+from reput.source.printable import counted, printable
 from reput.streaming.cli.app import Application, Json, Output, app, run_or_fail
 
 quarantine = Application(
@@ -42,6 +42,6 @@ def list_ranges(output: Output, as_json: Json = False) -> None:
                     f"({line.policy}), begins {line.head[:32] or '-'}"
                 )
             )
-        typer.echo(f"reput: {len(lines)} range{'' if len(lines) == 1 else 's'} left out", err=True)
+        typer.echo(f"reput: {counted(len(lines), 'range')} left out", err=True)
 
     run_or_fail(run)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reput.source.errors import OptionError, SinkError
+from reput.source.printable import counted
 from reput.streaming.cli.app import STORE_HELP, app, run_or_fail, table_option
 from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
 
@@ -125,6 +126,6 @@ def query(
 
     def run() -> None:
         found = in_store() if table is None else in_table()
-        typer.echo(f"reput: {found} message{'' if found == 1 else 's'} found", err=True)
+        typer.echo(f"reput: {counted(found, 'message')} found", err=True)
 
     run_or_fail(run)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from reput.source.errors import OptionError
+from reput.source.printable import counted
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.settings import Settings
 from reput.streaming.config.stored_sizes import index_options_of
@@ -159,7 +160,7 @@ def _dump_entries(dump: FileDump, request: DumpRequest, streams: Streams) -> Non
         if part.count is not None:
             fields["count"] = part.count
         first = [{**fields, **part.more}.get(name) for name in dump.names[: dump.names.index("verdict") + 1]]
-        count_text = "" if part.count is None else f"{part.count} times, "
+        count_text = "" if part.count is None else f"{counted(part.count, 'time')}, "
         printer.other({**part.more, **fields}, first, f"{count_text}{part.length} bytes")
         totals.add(part.verdict, 1 if part.count is None else part.count, part.length)
     printer.totals(totals)

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.source.printable import counted
 from reput.streaming.rebuild.output import OutputCounts
 from reput.streaming.status.batch_report import findings
 
@@ -67,10 +68,11 @@ class RebuildReport:
     def text(self) -> str:
         """The report as a few lines for people."""
         phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items() if name != "all")
-        made = f"rebuilt [{self.start}, {self.end}): {self.messages} messages, {self.keys} keys"
+        made = f"rebuilt [{self.start}, {self.end}): {counted(self.messages, 'message')}, {counted(self.keys, 'key')}"
         lines = [
             f"{made} in {self.seconds['all']:.1f} s, {self.messages_per_second:.0f} messages/s without the start-up",
-            f"{self.queues} queues in {self.queue_files} files, {self.index_files} index files; {phases}",
+            f"{counted(self.queues, 'queue')} in {counted(self.queue_files, 'file')}, "
+            f"{counted(self.index_files, 'index file')}; {phases}",
         ]
         for what, counts in (("anomalies", self.anomalies), ("quarantined", self.quarantined)):
             if counts:

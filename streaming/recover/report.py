@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from reput.sinks.recover.retention import QueueRetention
-from reput.source.printable import printable
+from reput.source.printable import counted, printable
 from reput.streaming.recover.recover import RecoveryReport, RetentionReport
 from reput.streaming.recover.sink_repair import QueueReport
 
@@ -33,7 +33,7 @@ def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
         before = "no progress record" if sink.end_before is None else f"ended at {sink.end_before}"
         after = "would go on" if dry_run else "goes on"
         line = f"{sink.name}: {before}, {after} at {sink.end_after}"
-        dropped = f", {sink.files.entries_dropped} entries dropped" if sink.files.entries_dropped else ""
+        dropped = f", {counted(sink.files.entries_dropped, 'entry')} dropped" if sink.files.entries_dropped else ""
         lines.append(line + dropped)
         lines += [f"{verbs[0]} {path}" for path in sink.files.removed]
         lines += [f"{verbs[1]} {path}" for path in sink.files.mended]

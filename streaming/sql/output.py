@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from reput.source.errors import OptionError
-from reput.source.printable import printable, printable_json
+from reput.source.printable import counted, printable, printable_json
 from reput.streaming.sql.result import Result
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _write_tables(names: list[str], rows: Iterator[Sequence[Any]], console: Cons
         block = [] if first is None else [first, *islice(rows, _ROWS_A_TABLE - 1)]
         _write_table(headers, block, console)
         count += len(block)
-    console.print(f"{count} row{'' if count == 1 else 's'}", highlight=False)
+    console.print(counted(count, "row"), highlight=False)
     return count
 
 

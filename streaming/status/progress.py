@@ -14,6 +14,7 @@ from rich.console import Console
 from reput.sinks.anomalies import NO_ANOMALIES
 from reput.sinks.table.upkeep import UpkeepDone
 from reput.source.errors import ReputError
+from reput.source.printable import counted
 from reput.streaming.output.log_end import LogEnd
 from reput.streaming.process.allowance import Allowance
 from reput.streaming.process.failures import failure_of, one_line
@@ -191,7 +192,8 @@ class ProgressReporter:
         with self.state.read() as state:
             at_end = NO_ANOMALIES if state.log_end is None else state.log_end.at_end
             return [
-                f"{name}: {query.messages} messages in {query.batches} batches, {query.seconds:.2f} s, "
+                f"{name}: {counted(query.messages, 'message')} in {counted(query.batches, 'batch')}, "
+                f"{query.seconds:.2f} s, "
                 f"{query.messages / max(query.seconds, 1e-9):.0f} messages/s, "
                 f"{query.size_bytes / max(query.seconds, 1e-9) / _MB:.1f} MB/s, end offset {query.end}, "
                 f"{query.lag}"
@@ -220,9 +222,9 @@ def _words(line: _Line, lag: Lag, now: float) -> str:
     """A batch's own rate, or that of the time since the last line, in which the query may have waited for messages."""
     report, many = line.report, line.batches > 1
     seconds = max(now - line.begun_at if many else report.seconds, 1e-9)
-    batches = f" in {line.batches} batches" if many else ""
+    batches = f" in {counted(line.batches, 'batch')}" if many else ""
     return (
-        f"{report.query}: [{report.start}, {report.end}): {report.messages} messages{batches}, "
+        f"{report.query}: [{report.start}, {report.end}): {counted(report.messages, 'message')}{batches}, "
         f"{report.messages / seconds:.0f} messages/s, {(report.end - report.start) / seconds / _MB:.1f} MB/s, {lag}"
         f"{findings(report.anomalies, report.quarantined)}"
     )

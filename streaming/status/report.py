@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from reput.sinks.files.store_lock import is_locked
 from reput.source.errors import OutputError
-from reput.source.printable import printable
+from reput.source.printable import counted, printable
 from reput.streaming.status.batch_report import duration_text, size_text
 from reput.streaming.status.judgement import State
 from reput.streaming.status.status_file import STATUS_FILE, load_status, seconds_since_written
@@ -84,9 +84,9 @@ def status_text(status: dict[str, Any]) -> str:
 
 def _query_line(query: dict[str, Any]) -> str:
     behind, end = query["behind"], query["commitOffset"]
-    restarts = f", started again {query['restarts']} times" if query["restarts"] else ""
+    restarts = f", started again {counted(query['restarts'], 'time')}" if query["restarts"] else ""
     return (
-        f"{query['query']:<9} {query['phase']}, {query['messages']:,} messages in this run, "
+        f"{query['query']:<9} {query['phase']}, {counted(query['messages'], 'message', form=',')} in this run, "
         f"end offset {'?' if end is None else end}, "
         f"{size_text(behind['bytes'])} and {duration_text(behind['seconds'])} behind{restarts}"
     )

@@ -11,7 +11,7 @@ from reput.sinks.table.expired_rows import Expired
 from reput.sinks.table.forgotten import Forgotten, Traces
 from reput.sinks.table.history import LogEntry
 from reput.sinks.table.table_state import BrokerRows, TableState
-from reput.source.printable import printable, printable_json
+from reput.source.printable import counted, printable, printable_json
 from reput.streaming.status.batch_report import size_text
 
 _COLUMNS = ("version", "time", "operation", "broker", "range", "files", "rows", "size", "by")
@@ -114,17 +114,17 @@ def describe_text(state: TableState) -> str:
     each = f", {told['bytes_a_message']} bytes a message" if state.rows else ""
     lines = [
         f"{state.path}: version {state.version}",
-        f"{told['rows']} rows in {told['files']} files, {size_text(state.size_bytes)}{each}",
+        f"{counted(told['rows'], 'row')} in {counted(told['files'], 'file')}, {size_text(state.size_bytes)}{each}",
     ]
     if state.store_times is not None:
         lines.append(f"stored from {told['first_store_time']} to {told['last_store_time']}")
     for broker in state.brokers:
         end = "without a transaction of reput" if broker.end is None else f"complete up to {broker.end}"
         last = "" if broker.last_range is None else ", last [{}, {})".format(*broker.last_range)
-        lines.append(f"broker {broker.broker}: {broker.rows} rows, {end}{last}")
+        lines.append(f"broker {broker.broker}: {counted(broker.rows, 'row')}, {end}{last}")
     lines.append(
-        f"{told['small_files']} small files, which are merged when there are enough of them; "
-        f"{told['unsorted_files']} large ones that await sorting; {told['unfiltered_files']} without a key filter"
+        f"{counted(told['small_files'], 'small file')}, merged when there are enough of them; "
+        f"{counted(told['unsorted_files'], 'large one')} to be sorted; {told['unfiltered_files']} without a key filter"
     )
     features = f", features {', '.join(told['features'])}" if told["features"] else ""
     lines.append(f"reader version {told['reader_version']}, writer version {told['writer_version']}{features}")
@@ -164,11 +164,12 @@ def _cells(entry: LogEntry) -> Sequence[str]:
 def optimize_text(report: OptimizeReport) -> str:
     """What was merged."""
     if not report.merges:
-        return f"nothing to merge in {report.files_before} files, {size_text(report.bytes_before)}"
+        return f"nothing to merge in {counted(report.files_before, 'file')}, {size_text(report.bytes_before)}"
     return _text(
         [
             (
-                f"{report.merges} merges: {report.files_before} files, {size_text(report.bytes_before)}, became "
+                f"{counted(report.merges, 'merge')}: {counted(report.files_before, 'file')}, "
+                f"{size_text(report.bytes_before)}, became "
                 f"{report.files_after}, {size_text(report.bytes_after)}, in version {report.version}"
             )
         ]
@@ -188,8 +189,9 @@ def vacuum_text(report: VacuumReport, *, dry_run: bool) -> str:
     verb = "would remove" if dry_run else "removed"
     lines = [
         (
-            f"{verb} {report.commits} commits of the log, {report.data_files} data files that only they had, "
-            f"{report.orphans} files that no version had; {size_text(report.size_bytes)}"
+            f"{verb} {counted(report.commits, 'commit')} of the log, "
+            f"{counted(report.data_files, 'data file')} that only they had, "
+            f"{counted(report.orphans, 'file')} that no version had; {size_text(report.size_bytes)}"
         )
     ]
     if report.keeps_log:
@@ -204,7 +206,8 @@ def expiry_text(report: ExpiryReport, *, dry_run: bool) -> str:
     """What was removed, by broker."""
     verb = "would remove" if dry_run else "removed"
     lines = [
-        f"broker {broker}: {verb} {done.rows} rows from {done.files} files" for broker, done in report.brokers.items()
+        f"broker {broker}: {verb} {counted(done.rows, 'row')} from {counted(done.files, 'file')}"
+        for broker, done in report.brokers.items()
     ]
     return _text([*lines, f"tableRetention: {report.retention}"])
 
@@ -212,8 +215,8 @@ def expiry_text(report: ExpiryReport, *, dry_run: bool) -> str:
 def plan_text(plan: ForgetPlan) -> str:
     """What would be forgotten, and what goes with it."""
     lines = [
-        f"{plan.rows} rows in {plan.files} files of the present version would be forgotten",
-        f"{plan.older_files} files that only older versions have, or none, have such rows, too",
+        f"{counted(plan.rows, 'row')} in {counted(plan.files, 'file')} of the present version would be forgotten",
+        f"such rows are also in {counted(plan.older_files, 'file')} that only older versions have, or none",
         *_mention_lines(plan.left),
         *(f"{name} cannot be looked into" for name in plan.left.unreadable),
         "with --yes they go for good: no older version of the table can be read or restored afterwards, for any row",
@@ -229,11 +232,12 @@ def forgotten_text(done: Forgotten) -> str:
         lines.append("no such row, in no version")
     else:
         lines.append(
-            f"{done.rows} rows forgotten in version {done.version}: {done.files_rewritten} files written without them, "
-            f"{done.files_removed} files of {size_text(done.bytes_removed)} removed, {done.commits_removed} older "
-            "versions gone"
+            f"{counted(done.rows, 'row')} forgotten in version {done.version}: "
+            f"{counted(done.files_rewritten, 'file')} written without them, "
+            f"{counted(done.files_removed, 'file')} of {size_text(done.bytes_removed)} removed, "
+            f"{counted(done.commits_removed, 'older version')} gone"
         )
-    lines += [f"{name} still has {rows} such rows" for name, rows in left.rows.items()]
+    lines += [f"{name} still has {counted(rows, 'such row')}" for name, rows in left.rows.items()]
     lines += [f"{name} still has such a text" for name in left.log_files]
     lines += [f"{name} cannot be looked into: whether it has such rows is not known" for name in left.unreadable]
     if left.is_clean:
@@ -256,7 +260,7 @@ def _mention_lines(left: Traces) -> list[str]:
     if not rows:
         return []
     first = next(iter(left.mentions))
-    where = f"{len(left.mentions)} files, such as {first}"
+    where = f"{counted(len(left.mentions), 'file')}, such as {first}"
     return [f"{rows} rows of other messages have the same text in a property, and stay ({where})"]
 
 

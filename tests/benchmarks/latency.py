@@ -57,7 +57,7 @@ COLUMNS = (
     *("row: median, ms", "p95", "p99"),
     *("micro-batch of its period, `logic`: median, ms", "`table`"),
 )
-BATCH = re.compile(r"(\S+ \S+) INFO (\w+): \[(\d+), \d+\): (\d+) messages, (\d+) messages/s")
+BATCH = re.compile(r"(\S+ \S+) INFO (\w+): \[(\d+), \d+\): (\d+) messages?, (\d+) messages/s")
 
 Int64s = NDArray[np.int64]
 

@@ -37,7 +37,7 @@ BROKER_JVM = (
 BROKER_SETTINGS = {"fileReservedTime": "87600", "cleanFileForciblyEnable": "false", "diskMaxUsedSpaceRatio": "99"}
 BROKER_TIMEOUT_S = 3600.0
 POLL_S = 0.1
-BATCH = re.compile(r"^(\S+ \S+) INFO \w+: \[\d+, \d+\): (\d+) messages, (\d+) messages/s")
+BATCH = re.compile(r"^(\S+ \S+) INFO \w+: \[\d+, \d+\): (\d+) messages?, (\d+) messages/s")
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class TailCommand:
 
     def figures(self, output: str, log: str) -> tuple[int, float]:
         """See `Command` and `batch_seconds`."""
-        counts = {int(count) for count in re.findall(r"^\w+: (\d+) messages in ", output, re.MULTILINE)}
+        counts = {int(count) for count in re.findall(r"^\w+: (\d+) messages? in ", output, re.MULTILINE)}
         if len(counts) != 1:
             raise SystemExit(f"the queries disagree on the number of messages: {output}")
         return counts.pop(), batch_seconds(log.splitlines())

@@ -232,7 +232,7 @@ def test_ugly_lines() -> None:
         "/x.py:1: DeprecationWarning: old",
         "x" * 1001,
     ]
-    good = ["reput: the disk of OUT is full", "logic: [0, 10): 1 messages", "2026-11-22 07:17:33 WARNING left out at 7"]
+    good = ["reput: the disk of OUT is full", "logic: [0, 10): 1 message", "2026-11-22 07:17:33 WARNING left out at 7"]
     assert len(ugly_lines("\n".join([*ugly, *good]))) == len(ugly)
 
 

@@ -17,7 +17,7 @@ from support.record_writer import CommitLogWriter, Message
 
 LIMIT_SECONDS = 60
 _BATCH = re.compile(r" INFO (logic|table): \[\d+, \d+\): .* \d+ bytes and [\d.]+ s behind$")
-_SUMMARY = re.compile(r"(logic|table): \d+ messages in \d+ batches, .* \d+ bytes and [\d.]+ s behind$")
+_SUMMARY = re.compile(r"(logic|table): \d+ messages? in \d+ batch(?:es)?, .* \d+ bytes and [\d.]+ s behind$")
 
 
 @pytest.fixture

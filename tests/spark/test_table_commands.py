@@ -78,7 +78,7 @@ def test_describe(vectors: bool, both: list[KeptTable]) -> None:
     assert times is not None
     assert [round(each.timestamp() * 1000) for each in state.store_times] == list(times)
     text = run("describe", "--table", str(kept.path))
-    assert "broker x\\x1b]0;x\\x07\\u202e: 1 rows, without a transaction" in text
+    assert "broker x\\x1b]0;x\\x07\\u202e: 1 row, without a transaction" in text
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
 
 

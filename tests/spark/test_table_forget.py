@@ -314,7 +314,7 @@ def test_the_command(kept: KeptTable) -> None:
     words = ["table", "forget", "--table", str(kept.path), "--key", KEY]
     result = invoke(words)
     assert result.exit_code == 0, result.stderr
-    assert "3 rows in 1 files of the present version" in result.stdout
+    assert "3 rows in 1 file of the present version" in result.stdout
     assert "no older version of the table can be read" in result.stdout
     told = json.loads(invoke([*words, "--json"]).stdout)
     assert (told["rows"], told["files"], told["older_files"]) == (3, 1, 2)

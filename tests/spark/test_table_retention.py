@@ -321,7 +321,7 @@ def test_the_plan_and_the_command(kept: KeptTable, monkeypatch: pytest.MonkeyPat
     rows = 40 - len(kept_numbers())
     assert (code, said.splitlines()) == (
         0,
-        [f"broker b: would remove {rows} rows from 1 files", f"tableRetention: {RETENTION}"],
+        [f"broker b: would remove {rows} rows from 1 file", f"tableRetention: {RETENTION}"],
     )
     assert kept.found() == kept.expected(0, 40)
     code, said = reput(*at, "--option", f"tableRetention={RETENTION}", "--json")

@@ -84,7 +84,7 @@ def test_written_while_the_job_runs(
     assert jobs.count("begins") == 1
     assert "writes" in jobs[: jobs.index("ends")]
     assert all(jobs[number - 1] == "checks" for number, what in enumerate(jobs) if what == "writes")
-    assert [f"{MESSAGES} messages in 1 batches" in line for line in reporter.summary()] == [True, True]
+    assert [f"{MESSAGES} messages in 1 batch," in line for line in reporter.summary()] == [True, True]
     check(spark, store, tmp_path)
 
 

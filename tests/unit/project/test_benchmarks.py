@@ -293,7 +293,7 @@ def test_the_seconds_of_a_tail_are_between_its_first_batchs_begin_and_its_lasts_
         "2026-11-21 11:43:04,000 INFO logic: [10, 20): 1000 messages, 999 messages/s, 1.2 MB/s, 0 bytes behind",
     ]
     assert batch_seconds(lines) == pytest.approx(3.0)
-    summary = "logic: 2000 messages in 2 batches, 1.5 s, 1 messages/s\ntable: 2000 messages in 1 batches, 1 s\n"
+    summary = "logic: 2000 messages in 2 batches, 1.5 s, 1 messages/s\ntable: 2000 messages in 1 batch, 1 s\n"
     assert TailCommand().figures(summary, "\n".join(lines)) == (2000, pytest.approx(3.0))
     with pytest.raises(SystemExit, match="disagree"):
         TailCommand().figures(summary.replace("2000", "2001", 1), "\n".join(lines))

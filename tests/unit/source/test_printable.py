@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.source.printable import lines_of, printable, printable_json
+from reput.source.printable import counted, lines_of, printable, printable_json
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
@@ -49,3 +49,21 @@ def test_a_line_of_json_ends_where_json_says() -> None:
     text = "\n".join(json.dumps(value, ensure_ascii=False) for value in values)
     assert [json.loads(line) for line in lines_of(f"{text}\n\n")] == values
     assert not any(len(printable(f"a{one}b").splitlines()) > 1 for one in ends)
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (counted(1, "message"), "1 message"),
+        (counted(0, "message"), "0 messages"),
+        (counted(2, "batch"), "2 batches"),
+        (counted(1, "batch"), "1 batch"),
+        (counted(3, "entry"), "3 entries"),
+        (counted(3, "key"), "3 keys"),
+        (counted(2, "index"), "2 indexes"),
+        (counted(1234, "row", form=","), "1,234 rows"),
+        (counted(2, "child", "children"), "2 children"),
+    ],
+)
+def test_a_number_with_its_noun(shown: str, told: str) -> None:
+    assert shown == told
