@@ -71,8 +71,10 @@ class RebuildReport:
         made = f"rebuilt [{self.start}, {self.end}): {counted(self.messages, 'message')}, {counted(self.keys, 'key')}"
         lines = [
             f"{made} in {self.seconds['all']:.1f} s, {self.messages_per_second:.0f} messages/s without the start-up",
-            f"{counted(self.queues, 'queue')} in {counted(self.queue_files, 'file')}, "
-            f"{counted(self.index_files, 'index file')}; {phases}",
+            (
+                f"{counted(self.queues, 'queue')} in {counted(self.queue_files, 'file')}, "
+                f"{counted(self.index_files, 'index file')}; {phases}"
+            ),
         ]
         for what, counts in (("anomalies", self.anomalies), ("quarantined", self.quarantined)):
             if counts:
