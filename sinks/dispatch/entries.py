@@ -74,6 +74,11 @@ class KeyEntries:
         """The keys `[begin, end)` of these, numbered from 0."""
         return KeyEntries(self.hashes[begin:end], self.offsets[begin:end], self.timestamps[begin:end])
 
+    def before(self, others: KeyEntries) -> KeyEntries:
+        """These keys, and behind them `others`."""
+        mine, theirs = (vars(keys).values() for keys in (self, others))
+        return KeyEntries(*(np.concatenate(parts) for parts in zip(mine, theirs, strict=True)))
+
     @property
     def first(self) -> tuple[int, int]:
         """Physical offset and store timestamp of the first key."""

@@ -6,7 +6,7 @@ Keys are put in log order, so a range's keys lie together; they are found by the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,17 +14,21 @@ from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.formats.index_file import TIME_DIFF_MAX
 from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Findings
-from reput.source.arrays import Int64s
+from reput.source.arrays import Int64s, leading
 
 
 @dataclass(frozen=True)
 class ComparedKeys:
-    """What a range found: if it `agrees`, its keys are exactly those numbered `[first, end)`, in order."""
+    """What a range found: if it `agrees`, its keys are exactly those numbered `[first, end)`, in order.
+
+    The keys of records before `untagged_until` are without those of their tags, which releases before 5.4.0 do not put.
+    """
 
     first: int
     end: int
     keys: int
     agrees: bool
+    untagged_until: int = -1
 
 
 def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> ComparedKeys:
@@ -35,6 +39,26 @@ def compare_index(row: IndexReader, keys: KeyEntries, start: int, end: int) -> C
     found = row.entries(first, behind - first)
     agrees = bool(same_keys(found, keys).all() and same_times(row, found, keys, first).all())
     return ComparedKeys(first, behind, len(keys.hashes), agrees and _edges_agree(row, keys, first))
+
+
+def compare_untagged(
+    row: IndexReader, tagged: KeyEntries, plain: KeyEntries, start: int, end: int
+) -> ComparedKeys | None:
+    """Compare as `compare_index`, with keys of tags from some record on; `plain` are the keys without those of tags.
+
+    None where no key of a tag is missing before the first one that the index has.
+    """
+    first, behind = row.search(start), row.search(end)
+    found = row.entries(first, behind - first)
+    count = min(len(found), len(plain.hashes))
+    agreeing = leading(same_keys(found[:count], plain.between(0, count)))
+    upgraded = int(found["physical_offset"][agreeing]) if agreeing < len(found) else end
+    kept = int(np.searchsorted(plain.offsets, upgraded))
+    omitted = int(np.searchsorted(tagged.offsets, upgraded))
+    if omitted == kept:
+        return None
+    keys = plain.between(0, kept).before(tagged.between(omitted, len(tagged.hashes)))
+    return replace(compare_index(row, keys, start, end), untagged_until=upgraded)
 
 
 def same_keys(found: Entries, keys: KeyEntries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -25,13 +25,16 @@ by cause, because a healthy broker leaves them:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reput.sinks.abort_file import LeftBy, abort_left_by
 from reput.sinks.dispatch.batch import LogicBatch
+from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.dispatch.logic_needs import LogicNeeds
 from reput.sinks.dispatch.piece import QueueFilter, make_pieces
 from reput.sinks.files.durable_file import DurableFiles
@@ -51,6 +54,7 @@ from reput.sinks.verify.queue_files import LogLimits
 from reput.sinks.verify.queue_walk import QueueWalk
 from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
+from reput.source.log.offset_range import OffsetRange
 from reput.source.options import SourceOptions
 from reput.source.segments.range_reader import read_record
 from reput.streaming.config.broker import (
@@ -68,6 +72,7 @@ from reput.streaming.verify.tasks import (
     QueueItem,
     VerifiedRange,
     VerifySettings,
+    plain_keys,
     verify_items,
     verify_ranges,
 )
@@ -180,8 +185,17 @@ class StoreVerification:
             tallies.take(result.compared_entries)
         row = self.settings.index
         compared_keys = [result.compared_keys for result in self.results if result.compared_keys is not None]
-        joins = row is None or keys_join(row, compared_keys, index.findings)
-        made_early = self._walk(tallies, None if joins else row, queues.findings, index.findings)
+        untagged = [compared.untagged_until for compared in compared_keys]
+        upgraded = self._untagged_until(untagged)
+        if row is not None and upgraded > limits.least:
+            name = row.names[row.file_of(max(0, row.search(upgraded) - 1))]
+            index.findings.tell(
+                f"index files up to {name}, record {upgraded}, were written by a release that does not index tags"
+            )
+        # Later keys of tags that are missing are no upgrade.
+        is_prefix = all(until <= upgraded for until in untagged)
+        joins = row is None or (is_prefix and keys_join(row, compared_keys, index.findings))
+        made_early = self._walk(tallies, None if joins else row, queues.findings, index.findings, upgraded)
         if not tallies.out_of_order:
             self._take_notes(queues.findings)
         elif not queues.findings.differences:
@@ -239,11 +253,12 @@ class StoreVerification:
             findings.add(result.queue_findings)
 
     def _walk(
-        self, tallies: QueueTallies, row: IndexReader | None, queues: Findings, index: Findings
+        self, tallies: QueueTallies, row: IndexReader | None, queues: Findings, index: Findings, upgraded: int
     ) -> dict[tuple[str, bytes, int], int]:
         """Walk the queues that are out of order, and the index if `row` is given; this reads the log once more.
 
-        Returns, by queue, the files that a broker made early for a repeated record.
+        Records before `upgraded` have no keys of tags. Returns, by queue, the files that a broker made early for a
+        repeated record.
         """
         limits = self.settings.log
         may_join = not self._config.queue.keeps_later_life
@@ -268,12 +283,37 @@ class StoreVerification:
                 if walk is not None:
                     walk.take(incoming)
             if index_walk is not None:
-                index_walk.take(batch.entries.keys())
+                index_walk.take(self._keys(span, batch.entries.keys(), upgraded))
         for walk in walks.values():
             walk.close()
         if index_walk is not None:
             index_walk.close(limits.limit)
         return {key: walk.made_early for key, walk in walks.items() if walk.made_early is not None}
+
+    def _keys(self, span: OffsetRange, keys: KeyEntries, upgraded: int) -> KeyEntries:
+        """The keys of a range, without those of tags of records before `upgraded`."""
+        plain = plain_keys(self.settings, span) if span.start < upgraded else None
+        if plain is None:
+            return keys
+        kept, omitted = (int(np.searchsorted(each.offsets, upgraded)) for each in (plain, keys))
+        return plain.between(0, kept).before(keys.between(omitted, len(keys.hashes)))
+
+    def _untagged_until(self, untagged: Sequence[int]) -> int:
+        """Where the records end, from the first one on, of whose tags the index has no keys."""
+        upgraded = self.settings.log.least
+        for result, until in zip(self.results, untagged, strict=False):
+            if until > upgraded and (result.start <= upgraded or not self._has_tags(upgraded, result.start)):
+                upgraded = until
+        return upgraded
+
+    def _has_tags(self, start: int, end: int) -> bool:
+        """Whether records of `[start, end)` have keys of tags."""
+        for span in self.log.split(start, end):
+            keys = self.settings.task.read(span).batch()
+            plain = plain_keys(self.settings, span)
+            if keys is not None and plain is not None and keys.entries.key_count != len(plain.hashes):
+                return True
+        return False
 
     def _hashes_at(self, physical_offset: int) -> frozenset[int]:
         """The hashes of the keys of the record at a physical offset; none if there is no record."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.index.index_reader import IndexReader
 from reput.sinks.table.record_digest import RecordRows, StretchSums
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.index_file import IndexFileCheck
-from reput.sinks.verify.index_keys import ComparedKeys, compare_index
+from reput.sinks.verify.index_keys import ComparedKeys, compare_index, compare_untagged
 from reput.sinks.verify.manifest import FileDigest, StoreFile, digest_file
 from reput.sinks.verify.queue_entries import ComparedEntries, QueueSettings, QueueTally, compare_queues
 from reput.sinks.verify.queue_files import LogLimits, check_queue_files
@@ -39,8 +40,9 @@ class VerifySettings:
 
 @dataclass(frozen=True)
 class VerifiedRange:
-    """What was found in one range; `store_timestamp_max` is the latest store time in ms."""
+    """What was found in one range, from the offset `start` on; `store_timestamp_max` is the latest store time in ms."""
 
+    start: int
     messages: int
     compared_entries: list[ComparedEntries]
     compared_keys: ComparedKeys | None
@@ -85,11 +87,13 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
     compared_entries = compare_queues(settings.queues, entries, findings)
     compared_keys = None
     if settings.index is not None:
-        compared_keys = compare_index(
-            replace(settings.index), entries.keys(), span.start, span.end
-        )  # headers as they are now
+        row, keys = replace(settings.index), entries.keys()  # headers as they are now
+        compared_keys = compare_index(row, keys, span.start, span.end)
+        if not compared_keys.agrees and (plain := plain_keys(settings, span)) is not None:
+            compared_keys = compare_untagged(row, keys, plain, span.start, span.end) or compared_keys
     latest = max(piece["latest_store_time"] for piece in read.pieces)
     return VerifiedRange(
+        span.start,
         sum(piece["messages"] for piece in read.pieces),
         compared_entries,
         compared_keys,
@@ -97,6 +101,15 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
         latest,
         findings,
     )
+
+
+def plain_keys(settings: VerifySettings, span: OffsetRange) -> KeyEntries | None:
+    """The keys of a range without those of tags; None where the release puts none of those."""
+    needs = settings.task.needs
+    if needs is None or not needs.index_tags:
+        return None
+    task = replace(settings.task, needs=replace(needs, consume_queue=False, index_tags=False), with_sums=False)
+    return PieceEntries.read(piece["arrays"] for piece in task.read(span).pieces).keys()
 
 
 def rows_of_range(settings: VerifySettings, span: OffsetRange) -> Iterator[pa.RecordBatch]:
