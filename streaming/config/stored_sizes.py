@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX
+from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, REBUILD_SWAP
 from reput.sinks.formats.batch_consume_queue import BATCH_STORE_UNIT_SIZE
 from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from reput.sinks.formats.index_file import index_file_size
@@ -230,6 +230,8 @@ def check_fits_files(config: PipelineConfig, output: Path, *, replaces: bool = F
         All files of a kind in the store, if that is the output, or in the output have another size; or the output is
         the store, settings were left to their defaults, and a ``broker.conf`` that names the store has others.
     """
+    if output.joinpath(*REBUILD_SWAP).exists():
+        return  # a rebuild was checked before, and its files are put in place first
     store = config.store
     is_store = output.resolve() == store.resolve()
     found = []
