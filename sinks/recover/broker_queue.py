@@ -6,7 +6,7 @@ them; 4.9.3 and 5.5.0 agree in all of it. Nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -184,6 +184,14 @@ class BrokerQueue:
             int(np.count_nonzero((units["physical_offset"] >= physical_offset) & ~is_pre_blank(units)))
             for units in self._written()
         )
+
+    def entries_in(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """How many entries the queue has of records in some ranges of the log, each with its end (exclusive)."""
+        count = 0
+        for units in self._written() if ranges else ():
+            offsets, is_real = units["physical_offset"], ~is_pre_blank(units)
+            count += sum(int(np.count_nonzero(is_real & (offsets >= a) & (offsets < b))) for a, b in ranges)
+        return count
 
     def _remove(self, file: QueueFile) -> None:
         if file.path is not None:

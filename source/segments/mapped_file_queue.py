@@ -203,6 +203,17 @@ class MappedFileQueue:
                 begin = after.file_from_offset
         return begin
 
+    def rows(self, start: int, end: int) -> list[tuple[int, int]]:
+        """`[start, end)` without the stretches that no segment holds."""
+        found: list[tuple[int, int]] = []
+        for file in self.files:
+            begin, stop = max(start, file.file_from_offset), min(end, file.end)
+            if begin < stop and found and found[-1][1] == begin:
+                found[-1] = found[-1][0], stop
+            elif begin < stop:
+                found.append((begin, stop))
+        return found
+
     def next_available(self, offset: int) -> int:
         """`offset`, or the begin of the next segment where the one that held `offset` is missing."""
         at = bisect_right(self.files, offset, key=_FIRST_BYTE)
@@ -221,7 +232,7 @@ class MappedFileQueue:
                 raise SegmentError(
                     f"hole in the commitlog: {file.path} ends at {file.end}, the next file is {after.path}, "
                     f"{begin - file.end} bytes are missing",
-                    advice=f"restore the missing files, or set startingOffset={begin} to begin after the hole",
+                    advice="restore the missing files, or set failOnDataLoss=false to go on behind them (no rebuild)",
                     file=file.path,
                     physical_offset=file.end,
                 )

@@ -42,6 +42,9 @@ class _Start:
     end: LogEnd | None = None
     removed: list[Segment] = field(default_factory=list)
     replays_from: int | None = None
+    missing_entries: int = 0
+    last_is_missing: bool = False
+    reach: int = 0
 
     def __post_init__(self) -> None:
         self.dispatcher = Dispatcher(self.settings, {})
@@ -56,6 +59,11 @@ class _Start:
         queues = self.dispatcher.queues.values()
         for queue in queues:
             queue.recover()
+        end_of_files = self.files[-1].end if self.files else 0
+        self.reach = reach = max(self.index.end + 1, self.dispatcher.max_physic_offset)
+        self.last_is_missing = bool(self.files) and reach > end_of_files
+        ranges = list(self.holes) + ([(end_of_files, reach)] if self.last_is_missing else [])
+        self.missing_entries = sum(queue.entries_in(ranges) for queue in queues)
         if not self.segments:
             for queue in queues:
                 queue.destroy()
@@ -77,6 +85,15 @@ class _Start:
             self.replays_from = self.log_end
 
     @property
+    def holes(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of the log that no segment holds."""
+        return tuple(
+            (file.end, after.file_from_offset)
+            for file, after in zip(self.files, self.files[1:], strict=False)
+            if file.end != after.file_from_offset
+        )
+
+    @property
     def log_end(self) -> int:
         """Where the log ends; 0 without segments."""
         return self.segments[-1].end if self.segments else 0
@@ -89,11 +106,10 @@ class _Start:
             release=self.settings.release,
             recovery=recovery,
             recovers_from=self.end.begins_in.file.path if self.end else None,
-            holes=tuple(
-                (file.end, after.file_from_offset)
-                for file, after in zip(self.files, self.files[1:], strict=False)
-                if file.end != after.file_from_offset
-            ),
+            holes=self.holes,
+            missing_entries=self.missing_entries,
+            last_is_missing=self.last_is_missing,
+            reach=self.reach,
             log_end=self.log_end if self.end or not self.files else None,
             cut=self._cut(),
             dispatched=self.dispatcher.count,

@@ -111,6 +111,12 @@ class Prediction:
         How many ranges of the log before its end hold no good record, and are not cut off.
     index_end
         The offset of the last record that the index has when it is loaded.
+    missing_entries
+        How many queue entries lead to records whose segments are missing: in `holes`, or behind the last segment.
+    reach
+        Where the last record ends, or begins, that queues or index have when they are loaded.
+    last_is_missing
+        Queues or index have records behind the last segment's end.
     index_missing
         How many records with keys stay out of the index: no file has them, and they are not dispatched again.
     misread_index
@@ -137,6 +143,9 @@ class Prediction:
     index_missing: int = 0
     misread_index: str = ""
     not_seen: str = ""
+    missing_entries: int = 0
+    last_is_missing: bool = False
+    reach: int = 0
 
     @property
     def starts(self) -> bool:
@@ -147,6 +156,12 @@ class Prediction:
     def lost(self) -> LostRecords:
         """The good records that are cut off."""
         return self.cut.lost if self.cut is not None else LostRecords()
+
+    @property
+    def is_cut_back(self) -> bool:
+        """Whether queues or index have a record behind the last good one of the log: a rebuild wants to be sure."""
+        # Good records that the broker would cut off are there for a rebuild.
+        return self.last_is_missing or (not self.lost.count and self.log_end is not None and self.reach > self.log_end)
 
     @property
     def short_queues(self) -> tuple[QueueState, ...]:
@@ -162,4 +177,5 @@ class Prediction:
     def is_harmless(self) -> bool:
         """Whether it starts and nothing is lost, in log, queues or index."""
         is_lossless = not (self.lost.count or self.short_queues or self.index_missing or self.index_is_ahead)
+        is_lossless &= not self.missing_entries
         return self.starts and is_lossless and not self.misread_index

@@ -70,6 +70,8 @@ def verdict(found: Prediction) -> str:
             f"loses {found.lost.count} good messages behind damage at offset {found.cut.offset} of {found.cut.file} "
             f"({found.cut.why or 'the log ends there'})"
         )
+    if found.missing_entries:
+        losses.append(f"serves no message of the segments that are missing ({found.missing_entries} queue entries)")
     if found.short_queues:
         missing = sum(queue.missing for queue in found.short_queues)
         losses.append(f"leaves {missing} messages out of {len(found.short_queues)} queues")
@@ -96,6 +98,10 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
     yield f"  recovery  {prediction.recovery.value} ({why}){begins}"
     for start, end in prediction.holes:
         yield f"  log       no segment holds offsets {start} to {end}, excluded"
+    if prediction.last_is_missing:
+        yield "  log       queues or index have records behind the last segment: segments at the end are missing"
+    if prediction.missing_entries:
+        yield f"  queues    {prediction.missing_entries} entries lead to records of segments that are missing"
     if prediction.cut is not None:
         yield from _cut_lines(prediction.cut)
     if prediction.damaged_ranges:

@@ -62,7 +62,7 @@ def dump_store(config: PipelineConfig, request: DumpRequest, streams: Streams) -
     ReputError
         The log cannot be read.
     """
-    return _dump_log(LogPart.of_store(config, streams.note), request, streams)
+    return _dump_log(LogPart.of_store(config, streams.note, request.begin, request.end), request, streams)
 
 
 def dump_file(path: Path, kind: FileKind | None, settings: Settings, request: DumpRequest, streams: Streams) -> None:

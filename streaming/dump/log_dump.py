@@ -40,8 +40,12 @@ class LogPart:
     over_holes: bool = False
 
     @classmethod
-    def of_store(cls, config: PipelineConfig, note: Callable[[str], object]) -> LogPart:
+    def of_store(
+        cls, config: PipelineConfig, note: Callable[[str], object], begin: int | None = None, end: int | None = None
+    ) -> LogPart:
         """All that a store's log has now; `note` is told what stands at its end, if that is no record yet.
+
+        Where segments are missing it is the row of segments that holds `[begin, end)`.
 
         Raises
         ------
@@ -53,7 +57,17 @@ class LogPart:
         options = config.source_options(onDamage=decode.on_damage, checkCrc=check_crc)
         log = LogReader(SourceOptions.parse(options))
         log.warns = False
-        end = log.settled_end(log.queue().min_offset)
+        queue = log.queue()
+        rows = queue.rows(queue.min_offset, queue.end_of_files)
+        if config.source.fail_on_data_loss and len(rows) > 1:
+            first, stop = next(((a, b) for a, b in reversed(rows) if begin is not None and a <= begin), rows[0])
+            if end is not None and end <= stop < queue.end_of_files:
+                files = tuple(file for file in queue.files if first <= file.file_from_offset < stop)
+                return cls(MappedFileQueue(files, queue.paths), first, stop, decode)
+            settled = log.settled_end(first)
+            files = tuple(file for file in log.queue().files if file.file_from_offset >= first)
+            return cls(MappedFileQueue(files, queue.paths), first, settled, decode)
+        end = log.settled_end(queue.min_offset)
         queue = log.queue()
         if log.bad_end is not None:
             note(f"the log ends at {end}: what stands there is no record yet ({log.bad_end.name})")

@@ -47,6 +47,13 @@ MUTANTS = (
         "unit/streaming/doctor/test_doctor.py::test_a_whole_record_that_no_dispatch_gets_over",
     ),
     _mutant(
+        "doctor is content with entries of a segment that is missing",
+        "streaming/doctor/prediction.py",
+        "        is_lossless &= not self.missing_entries\n",
+        "",
+        "unit/streaming/doctor/test_advice.py::test_a_hole_is_told_and_no_rebuild_is_advised",
+    ),
+    _mutant(
         "a look-up by key ends at the first entry that is too old",
         "sinks/index/lookup.py",
         "        return self.older_left < 0\n",

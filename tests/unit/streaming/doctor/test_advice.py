@@ -1,0 +1,129 @@
+"""What `reput doctor` advises is done on damaged copies of a store: it ends, and nothing that was served is lost.
+
+Brokers judge many more of them in `tests/test_doctor_broker.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.advice import execute_advice, served, told
+from support.command_line import invoke
+from support.record_writer import Message, write_store
+from support.store_damage import write
+
+SEGMENT_BYTES, UNITS_A_FILE = 8192, 100
+CONF = {
+    "mappedFileSizeCommitLog": SEGMENT_BYTES,
+    "mappedFileSizeConsumeQueue": 20 * UNITS_A_FILE,
+    "maxHashSlotNum": 50,
+    "maxIndexNum": 200,
+}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two topics, 6 segments, with queues and an index."""
+    home = tmp_path_factory.mktemp("sound")
+    messages = [
+        Message(topic="AB"[number % 3 == 0], queue_id=number % 2, properties={"KEYS": f"k{number}", "TAGS": "t"})
+        for number in range(360)
+    ]
+    write_store(home / "store", messages, SEGMENT_BYTES)
+    (home / "store" / "broker.conf").unlink()
+    (home / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in CONF.items()))
+    last = max((home / "store" / "commitlog").iterdir())
+    os.truncate(last, SEGMENT_BYTES)
+    reput(home, "rebuild", "--output", str(home / "store"))
+    shutil.rmtree(home / "store" / "reput")
+    return home
+
+
+def reput(home: Path, command: str, *more: str) -> str:
+    paths = ["--store", str(home / "store"), "--broker-conf", str(home / "broker.conf")]
+    done = invoke([command, *paths, *more])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def segment(store: Path, number: int) -> Path:
+    return sorted((store / "commitlog").iterdir())[number]
+
+
+def queue_file(store: Path, number: int = 0) -> Path:
+    return store / "consumequeue" / "A" / "1" / f"{number * 20 * UNITS_A_FILE:020d}"
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "the last segment gone": lambda store: segment(store, -1).unlink(),
+    "the last segment empty": lambda store: write(segment(store, -1), 0, bytes(SEGMENT_BYTES)),
+    "a segment in the middle gone": lambda store: segment(store, 2).unlink(),
+    "the first segments gone": lambda store: [segment(store, 0).unlink() for _ in range(2)],
+    "a record torn": lambda store: write(segment(store, 3), 4000, bytes(300)),
+    "a record torn, abort": lambda store: (write(segment(store, 4), 10, bytes(30)), (store / "abort").touch()),
+    "a segment cut": lambda store: os.truncate(segment(store, 3), 5000),
+    "a queue gone": lambda store: shutil.rmtree(queue_file(store).parent),
+    "all queues gone": lambda store: shutil.rmtree(store / "consumequeue"),
+    "a queue file cut": lambda store: os.truncate(queue_file(store), 777),
+    "queues end sooner": lambda store: write(queue_file(store), 40, bytes(20 * UNITS_A_FILE - 40)),
+    "the index gone": lambda store: shutil.rmtree(store / "index"),
+    "an index file gone": lambda store: min((store / "index").iterdir()).unlink(),
+    "a stray file": lambda store: (store / "commitlog" / "notes.txt").write_bytes(b"mine"),
+    "abort, no checkpoint": lambda store: ((store / "abort").touch(), (store / "checkpoint").unlink(missing_ok=True)),
+}
+
+
+@pytest.mark.parametrize("release", ["4.9.3", "5.5.0"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_advice_that_is_followed(damage: str, release: str, sound: Path, tmp_path: Path) -> None:
+    """It ends, never says the same twice, and loses no entry of a record that the log still has."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    DAMAGES[damage](home / "store")
+    before, log = served([home / "store"]), log_files(home / "store")
+    harmless = told(home, release)["harmless"]
+    commands = execute_advice(home, release)
+    assert harmless <= (not commands)
+    copies = [path for path in home.iterdir() if (path / "commitlog").is_dir() and path.name != "store"]
+    assert before <= served([home / "store", *copies])
+    after = told(home, release)
+    assert after["starts"]
+    assert after["harmless"] or copies or after["holes"]
+    # A segment may have got its size back, and what is no segment stands beside the store.
+    for name, data in log.items():
+        kept = [log_files(place).get(name, b"")[: len(data)] for place in (home / "store", *copies)]
+        assert data in kept or (home / f"store.{name}").read_bytes() == data
+
+
+def log_files(store: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
+
+
+def test_a_hole_is_told_and_no_rebuild_is_advised(sound: Path, tmp_path: Path) -> None:
+    """Entries that lead into it are counted: that nothing is lost would be false. Only the segment helps."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    segment(home / "store", 2).unlink()
+    found = told(home, "5.5.0")
+    assert found["missing_entries"] > 0
+    assert not found["harmless"]
+    assert "serves no message of the segments that are missing" in found["verdict"]
+    assert [step["command"] for step in found["advice"]] == [None]
+
+
+def test_a_dump_beside_a_hole(sound: Path, tmp_path: Path) -> None:
+    """A part of the log without a hole is shown; the way over one is the option that the error names."""
+    home = tmp_path / "home"
+    shutil.copytree(sound, home)
+    segment(home / "store", 2).unlink()
+    paths = ["dump", "--store", str(home / "store"), "--broker-conf", str(home / "broker.conf")]
+    assert invoke([*paths, "--to", "1000"]).exit_code == 0
+    assert invoke([*paths, "--from", str(4 * SEGMENT_BYTES)]).exit_code == 0
+    refused = invoke(paths)
+    assert refused.exit_code == 1
+    assert "set failOnDataLoss=false to go on behind them" in refused.output
+    assert invoke([*paths, "-o", "failOnDataLoss=false"]).exit_code == 0
