@@ -187,9 +187,12 @@ def test_the_entries_of_a_key(broker_store: GetStore) -> None:
 
 
 def test_an_index_file_of_other_settings(index: tuple[Path, Settings]) -> None:
-    """Its sizes are not in it: what was taken is told, and where the right ones are."""
+    """Its sizes are found in its entries; a file that has none is refused, and where its sizes are is told."""
+    assert file_dump(index[0], kind=FileKind.INDEX).of("ENTRY") == index_dump(index).of("ENTRY")
+    size = index[0].stat().st_size
+    index[0].write_bytes(bytes(size))
     with pytest.raises(
-        SinkError, match="104040 bytes where maxHashSlotNum=5000000 and maxIndexNum=20000000 make"
+        SinkError, match=f"{size} bytes where maxHashSlotNum=5000000 and maxIndexNum=20000000 make"
     ) as told:
         file_dump(index[0], kind=FileKind.INDEX)
     assert "--broker-conf" in str(told.value)
