@@ -6,33 +6,50 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from reput.sinks.files.config_manager import load_config_file
+from reput.sinks.files.config_manager import backup_of, load_config_file
 from reput.source.errors import StoreError
 
 _CONFIG: Final = "config"
 _LONG_MAX: Final = 2**63 - 1
 
 
-def consumer_offsets(store: Path) -> Iterator[tuple[str, str, int, int]]:
-    """Group, topic, queue and offset of ``consumerOffset.json``: where each group goes on in each queue.
+def consumer_offsets(store: Path, *, enable_lmq: bool = False) -> Iterator[tuple[str, str, int, int]]:
+    """Group, topic, queue and offset: where each group goes on in each queue.
 
-    As in ``ConsumerOffsetManager``, what has another name than ``TOPIC@GROUP`` is no group's.
+    They are in ``consumerOffset.json``, and with `enable_lmq` in ``lmqConsumerOffset.json``, as in
+    ``BrokerController``. A store that has the second file alone is read by it in any case. Names other than
+    ``TOPIC@GROUP`` are no group's, as in ``ConsumerOffsetManager``.
 
     Raises
     ------
     StoreError
         The file is missing, or is none that a broker wrote.
     """
-    path = store / _CONFIG / "consumerOffset.json"
-    table = _table(path, "offsetTable")
-    for name, offsets in table.items():
-        topic, _, group = name.partition("@")
-        if not topic or not group or "@" in group:
+    plain, of_lmq = (store / _CONFIG / name for name in ("consumerOffset.json", "lmqConsumerOffset.json"))
+    if not (enable_lmq or _is_there(plain)):
+        enable_lmq = _is_there(of_lmq)
+    path = of_lmq if enable_lmq else plain
+    for name, offsets in _table(path, "offsetTable").items():
+        if (consumer := _topic_and_group(name)) is None:
             continue
         if not isinstance(offsets, dict):
             raise _foreign(path, f"{name!r} has no offsets")
+        topic, group = consumer
         for queue_id, offset in offsets.items():
-            yield _text(group), _text(topic), _number(path, queue_id), _number(path, offset)
+            yield group, topic, _number(path, queue_id), _number(path, offset)
+    # A light queue is one, of number 0.
+    for name, offset in _table(path, "lmqOffsetTable").items() if enable_lmq else ():
+        if (consumer := _topic_and_group(name)) is not None:
+            yield consumer[1], consumer[0], 0, _number(path, offset)
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or backup_of(path).exists()
+
+
+def _topic_and_group(name: str) -> tuple[str, str] | None:
+    topic, _, group = name.partition("@")
+    return (_text(topic), _text(group)) if topic and group and "@" not in group else None
 
 
 def topic_configs(store: Path) -> Iterator[tuple[str, int, int, int]]:

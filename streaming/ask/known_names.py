@@ -136,7 +136,9 @@ def _add_table(known: KnownNames, table: TableLocation, at: int | datetime | Non
 
 def _add_store(known: KnownNames, config: PipelineConfig, output: Path | None) -> None:
     """Add what each file and directory of a store names; a missing one names nothing."""
-    for group, topic, queue_id, _ in _rows(partial(consumer_offsets, config.store)):
+    for group, topic, queue_id, _ in _rows(
+        partial(consumer_offsets, config.store, enable_lmq=config.broker.enable_lmq)
+    ):
         known.names[GROUP].add(group)
         known.add_topic(topic, queue_id)
     for topic, read_queues, write_queues, _ in _rows(partial(topic_configs, config.store)):

@@ -59,14 +59,15 @@ class StoreRelation:
 
 STORE_RELATIONS: Final = {
     "consumer_offsets": StoreRelation(
-        "where a consumer group goes on in a queue, from `config/consumerOffset.json`",
+        "where a consumer group goes on in a queue, from `config/consumerOffset.json` (`lmqConsumerOffset.json` with "
+        "enableLmq)",
         {
             "consumer_group": (_TEXT, "the group"),
             "topic": (_TEXT, "the topic"),
             "queue_id": (_LONG, "the queue"),
             "consumer_offset": (_LONG, "the queue offset of the first message that the group has not consumed"),
         },
-        lambda config: consumer_offsets(config.store),
+        lambda config: consumer_offsets(config.store, enable_lmq=config.broker.enable_lmq),
     ),
     "topic_configs": StoreRelation(
         "a topic that the broker knows, from `config/topics.json`",

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 
-from reput.source.printable import printable, printable_json
+from reput.source.printable import counted, printable, printable_json
 from reput.streaming.doctor.doctor import Diagnosis, Examination
 from reput.streaming.doctor.prediction import LogCut, Prediction, Recovery
 
@@ -67,16 +67,18 @@ def verdict(found: Prediction) -> str:
     losses = []
     if found.lost.count and found.cut is not None:
         losses.append(
-            f"loses {found.lost.count} good messages behind damage at offset {found.cut.offset} of {found.cut.file} "
-            f"({found.cut.why or 'the log ends there'})"
+            f"loses {counted(found.lost.count, 'good message')} behind damage at offset {found.cut.offset} of "
+            f"{found.cut.file} ({found.cut.why or 'the log ends there'})"
         )
     if found.missing_entries:
-        losses.append(f"serves no message of the segments that are missing ({found.missing_entries} queue entries)")
+        losses.append(
+            f"serves no message of the segments that are missing ({counted(found.missing_entries, 'queue entry')})"
+        )
     if found.short_queues:
         missing = sum(queue.missing for queue in found.short_queues)
-        losses.append(f"leaves {missing} messages out of {len(found.short_queues)} queues")
+        losses.append(f"leaves {counted(missing, 'message')} out of {counted(len(found.short_queues), 'queue')}")
     if found.index_missing:
-        losses.append(f"leaves {found.index_missing} messages out of the index")
+        losses.append(f"leaves {counted(found.index_missing, 'message')} out of the index")
     if found.misread_index:
         losses.append(f"misreads the index: {found.misread_index}")
     if found.index_is_ahead:
@@ -101,11 +103,12 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
     if prediction.last_is_missing:
         yield "  log       queues or index have records behind the last segment: segments at the end are missing"
     if prediction.missing_entries:
-        yield f"  queues    {prediction.missing_entries} entries lead to records of segments that are missing"
+        lead = counted(prediction.missing_entries, "entry leads", "entries lead")
+        yield f"  queues    {lead} to records of segments that are missing"
     if prediction.cut is not None:
         yield from _cut_lines(prediction.cut)
     if prediction.damaged_ranges:
-        ranges = "1 damaged range" if prediction.damaged_ranges == 1 else f"{prediction.damaged_ranges} damaged ranges"
+        ranges = counted(prediction.damaged_ranges, "damaged range")
         yield f"  log       {ranges} before its end: the broker does not look there, or passes over it"
     if prediction.starts:
         yield f"  dispatch  {_dispatch(prediction)}"
@@ -121,7 +124,8 @@ def _fact_lines(prediction: Prediction) -> Iterator[str]:
         yield f"  queues    {prediction.not_seen}"
     yield from _files("index", prediction.removed_index_files)
     if prediction.index_missing:
-        yield f"  index     {prediction.index_missing} messages with keys stay out of it"
+        stay = counted(prediction.index_missing, "message with keys stays", "messages with keys stay")
+        yield f"  index     {stay} out of it"
     if prediction.index_is_ahead:
         yield f"  index     ends at offset {prediction.index_end}, behind the log: new messages before have no keys"
 
@@ -141,7 +145,8 @@ def _cut_lines(cut: LogCut) -> Iterator[str]:
     )
     lost = cut.lost
     if lost.count:
-        yield f"  lost      {lost.count} good messages, {lost.bytes} bytes, offsets {lost.first} to {lost.last}"
+        messages = counted(lost.count, "good message")
+        yield f"  lost      {messages}, {lost.bytes} bytes, offsets {lost.first} to {lost.last}"
         for topic, count in list(lost.topics.items())[:_SHOWN]:
             yield f"  lost      {count} of {topic}"
         if (more := len(lost.topics) - _SHOWN) > 0:
@@ -152,7 +157,7 @@ def _cut_lines(cut: LogCut) -> Iterator[str]:
 def _dispatch(found: Prediction) -> str:
     if not found.dispatched:
         return f"nothing; it goes on at offset {found.log_end}"
-    return f"{found.dispatched} messages, from offset {found.dispatches_from} on"
+    return f"{counted(found.dispatched, 'message')}, from offset {found.dispatches_from} on"
 
 
 def _files(part: str, paths: Sequence[str], what: str = "") -> Iterator[str]:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from reput.sinks.verify.findings import Difference
-from reput.source.printable import printable
+from reput.source.printable import counted, printable
 from reput.streaming.verify.store_verification import StoreSection, VerifyReport
 
 _SHOWN = 5
@@ -49,7 +49,7 @@ def print_report(report: VerifyReport, console: Console) -> None:
     if report.holder is not None:
         text = f"{report.holder} runs on {report.output} now: what it writes meanwhile is not compared"
         console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
-    console.print(f"log [{report.log_start}, {report.limit}): {report.messages} messages", markup=False)
+    console.print(f"log [{report.log_start}, {report.limit}): {counted(report.messages, 'message')}", markup=False)
     for section in report.sections:
         console.print(_line(section), soft_wrap=True, highlight=False)
         for remark in section.findings.remarks[:_SHOWN]:
@@ -63,7 +63,7 @@ def print_report(report: VerifyReport, console: Console) -> None:
             console.print(f"  {printable(section.not_seen)}", markup=False, highlight=False, soft_wrap=True)
         if section.advice:
             console.print(f"  {section.advice}", markup=False, highlight=False, soft_wrap=True)
-    verdict = "nothing differs" if not report.differences else f"{report.differences} differences"
+    verdict = "nothing differs" if not report.differences else counted(report.differences, "difference")
     console.print(verdict, style="bold green" if not report.differences else "bold red", highlight=False)
 
 

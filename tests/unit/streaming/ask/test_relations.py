@@ -53,6 +53,16 @@ def test_consumer_offsets(config: PipelineConfig) -> None:
     ]
 
 
+def test_consumer_offsets_with_light_queues(config: PipelineConfig) -> None:
+    """A broker with enableLmq reads another file, which has a table of light queues; it may be the only one."""
+    put(config, "lmqConsumerOffset.json", '{"lmqOffsetTable":{"%LMQ%a@%LMQ%c":7},"offsetTable":{"T@g":{0:2}}}')
+    of_lmq = [("g", "T", 0, 2), ("%LMQ%c", "%LMQ%a", 0, 7)]
+    assert rows("consumer_offsets", config) == of_lmq
+    put(config, "consumerOffset.json", '{"offsetTable":{"T@g":{0:1}}}')
+    assert rows("consumer_offsets", config) == [("g", "T", 0, 1)]
+    assert rows("consumer_offsets", load_config(config.store, overrides=["enableLmq=true"])) == of_lmq
+
+
 def test_topic_configs(config: PipelineConfig) -> None:
     """Of 4.9.3 and of 5.x; half a surrogate pair, which JSON may have, is written out."""
     topics = {"A": {"readQueueNums": 4, "writeQueueNums": 8, "perm": 6, "attributes": {}}, "\ud800\x1b": {}}

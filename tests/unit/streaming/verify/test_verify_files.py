@@ -55,7 +55,7 @@ def test_the_report(output: Output) -> None:
     result = run(output)
     assert result.exit_code == 1
     assert re.search(r"consumequeue/\S+, byte 20: \S+, entry 1: size \d+ expected, 7 found", result.output)
-    assert result.output.splitlines()[-1] == "1 differences"
+    assert result.output.splitlines()[-1] == "1 difference"
 
 
 def test_the_report_as_json(output: Output) -> None:
