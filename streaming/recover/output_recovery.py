@@ -9,7 +9,7 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.sink_progress import RecordFingerprint, SinkProgress
 from reput.sinks.files.store_path import STORE_CHECKPOINT
 from reput.sinks.store_checkpoint import StoreCheckpoint, load_store_checkpoint, store_checkpoint
-from reput.source.errors import OutputError, ReputError
+from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.streaming.config.broker import logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
@@ -164,12 +164,10 @@ class OutputRecovery:
 
     def _begins_life(self, topic: bytes, queue_id: int, offset: int) -> bool:
         """As ``QueueCheck.begins_life``."""
-        if not self._least <= offset < self.log_end:
+        # The log remembers where it was asked to read from as where a record begins.
+        if not (self._least <= offset < self.log_end and self._log.align_down(self._least, offset) == offset):
             return False
-        try:
-            entries = self._batch(offset, self._log.limit(offset, self.log_end, 1, None)).entries
-        except ReputError:  # no record begins there
-            return False
+        entries = self._batch(offset, self._log.limit(offset, self.log_end, 1, None)).entries
         found = (queue for queue in entries.all_queues() if (queue.topic, queue.queue_id) == (topic, queue_id))
         return any(queue.first_physical_offset == offset and queue.queue_offsets[0] == 0 for queue in found)
 

@@ -20,7 +20,14 @@ FILES = 3000
 JAVA_TIMEOUT_S = 120
 NAMES = (*NUMBERS, *SWITCHES, *TEXTS)
 # 4.9.3 does not know these; what they speak of is not in its stores.
-SINCE_5 = {"storeType", "mapperFileSizeBatchConsumeQueue"}
+SINCE_5 = {
+    "storeType",
+    "mapperFileSizeBatchConsumeQueue",
+    "rocksdbCQDoubleWriteEnable",
+    "combineCQUseRocksdbForLmq",
+    "combineCQLoadingCQTypes",
+    "configManagerVersion",
+}
 
 NUMBER_TEXTS = (
     *(

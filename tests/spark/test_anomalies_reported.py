@@ -39,6 +39,7 @@ def test_anomalies_are_counted_through_the_pipeline(
         "maxBytesPerTrigger=8000",
         "maxBytesPerPartition=1000",
         "tailGuardMs=20",
+        "queueRestart=replay",  # the model is a broker's replay
     ]
     reporter = ProgressReporter(Console(file=io.StringIO()))
     tail = Tail(load_config(store, overrides=options), OutputPaths(output), reporter)

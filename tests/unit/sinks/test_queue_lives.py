@@ -236,12 +236,12 @@ def test_doctor_takes_no_live_entry_away(tmp_path: Path) -> None:
     """The broker's store is sound. One with both lives joined lacks two live messages, and says so."""
     home = unpack("v5-topic-remade", tmp_path)
     config = config_of(home)
-    for diagnosis in examine(config, home / "broker.conf", RELEASES):
+    for diagnosis in examine(config, home / "broker.conf", RELEASES).diagnoses:
         assert diagnosis.prediction.is_harmless
         assert not diagnosis.advice
     dispatch_store(config_of(home, "queueRestart=replay"), tmp_path / "joined")
     (home / "store" / QUEUE_FILE).write_bytes((tmp_path / "joined" / QUEUE_FILE).read_bytes())
-    (queue,) = examine(config, home / "broker.conf", RELEASES)[1].prediction.short_queues
+    (queue,) = examine(config, home / "broker.conf", RELEASES).diagnoses[1].prediction.short_queues
     assert (queue.entries, queue.records, queue.missing) == (6, 3, 2)
 
 

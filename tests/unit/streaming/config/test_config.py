@@ -93,6 +93,7 @@ TEXTS: dict[str, tuple[str, object]] = {
     "sparkLogMaxBytes": ("64k", 64 * 1024),
     "sqlMaxMemory": ("64m", 64 * 1024 * 1024),
     "metricsHost": ("127.0.0.1", "127.0.0.1"),
+    "queueRestart": ("replay", "replay"),
 }
 
 

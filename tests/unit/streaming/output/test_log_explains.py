@@ -183,8 +183,10 @@ def test_rebuild_asks(change: Change, owner: str, request_of: dict[str, object],
 def test_rebuild_goes_by_the_log_when_told_so(change: Change, output: Output) -> None:
     """The word replaces what stands by what the log has, if that is nothing, too."""
     change(output)
-    rebuild(output.config, output.out, yes=True)
-    rebuild(output.config, output.root / "expected")
+    # The other log's queue offsets are in no order, as no broker leaves them.
+    config = replace(output.config, queue=replace(output.config.queue, queue_restart="replay"))
+    rebuild(config, output.out, yes=True)
+    rebuild(config, output.root / "expected")
     assert kept(output.out) == kept(output.root / "expected")
 
 

@@ -346,7 +346,8 @@ def test_what_an_output_had_is_replaced(store: Path, tmp_path: Path) -> None:
     """Files of other kinds and Spark's checkpoint of `logic` go, the table's stays."""
     config = config_for(store)
     out = tmp_path / "out"
-    for path in ("consumequeue_ext/Old/0/0", "batchconsumequeue/Old/0/0", "consumequeue/Old/0/0", "index/1"):
+    tops = ("consumequeue_ext", "batchconsumequeue", "consumequeue")
+    for path in (*(f"{top}/Old/0/{0:020}" for top in tops), "index/20260102030405006"):
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         (out / path).write_bytes(b"old")
     for query in ("logic", "table"):
