@@ -154,8 +154,10 @@ class UnknownNameError(ReputError):
     code = "unknown-name"
     exit_code = UNKNOWN_NAME
 
-    def __init__(self, cause: str, *, nearest: Sequence[str] = (), **more: Any) -> None:
-        super().__init__(cause, **more)
+    def __init__(self, cause: str, *, nearest: Sequence[str] = (), advice: str | None = None, **more: Any) -> None:
+        if nearest and advice is None:
+            advice = f"is {' or '.join(map(printable, nearest))} meant?"
+        super().__init__(cause, advice=advice, **more)
         self.nearest = tuple(nearest)
 
     def _further_fields(self) -> dict[str, object]:

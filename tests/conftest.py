@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -78,6 +79,14 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Br
         return unpacked[name]
 
     return store_of
+
+
+@pytest.fixture
+def plain_home(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> Iterator[Path]:
+    """A store of a 4.9.3 broker with small files, to be changed: segments of 1048576 bytes, 10000 a queue file."""
+    home = Path(shutil.copytree(broker_store("v4-plain").root.parent, tmp_path / "home"))
+    yield home
+    shutil.rmtree(home)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 _BARE_KEY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|(-?\d+)(?=\s*:)')
 # Writing a file takes a broker less time than this.
 _WRITTEN_AFTER_S: Final = 0.05
+_NOTHING: Final = object()
 
 
 def backup_of(path: Path) -> Path:
@@ -50,13 +52,11 @@ def load_config_file(path: Path, decode: Callable[[Any], T], what: str, *, advic
         The file is damaged, and its ``.bak`` is missing or damaged too, or one of them cannot be read. With a missing
         ``.bak``, a broker would delete the damaged file and start without what it held.
     """
-    _wait_while_written(path)
     damaged: StoreError | None = None
-    for file in (path, backup_of(path)):
+    for file, read in ((path, _settled), (backup_of(path), _value)):
         try:
-            text = _text(file)
-            if text:
-                value = _json(text)
+            value = read(file)
+            if value is not _NOTHING:
                 return None if value is None else decode(value)
         except OSError as error:
             damaged = StoreError(f"cannot read {file}: {error.strerror}", file=file)
@@ -70,25 +70,24 @@ def load_config_file(path: Path, decode: Callable[[Any], T], what: str, *, advic
     return None
 
 
-def _wait_while_written(path: Path) -> None:
-    """Wait a little if a broker may be about to save the file: its ``.bak`` is there, and it is not whole."""
-    if not backup_of(path).exists():
-        return
-    try:
-        _json(_text(path))
-    except (OSError, ValueError, RecursionError):
+def _settled(path: Path) -> Any:
+    """As `_value`; a file that is not whole is read once more, since a broker may be about to save it."""
+    with suppress(OSError, ValueError, RecursionError):
+        if (value := _value(path)) is not _NOTHING:
+            return value
+    if backup_of(path).exists():
         time.sleep(_WRITTEN_AFTER_S)
+    return _value(path)
 
 
-def _text(file: Path) -> str:
-    """What is in a file, as Java decodes it; empty without a file."""
+def _value(file: Path) -> Any:
+    """The JSON value in a file whose bytes are decoded as Java does; `_NOTHING` for a missing or an empty file."""
     try:
-        return file.read_bytes().decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\0")
+        text = file.read_bytes().decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\0")
     except FileNotFoundError:
-        return ""
-
-
-def _json(text: str) -> Any:
+        return _NOTHING
+    if not text:
+        return _NOTHING
     try:
         return json.loads(text)
     except ValueError:

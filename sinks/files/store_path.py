@@ -74,9 +74,9 @@ def _queue_names(topic: bytes, queue_id: int) -> tuple[str, str]:
     name = topic.decode("utf-8", "backslashreplace")
     is_one_directory = name not in {"", ".", ".."} and "/" not in name and len(topic) <= _NAME_BYTES_MAX
     if not (is_one_directory and name.isprintable() and name.encode() == topic):
-        raise SinkError(f"topic {topic!r} is no name that a broker accepts: it makes no directory")
+        raise SinkError(f"topic {topic!r} is not the printable name of one directory: no queue is made of it")
     if queue_id < 0:
-        raise SinkError(f"queue id {queue_id} of topic {name!r} is negative: it makes no directory")
+        raise SinkError(f"queue id {queue_id} of topic {name!r} is negative: no queue is made of it")
     return name, str(queue_id)
 
 

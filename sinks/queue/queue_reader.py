@@ -14,6 +14,7 @@ import numpy as np
 
 from reput.sinks.files.directory import names_in
 from reput.sinks.files.sparse_file import data_extents, filled_extents
+from reput.sinks.files.store_path import is_directory_name
 from reput.sinks.formats.consume_queue import is_pre_blank, is_written
 from reput.source.arrays import leading
 from reput.source.errors import SinkError
@@ -53,9 +54,7 @@ class QueueKind:
 
     def not_made(self, root: Path) -> list[Path]:
         """The directories of topics below `root` of which reput makes none, because of their names."""
-        return [
-            topic for topic in _directories(root / self.top) if not _is_made(os.fsencode(topic.name), self.directory)
-        ]
+        return [topic for topic in _directories(root / self.top) if not is_directory_name(topic.name)]
 
 
 @dataclass
@@ -266,9 +265,9 @@ def queue_directories(
         A queue's directory has a name that a broker would not give it.
     """
     for topic in _directories(root / top):
-        name = os.fsencode(topic.name)
-        if not _is_made(name, directory):
+        if not is_directory_name(topic.name):
             continue
+        name = os.fsencode(topic.name)
         for queue in _directories(topic):
             if queue.name.isdecimal():
                 queue_id = int(queue.name)
@@ -279,15 +278,6 @@ def queue_directories(
                         file=queue,
                     )
                 yield name, queue_id
-
-
-def _is_made(topic: bytes, directory: Callable[[bytes, int], tuple[str, str, str]]) -> bool:
-    """Whether reput makes a directory of this name."""
-    try:
-        directory(topic, 0)
-    except SinkError:
-        return False
-    return True
 
 
 def queue_rows(root: Path, top: str) -> list[Row]:

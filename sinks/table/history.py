@@ -247,7 +247,7 @@ def version_with_columns(storage: TableStorage, last: int, columns: Mapping[str,
             text = storage.read(commit_file(version)).decode()
             if '"metaData"' not in text:
                 continue
-            actions = [json.loads(line) for line in text.splitlines() if line]
+            actions = [json.loads(line) for line in lines_of(text)]
             for schema in (json.loads(each["metaData"]["schemaString"]) for each in actions if "metaData" in each):
                 found = {field["name"]: field["type"] for field in schema["fields"]}
                 if all(found.get(name) == kind for name, kind in columns.items()):

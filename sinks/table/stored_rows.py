@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.message_file import TABLE_SCHEMA, TEXT_COLUMNS
@@ -61,10 +62,13 @@ class RowsReader:
             The file cannot be read.
         """
         first = 0
-        with self.storage.parquet(file.name) as parquet:
-            columns = [name for name in (*COLUMNS, "broker") if name in parquet.schema_arrow.names]
-        texts = [name for name in TEXT_COLUMNS if name in columns]
-        with self.storage.parquet(file.name, coerce_int96_timestamp_unit="us", read_dictionary=texts) as parquet:
+        with self.storage.open(file.name) as opened:
+            known = pq.ParquetFile(opened)
+            columns = [name for name in (*COLUMNS, "broker") if name in known.schema_arrow.names]
+            texts = [name for name in TEXT_COLUMNS if name in columns]
+            parquet = pq.ParquetFile(
+                opened, metadata=known.metadata, coerce_int96_timestamp_unit="us", read_dictionary=texts
+            )
             for batch in map(_without_views, parquet.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False)):
                 keep = self._is_of_broker(batch)
                 if file.kept is not None:

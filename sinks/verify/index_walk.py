@@ -77,7 +77,8 @@ class IndexWalk:
             self._findings.note("not_indexed_yet", len(self._missing))
         elif self._missing:
             key_hash, offset = self._missing[0]
-            text = f"{counted(len(self._missing), 'key')} missing at the end, the first of the record at {offset}"
+            missing = counted(len(self._missing), "key is", "keys are")
+            text = f"{missing} missing at the end, the first of the record at {offset}"
             self._findings.differ(
                 Difference("key_missing", text, physical_offset=offset, expected=_describe(key_hash, offset)),
                 len(self._missing),

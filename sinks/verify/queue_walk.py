@@ -104,7 +104,7 @@ class _Walk:
         queue_type = ConsumeQueue if self._units.kind is KIND else BatchConsumeQueue
         self.queue: Queue = queue_type(tally.topic, tally.queue_id)
         self._name = f"{tally.topic.decode('utf-8', 'backslashreplace')}-{tally.queue_id}"
-        self.findings = self._findings = Findings()
+        self.findings = Findings()
         self.first: int | None = None
         self.made_early: int | None = None  # where a file begins that the broker made for a repeated record
         if least is not None:
@@ -130,14 +130,14 @@ class _Walk:
         try:
             append = self.queue.plan_append(incoming, self._units.file_size)
         except SinkError as error:
-            self._findings.differ(Difference("queue_begin", str(error), "/".join(self.directory)))
+            self.findings.differ(Difference("queue_begin", str(error), "/".join(self.directory)))
             return NO_ANOMALIES
         if not self.queue.files and len(append.entries):
             self.queue.files.append(append.begin - append.begin % self._units.file_size)
         if append.empty_file is not None:
             self.made_early = append.empty_file
         for cause, count in vars(append.anomalies).items():
-            self._findings.note(cause, count)
+            self.findings.note(cause, count)
         if len(append.entries):
             self._compare(append, incoming)
         return append.anomalies
@@ -162,14 +162,14 @@ class _Walk:
         # Units that fill the front are checked elsewhere, with all that stands before the first entry.
         wrong = np.flatnonzero(~agrees & ~is_pre_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
         for row in wrong.tolist():
-            if len(self._findings.first) >= FIRST_MAX:
+            if len(self.findings.first) >= FIRST_MAX:
                 missing = int(np.count_nonzero(found["msg_size"][wrong[wrong >= row]] == 0))
-                self._findings.counts["entry_missing"] += missing
-                self._findings.counts["entry_changed"] += int(np.count_nonzero(wrong >= row)) - missing
+                self.findings.counts["entry_missing"] += missing
+                self.findings.counts["entry_changed"] += int(np.count_nonzero(wrong >= row)) - missing
                 break
             self._report(begin + row, found[row : row + 1], expected[row : row + 1], aligned.ext, row, incoming)
         if self._ext is not None and aligned.ext is not None and agrees.all():
-            note_ext_units(found, aligned.ext, self._ext, self._findings)
+            note_ext_units(found, aligned.ext, self._ext, self.findings)
 
     def _rows(self, expected: Units, incoming: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The row of `incoming` for each appended entry; a blank gets any row."""
@@ -192,7 +192,7 @@ class _Walk:
             kind = "ext_unit"
         elif found["physical_offset"][0] != physical_offset:
             text += self._other(found, incoming)
-        self._findings.differ(
+        self.findings.differ(
             Difference(kind, text, file, at, number, physical_offset, _describe(expected), _describe(found))
         )
 

@@ -232,7 +232,8 @@ class MappedFileQueue:
                 raise SegmentError(
                     f"hole in the commitlog: {file.path} ends at {file.end}, the next file is {after.path}, "
                     f"{begin - file.end} bytes are missing",
-                    advice="restore the missing files, or set failOnDataLoss=false to go on behind them (no rebuild)",
+                    advice="restore the missing files, or set failOnDataLoss=false to go on after them; "
+                    "a rebuild needs them",
                     file=file.path,
                     physical_offset=file.end,
                 )

@@ -85,9 +85,8 @@ class KnownNames:
             )
 
     def _unknown(self, what: str, found: Sequence[str], advice: str | None) -> UnknownNameError:
-        if found:
-            advice = f"is {' or '.join(map(shown, found))} meant?"
-        return UnknownNameError(f"nothing found: {what} in {' and '.join(self.places)}", advice=advice, nearest=found)
+        words = f"nothing found: {what} in {' and '.join(self.places)}"
+        return UnknownNameError(words, nearest=found, advice=None if found else advice)
 
 
 def _listed(queues: set[int]) -> str:

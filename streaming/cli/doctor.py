@@ -26,7 +26,10 @@ class Release(Enum):
 def doctor(
     store: Store,
     broker_conf: BrokerConf = None,
-    release: Annotated[Release | None, typer.Option(help="The broker that is to be started. [default: both]")] = None,
+    release: Annotated[
+        Release | None,
+        typer.Option(help="The broker that is to be started. [default: each that may have kept the store]"),
+    ] = None,
     config: ConfigFile = None,
     option: Overrides = None,
     as_json: Json = False,

@@ -18,12 +18,13 @@ NO_INDEX_FILES = "messageIndexEnable=false, or indexFileWriteEnable=false from 5
 # How a store shows its version if that is not stated: 5.0.0 and later leave abort.bak, 5.4.0 and later rocksdbstore/.
 _SHOWN_BY: tuple[tuple[str, Version], ...] = (("rocksdbstore", (5, 5, 0)), ("abort.bak", (5, 3, 3)))
 _OLDEST: Version = (4, 9, 3)
+#: The first version with ``CombineConsumeQueueStore``, which keeps queues in files and in RocksDB.
+QUEUES_IN_BOTH: Version = (5, 4, 0)
 # The first versions of brokers that do these things.
 _FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
 _LMQ_TOPICS_ONLY: Version = (5, 3, 2)
 _SQL_CONTAINS: Version = (5, 1, 3)
 _INDEX_TAGS: Version = (5, 4, 0)
-_QUEUES_IN_BOTH: Version = (5, 4, 0)
 _CHANGES = (_FLUSHES_INDEX_AT_STOP, _SQL_CONTAINS, _LMQ_TOPICS_ONLY, _INDEX_TAGS)
 
 _CONSUMER_FILTER = "consumerFilter.json"
@@ -78,7 +79,7 @@ def logic_needs(settings: Settings, store: Path) -> LogicNeeds:
 
 def queues_in_both(settings: Settings, version: Version) -> bool:
     """Whether a broker keeps its queues in RocksDB and in files (``CombineConsumeQueueStore``)."""
-    return version >= _QUEUES_IN_BOTH and settings.broker.rocksdb_cq_double_write_enable
+    return version >= QUEUES_IN_BOTH and settings.broker.rocksdb_cq_double_write_enable
 
 
 def light_queues_in_rocksdb(settings: Settings, version: Version) -> bool:

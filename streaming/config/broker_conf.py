@@ -17,7 +17,7 @@ from reput.source.errors import OptionError
 from reput.source.java_properties import Property, load_properties
 from reput.source.options import shown
 from reput.source.record.java_string import parse_int
-from reput.streaming.config.broker import Version
+from reput.streaming.config.broker import QUEUES_IN_BOTH, Version
 from reput.streaming.config.config_file import read_config_file
 
 # The settings that reput follows, by type; numbers come with the broker's own default for text that is no number.
@@ -51,8 +51,7 @@ TEXTS: Final = (
 # ``StoreType``: how a broker keeps queues.
 FILE_STORE: Final = "default"
 ROCKSDB_STORE: Final = "defaultrocksdb"
-# The first version with ``CombineConsumeQueueStore``, and with ``indexFileWriteEnable``.
-_COMBINES_STORES: Version = (5, 4, 0)
+# The first version with ``indexFileWriteEnable``.
 _INDEX_IN_ROCKSDB: Version = (5, 4, 0)
 
 # The first version in which setters get text without the white space around it.
@@ -173,7 +172,7 @@ class BrokerConf:
         if self.text("storeType").lower() == ROCKSDB_STORE:
             return f"storeType={self.text('storeType')}"
         name = "combineCQLoadingCQTypes"
-        if self.version < _COMBINES_STORES or name not in self or not self._is_on("rocksdbCQDoubleWriteEnable"):
+        if self.version < QUEUES_IN_BOTH or name not in self or not self._is_on("rocksdbCQDoubleWriteEnable"):
             return None
         types = {each.strip(_JAVA_BLANKS).lower() for each in self.text(name).split(";")}
         return None if FILE_STORE in types else f"{name}={shown(self.text(name))}"

@@ -66,12 +66,6 @@ def _version(text: str) -> str:
     return text.strip()
 
 
-def _config_manager_version(text: str) -> str:
-    if text.strip() not in (AUTO, CONFIG_MANAGER_V1, CONFIG_MANAGER_V2):
-        raise ValueError(text)
-    return text.strip()
-
-
 @dataclass(frozen=True)
 class BrokerOptions:
     """The broker's name, its release, and its switches for what it makes of a record."""
@@ -94,7 +88,7 @@ class BrokerOptions:
     )
     config_manager_version: str = option(
         "configManagerVersion",
-        _config_manager_version,
+        one_of(AUTO, CONFIG_MANAGER_V1, CONFIG_MANAGER_V2),
         "auto, v1 or v2",
         AUTO,
         "auto reads what the store has: config/topics.json or RocksDB in config/topics/ (v1), RocksDB in config/rdb/ "

@@ -9,7 +9,7 @@ from pathlib import Path
 from reput.sinks.files.store_lock import lock_holder
 from reput.sinks.files.store_path import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 from reput.source.segments.commit_log_path import no_commit_log
-from reput.streaming.config.broker import Version, broker_version, unseen_queues
+from reput.streaming.config.broker import QUEUES_IN_BOTH, Version, broker_version, unseen_queues
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.config.stored_sizes import (
     Forgotten,
@@ -27,7 +27,6 @@ from reput.streaming.doctor.predict import no_start, predict
 from reput.streaming.doctor.prediction import Prediction, Recovery
 from reput.streaming.doctor.start_settings import RELEASES, V5, start_settings
 
-_KEEPS_BOTH: Version = (5, 4, 0)
 _OF_A_STORE = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX)
 
 
@@ -78,7 +77,7 @@ def releases_of(config: PipelineConfig) -> tuple[Version, ...]:
     No broker before 5.4.0 keeps these.
     """
     shown = broker_version(config.broker.version, config.store)
-    return (V5,) if unseen_queues(config, config.store) and shown >= _KEEPS_BOTH else RELEASES
+    return (V5,) if unseen_queues(config, config.store) and shown >= QUEUES_IN_BOTH else RELEASES
 
 
 def examine(config: PipelineConfig, broker_conf: Path | None, versions: Sequence[Version]) -> Examination:

@@ -61,7 +61,7 @@ class LogicSinks:
         sinks, needs = self.sinks, replace(self.needs, batch_topics=batch_topics)
         (plain,) = (sink for sink in sinks if isinstance(sink, ConsumeQueueSink))
         if not any(isinstance(sink, BatchConsumeQueueSink) for sink in sinks):
-            added = BatchConsumeQueueSink(plain.files, config.queue.mapper_file_size_batch_consume_queue)
+            added = _batch_sink(config, plain.files)
             added.recover(plain.end_offset)
             if added.end_offset < plain.end_offset:  # a record of topics that were there before
                 added.pass_over(plain.end_offset)
@@ -75,14 +75,19 @@ class LogicSinks:
         queue = config.queue
         if queue.consume_queue_enable:
             sizes = queue.mapped_file_size_consume_queue, queue.ext_file_size
-            later = queue.keeps_later_life
-            sinks.append(ConsumeQueueSink(files, *sizes, queue.max_first_queue_offset, keeps_later_life=later))
+            sinks.append(
+                ConsumeQueueSink(files, *sizes, queue.max_first_queue_offset, keeps_later_life=queue.keeps_later_life)
+            )
             if needs.batch_topics:
-                sinks.append(
-                    BatchConsumeQueueSink(files, queue.mapper_file_size_batch_consume_queue, keeps_later_life=later)
-                )
+                sinks.append(_batch_sink(config, files))
         if config.index.message_index_enable:
             sizes = config.index.max_hash_slot_num, config.index.max_index_num
             index = IndexSink(index_files, *sizes, count_of_empty=count_of_empty)
             sinks.append(index)
         return cls(tuple(sinks), index, needs, count_of_empty, (files, index_files))
+
+
+def _batch_sink(config: PipelineConfig, files: DurableFiles) -> BatchConsumeQueueSink:
+    queue = config.queue
+    size = queue.mapper_file_size_batch_consume_queue
+    return BatchConsumeQueueSink(files, size, keeps_later_life=queue.keeps_later_life)

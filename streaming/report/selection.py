@@ -96,11 +96,9 @@ class Selection:
         table.run(f"CREATE TEMP VIEW {OF_TOPICS} AS SELECT {rows} FROM messages WHERE {topics}")
         if self.topic is not None and not table.rows(f"SELECT 1 FROM {OF_TOPICS} LIMIT 1"):
             known = [name for (name,) in table.rows("SELECT DISTINCT topic FROM messages WHERE topic IS NOT NULL")]
-            found = nearest(self.topic, known)
-            advice = f"is {' or '.join(map(shown, found))} meant?" if found else None
-            words = f"nothing found: no topic of the table matches {shown(self.topic)}"
             if known:
-                raise UnknownNameError(words, advice=advice, nearest=found)
+                words = f"nothing found: no topic of the table matches {shown(self.topic)}"
+                raise UnknownNameError(words, nearest=nearest(self.topic, known))
         table.run(f"CREATE TEMP VIEW {CHOSEN} AS SELECT {rows} FROM messages WHERE {' AND '.join([topics, *period])}")
 
 

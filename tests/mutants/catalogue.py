@@ -1337,8 +1337,8 @@ MUTANTS = (
     _mutant(
         "a missing file of config/ does not give way to its backup",
         "sinks/files/config_manager.py",
-        "    for file in (path, backup_of(path)):\n",
-        "    for file in (path,):\n",
+        "    for file, read in ((path, _settled), (backup_of(path), _value)):\n",
+        "    for file, read in ((path, _settled),):\n",
         "unit/sinks/files/test_config_manager.py",
     ),
     _mutant(

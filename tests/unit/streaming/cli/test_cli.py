@@ -302,7 +302,7 @@ def test_a_job_that_spark_spoils_is_run_again() -> None:
         (["--only", "queues"], 2, "consumequeue, index or table wanted"),
         (["--from", "1"], 2, "--from 1 is inside the record at 0"),
         (["--topic", "T"], 1, "has no queues"),
-        (["--topic", "../x"], 1, "is no name that a broker accepts"),
+        (["--topic", "../x"], 1, "is not the printable name of one directory"),
     ],
 )
 def test_wrong_rebuilds(store: Path, tmp_path: Path, options: list[str], code: int, message: str) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,16 +24,9 @@ from reput.streaming.config.stored_sizes import Kind, check_fits_files, misfits
 V4 = (4, 9, 3)
 
 
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack("v4-plain", tmp_path_factory.mktemp("plain"))
-
-
 @pytest.fixture
-def home(unpacked: Path, tmp_path: Path) -> Iterator[Path]:
-    """A store of a 4.9.3 broker with small files: segments of 1048576 bytes, 10000 a queue file, 1000 and 5000."""
-    yield Path(shutil.copytree(unpacked, tmp_path / "home"))
-    shutil.rmtree(tmp_path / "home")
+def home(plain_home: Path) -> Path:
+    return plain_home
 
 
 def conf(home: Path, *changes: tuple[str, str]) -> Path:

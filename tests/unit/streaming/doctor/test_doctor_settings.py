@@ -7,11 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.broker_stores import unpack
 from support.command_line import invoke
 from support.sink_runner import files_below
 from typer.testing import Result
@@ -20,16 +19,9 @@ SEGMENT, QUEUE = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
 DESTROYS = ("truncate", "rebuild", "mv ", "rm ")
 
 
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack("v4-plain", tmp_path_factory.mktemp("plain"))
-
-
 @pytest.fixture
-def home(unpacked: Path, tmp_path: Path) -> Iterator[Path]:
-    """A sound store of 4.9.3."""
-    yield Path(shutil.copytree(unpacked, tmp_path / "home"))
-    shutil.rmtree(tmp_path / "home")
+def home(plain_home: Path) -> Path:
+    return plain_home
 
 
 def doctor(home: Path, *words: str) -> Result:

@@ -44,8 +44,10 @@ def test_the_line_that_says_why(said: str, cause: str | None) -> None:
     assert cause_in(said.splitlines()) == cause
 
 
-def test_a_jvm_that_ends_at_its_start_says_why(tmp_path: Path) -> None:
+def test_a_jvm_that_ends_at_its_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it is in the log; the error has the one line that counts."""
+    # Later tests of this process ask whether the last JVM died.
+    monkeypatch.setattr("reput.streaming.process.jvm._known", [])
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     submit.write_text(f"#!/bin/sh\ncat >&2 <<'EOF'\n{IVY}EOF\nexit 1\n")

@@ -232,7 +232,7 @@ def test_what_is_not_there(store: Path, tmp_path: Path) -> None:
     foreign = "0A00000100002A9F" + f"{0:016X}"
     cases = {
         (*QUEUE, "--queue-offset", "20"): "OFFSET_OVERFLOW_ONE: queue 0 of topic 'T' has the entries [0, 20)",
-        ("--topic", "../x", "--queue-id", "0", "--queue-offset", "0"): "is no name that a broker accepts",
+        ("--topic", "../x", "--queue-id", "0", "--queue-offset", "0"): "is not the printable name of one directory",
         ("--msg-id", foreign): "the one at offset 0 is 7F00000100002A9F0000000000000000; the id is from another",
         ("--msg-id", foreign[:-1] + "1"): "no good record at offset 1 (byte 1 of the file)",
         ("--msg-id", "F" * 32): "offset -1 is outside the log",

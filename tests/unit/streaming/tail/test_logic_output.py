@@ -14,6 +14,7 @@ from support.sink_runner import no_fsync
 from support.store_compare import differing_bytes
 
 from reput.sinks.files.durable_file import DurableFiles
+from reput.sinks.queue.queue_sink import QueueSink
 from reput.source.errors import SinkError, StoreError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions
@@ -101,6 +102,8 @@ def test_a_batch_topic_that_is_made_meanwhile(restarts: bool, store: BrokerStore
         end = running.log.settled_end(0)
         middle = running.log.align_down(0, (at + end) // 2)
         assert running.take(middle)
+        queues = [sink for sink in running.output.logic.sinks if isinstance(sink, QueueSink)]
+        assert [sink._keeps_later_life for sink in queues] == [True, True]
         if restarts:
             running = Running(config_of(store), tmp_path / "out")
         assert running.take(end) is False
