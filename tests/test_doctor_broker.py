@@ -190,6 +190,12 @@ def test_advice_that_was_followed(version: str, homes: Homes, check: Check, tmp_
     follow_and_judge(version, ("v5-longtopic", "v4-expired"), range(2000, 2004), homes, check, tmp_path)
 
 
+@pytest.mark.parametrize("version", [pytest.param("4.9.3", marks=pytest.mark.slow), "5.5.0"])
+def test_advice_that_was_wrong_once(version: str, homes: Homes, check: Check, tmp_path: Path) -> None:
+    """Blanks counted as entries, an empty last segment, damage behind a cut queue file, a lost last record."""
+    follow_and_judge(version, STORES, (3015, 3032, 3057, 3058), homes, check, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("first", range(3000, 3150, 25))

@@ -92,7 +92,11 @@ class _Steps:
         elif found.holes and obstacle.part in _OF_REBUILD:
             yield Advice(_RESTORE)
         elif obstacle.part is Part.QUEUES:
-            yield Advice("makes queues and index again from the log", self._rebuild(self.store))
+            # Where a start ends at the queues, nothing has looked into the log.
+            yield Advice(
+                "makes queues and index again from the log; damaged ranges of it are left out, and recorded",
+                self._rebuild(self.store, _QUARANTINE),
+            )
         elif obstacle.part in (Part.DISPATCH, Part.NOTIFY):
             yield Advice(
                 "makes queues and index again from the log, over what the broker fails at: nothing is left to dispatch",

@@ -12,7 +12,7 @@ from reput.sinks.anomalies import AnomalyCounts
 from reput.sinks.dispatch.entries import QueueEntries
 from reput.sinks.dispatch.piece_entries import PieceEntries
 from reput.sinks.dispatch.runs import Run
-from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from reput.sinks.formats.consume_queue import CQ_STORE_UNIT_SIZE, ENTRY, is_pre_blank
 from reput.sinks.queue.consume_queue import ConsumeQueue
 from reput.sinks.queue.queue_lives import QueueLives
 from reput.source.arrays import Int64s
@@ -45,7 +45,8 @@ class _Count:
         """Count the next entries, by the broker's rules."""
         append = self.queue.plan_append(incoming, self.size)
         self._note(append.begin)
-        self.count += len(append.entries)
+        # Units that fill the front of a queue's first file lead to no record.
+        self.count += int(np.count_nonzero(~is_pre_blank(append.entries.view(ENTRY))))
         return append.anomalies
 
     def take_run(self, run: Run) -> bool:
@@ -157,7 +158,7 @@ def lost_records(
     Older ones than the last before the cut, which a log that was cut before may have behind its end, do not count.
     """
     topics: Counter[str] = Counter()
-    size, offsets = 0, []
+    size, end, offsets = 0, 0, []
     for file in files:
         start = max(cut, file.file_from_offset)
         for window in scan_windows(file, start, file.end, _options(settings)):
@@ -168,11 +169,12 @@ def lost_records(
                 return LostRecords()
             last_store_timestamp = None
             size += int(columns.msg_size.sum())
+            end = int(columns.physical_offset[-1] + columns.msg_size[-1])
             offsets += [int(columns.physical_offset[0]), int(columns.physical_offset[-1])]
             topics.update(map(decode_utf8, _topics(columns)))
     if not offsets:
         return LostRecords()
-    return LostRecords(topics.total(), size, offsets[0], offsets[-1], dict(topics.most_common()))
+    return LostRecords(topics.total(), size, offsets[0], offsets[-1], end, dict(topics.most_common()))
 
 
 def _topics(columns: RecordColumns) -> Iterator[bytes]:

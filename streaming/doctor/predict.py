@@ -40,7 +40,7 @@ class _Start:
     dispatcher: Dispatcher = field(init=False)
     index: IndexFiles = field(default_factory=IndexFiles)
     end: LogEnd | None = None
-    removed: list[Segment] = field(default_factory=list)
+    removed: list[Path] = field(default_factory=list)
     replays_from: int | None = None
     missing_entries: int = 0
     last_is_missing: bool = False
@@ -51,7 +51,7 @@ class _Start:
 
     def load(self, commit_log: Sequence[Path]) -> None:
         """Load what there is, recover queues and log, and cut both."""
-        self.segments = load_segments(commit_log, self.settings)
+        self.segments = load_segments(commit_log, self.settings, self.removed)
         self.files = [segment.file for segment in self.segments]
         self.dispatcher.queues = load_queues(self.store, self.settings)
         checkpoint = load_checkpoint(self.store)
@@ -74,7 +74,7 @@ class _Start:
         cut_queues(
             self.dispatcher, self.dispatcher.max_physic_offset if self.settings.is_v5 else queued_to, self.end.offset
         )
-        self.removed = cut_log(self.segments, self.end.offset)
+        self.removed += [Path(segment.file.path) for segment in cut_log(self.segments, self.end.offset)]
 
     def run(self) -> None:
         """Replay, as far as the release does so before it is up."""
@@ -132,7 +132,7 @@ class _Start:
             position=self.end.offset - file.file_from_offset,
             why=self.end.why,
             lost=lost,
-            removed=tuple(segment.file.path for segment in self.removed),
+            removed=tuple(sorted(map(str, self.removed))),
         )
 
     def with_what_is_kept(self, found: Prediction) -> Prediction:

@@ -41,12 +41,16 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class LostRecords:
-    """Good records that the broker cuts off: how many, their bytes, the first and the last, and how many by topic."""
+    """Good records that the broker cuts off: how many, their bytes, the first and the last, and how many by topic.
+
+    `end` is where the last one ends.
+    """
 
     count: int = 0
     bytes: int = 0
     first: int | None = None
     last: int | None = None
+    end: int = 0
     topics: dict[str, int] = field(default_factory=dict)
 
 
@@ -161,7 +165,7 @@ class Prediction:
     def is_cut_back(self) -> bool:
         """Whether queues or index have a record behind the last good one of the log: a rebuild wants to be sure."""
         # Good records that the broker would cut off are there for a rebuild.
-        return self.last_is_missing or (not self.lost.count and self.log_end is not None and self.reach > self.log_end)
+        return self.last_is_missing or (self.log_end is not None and self.reach > max(self.log_end, self.lost.end))
 
     @property
     def short_queues(self) -> tuple[QueueState, ...]:

@@ -66,12 +66,12 @@ class IndexFiles:
         return self.ranges[-1][1] if self.ranges else 0
 
 
-def load_segments(directories: Iterable[Path], settings: StartSettings) -> list[Segment]:
-    """The segments, oldest first."""
+def load_segments(directories: Iterable[Path], settings: StartSettings, removed: list[Path]) -> list[Segment]:
+    """The segments, oldest first; `removed` gets the path of one that 5.5.0 deletes as it loads them."""
     paths = [path for directory in directories for path in _listed(directory)]
     return [
         Segment(MappedFile(begin, settings.segment_size, str(path)), settings.segment_size)
-        for begin, path in _load_row(Part.LOG, paths, settings.segment_size, settings)
+        for begin, path in _load_row(Part.LOG, paths, settings.segment_size, settings, removed)
     ]
 
 
@@ -96,12 +96,13 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
             # The broker makes the path of a queue from the number.
             own = topic / str(queue_id)
             size = settings.queue_file_size
-            row = _load_row(Part.QUEUES, _listed(own), size, settings)
+            removed: list[Path] = []
+            row = _load_row(Part.QUEUES, _listed(own), size, settings, removed)
             files = [QueueFile(begin, size, path) for begin, path in row]
-            found[topic.name, queue_id] = BrokerQueue(topic.name, queue_id, size, files)
+            found[topic.name, queue_id] = BrokerQueue(topic.name, queue_id, size, files, removed=removed)
             if settings.ext_file_size is not None:
                 ext = _listed(store / CONSUME_QUEUE_EXT / topic.name / str(queue_id))
-                list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings))
+                list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings, []))
     return found
 
 
@@ -145,15 +146,21 @@ def load_checkpoint(store: Path) -> StoreCheckpoint:
         return StoreCheckpoint()
 
 
-def _load_row(part: Part, paths: list[Path], size: int, settings: StartSettings) -> Iterator[tuple[int, Path]]:
-    """Where each file of a row begins, and its path, in the order of names (``MappedFileQueue#doLoad``)."""
+def _load_row(
+    part: Part, paths: list[Path], size: int, settings: StartSettings, removed: list[Path]
+) -> Iterator[tuple[int, Path]]:
+    """Where each file of a row begins, and its path, in the order of names (``MappedFileQueue#doLoad``).
+
+    5.5.0 deletes an empty file at the end of the row: its path goes to `removed`.
+    """
     paths = sorted(paths, key=lambda path: path.name)
     for path in paths:
         status = path.stat()
         if settings.is_v5 and path.is_dir():
             continue
         if settings.is_v5 and status.st_size == 0 and path is paths[-1]:
-            continue  # it is deleted
+            removed.append(path)
+            continue
         if status.st_size != size:
             why = f"{path} has {status.st_size} bytes where files of {size} are set"
             is_cut = status.st_size < size and not path.is_dir() and parse_long(path.name) is not None

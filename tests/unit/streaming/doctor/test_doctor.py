@@ -163,6 +163,25 @@ def test_the_advice_helps(harm: Callable[[Path], None], verdict: str, release: s
     assert told(home, release)["harmless"]
 
 
+def test_a_cut_queue_file_beside_damage_in_the_log(home: Path) -> None:
+    """The start ends at the queue file; the rebuild that is advised gets over the damage that no start has met."""
+    damage_the_log(home)
+    cut_a_queue_file(home / "store")
+    assert "does not start: " in told(home, "5.5.0")["verdict"]
+    execute_advice(home, "5.5.0")
+    assert told(home, "5.5.0")["harmless"]
+
+
+def test_an_empty_last_segment_is_deleted(home: Path) -> None:
+    """By 5.5.0, as it loads the log; to 4.9.3 it is a segment of a wrong size."""
+    segments = sorted((home / "store" / "commitlog").iterdir())
+    empty = segments[-1].with_name(f"{2 * int(segments[-1].name) - int(segments[-2].name):020}")
+    empty.touch()
+    found = told(home, "5.5.0")
+    assert found["cut"]["removed"][-1:] == [str(empty)]
+    assert "0 bytes" in told(home, "4.9.3")["verdict"]
+
+
 def test_a_last_segment_that_was_cut_gets_its_size_again(home: Path) -> None:
     """Zeros behind what is left are where the log ends; what was cut off is gone."""
     path = home / "store" / "commitlog" / "00000000000007340032"
