@@ -71,11 +71,11 @@ def load_config_file(path: Path, decode: Callable[[Any], T], what: str, *, advic
 
 
 def _settled(path: Path) -> Any:
-    """As `_value`; a file that is not whole is read once more, since a broker may be about to save it."""
-    with suppress(OSError, ValueError, RecursionError):
-        if (value := _value(path)) is not _NOTHING:
-            return value
+    """As `_value`; read once more where it is not whole beside a ``.bak``: a broker may be about to save it."""
     if backup_of(path).exists():
+        with suppress(OSError, ValueError, RecursionError):
+            if (value := _value(path)) is not _NOTHING:
+                return value
         time.sleep(_WRITTEN_AFTER_S)
     return _value(path)
 

@@ -50,7 +50,7 @@ class LostRecords:
     bytes: int = 0
     first: int | None = None
     last: int | None = None
-    end: int = 0
+    end: int | None = None
     topics: dict[str, int] = field(default_factory=dict)
 
 
@@ -165,7 +165,8 @@ class Prediction:
     def is_cut_back(self) -> bool:
         """Whether queues or index have a record behind the last good one of the log: a rebuild wants to be sure."""
         # Good records that the broker would cut off are there for a rebuild.
-        return self.last_is_missing or (self.log_end is not None and self.reach > max(self.log_end, self.lost.end))
+        good_end = self.log_end if self.lost.end is None else self.lost.end
+        return self.last_is_missing or (good_end is not None and self.reach > good_end)
 
     @property
     def short_queues(self) -> tuple[QueueState, ...]:

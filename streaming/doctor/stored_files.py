@@ -102,7 +102,7 @@ def load_queues(store: Path, settings: StartSettings) -> dict[tuple[str, int], B
             found[topic.name, queue_id] = BrokerQueue(topic.name, queue_id, size, files, removed=removed)
             if settings.ext_file_size is not None:
                 ext = _listed(store / CONSUME_QUEUE_EXT / topic.name / str(queue_id))
-                list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings, []))
+                list(_load_row(Part.QUEUES, ext, settings.ext_file_size, settings, removed))
     return found
 
 

@@ -182,6 +182,17 @@ def test_an_empty_last_segment_is_deleted(home: Path) -> None:
     assert "0 bytes" in told(home, "4.9.3")["verdict"]
 
 
+def test_empty_last_queue_files_are_deleted(tmp_path: Path) -> None:
+    """By 5.5.0, with the files of ConsumeQueueExt; they hold nothing, so that nothing is lost."""
+    home = unpack("v4-sql92", tmp_path)
+    empty = []
+    for top, size in (("consumequeue", 10_000), ("consumequeue_ext", 8192)):
+        queue = home / "store" / top / "NoFilter" / "0"
+        empty.append(queue / f"{int(max(queue.iterdir()).name) + size:020}")
+        empty[-1].touch()
+    assert told(home, "5.5.0")["removed_queue_files"] == [str(path) for path in empty]
+
+
 def test_a_last_segment_that_was_cut_gets_its_size_again(home: Path) -> None:
     """Zeros behind what is left are where the log ends; what was cut off is gone."""
     path = home / "store" / "commitlog" / "00000000000007340032"
