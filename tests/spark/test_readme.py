@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -26,31 +27,46 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 def prepared(text: str, store: BrokerStore, work: Path) -> str:
     """A snippet with a real broker's store for the one in it."""
-    text = text.replace("/data/store", str(store.root)).replace("/data/broker.conf", str(store.broker_conf))
+    text = re.sub(r"/(data|tmp/v4-plain)/store", str(store.root), text)
+    text = re.sub(r"/(data|tmp/v4-plain)/broker.conf", str(store.broker_conf), text)
     return (
         text.replace("/data/", f"{work}/")
+        .replace("/tmp/reput", f"{work}/reput")
         .replace("'orders'", "'TopicA'")
         .replace('"orders"', '"TopicA"')
         .replace("--topic orders", "--topic TopicA")
     )
 
 
-def test_the_first_result(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
-    """README's commands, one after the other, print what they promise."""
-    store = broker_store("v4-plain")
-    (console,) = (block for block in blocks(ROOT / "README.md", "console") if "--available-now" in block)
+def run_block(page: Path, word: str, store: BrokerStore, work: Path) -> list[str]:
+    """Run the commands of the console block of a page that has this word; returns what each prints."""
+    (console,) = (block for block in blocks(page, "console") if word in block)
     said = []
-    for line in prepared(console, store, tmp_path).splitlines():
-        words = shlex.split(line.removeprefix("$ reput "))
-        done = subprocess.run([*REPUT, *words], capture_output=True, text=True, check=False, timeout=300)
-        # No message of this store has the key 123, which is an answer, too.
+    for line in re.findall(r"^\$ reput (.+)$", prepared(console, store, work), re.MULTILINE):
+        done = subprocess.run([*REPUT, *shlex.split(line)], capture_output=True, text=True, check=False, timeout=300)
+        # No message of this store has the key 123; that is an answer too.
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         said.append(done.stdout + done.stderr)
-    tail, verify, query, of_table, sql = said
+    return said
+
+
+def test_the_first_result(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+    """README's first commands, one after the other, print what README shows."""
+    readme = ROOT / "README.md"
+    store = broker_store("v4-plain")
+    _, verify, query = run_block(readme, "reput rebuild", store, tmp_path)
+    (shown,) = (block for block in blocks(readme, "") if block.startswith("log ["))
+    assert verify == shown
+    assert re.search(r"^reput: [1-9]\d* messages? found", query, re.MULTILINE)
+
+
+def test_the_first_table(broker_store: Callable[[str], BrokerStore], tmp_path: Path) -> None:
+    """README's commands for a store of your own, one after the other, print what they promise."""
+    store = broker_store("v4-plain")
+    tail, verify, of_table, sql = run_block(ROOT / "README.md", "--available-now", store, tmp_path)
     messages = store.facts["totalMessages"]
     assert f"table: {messages} messages in " in tail
     assert f"table      {messages} rows, 35 columns: agrees" in verify
-    assert "0 messages found" in query
     assert "0 of 1 data files opened" in of_table
     assert "0 messages found" in of_table
     assert "TopicA" in sql
