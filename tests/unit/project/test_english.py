@@ -1,0 +1,52 @@
+"""Pages, help texts and docstrings that have been rewritten stay free of patterns that make a reader read twice."""
+
+from __future__ import annotations
+
+import pytest
+from support.english import PATTERNS, found_in, texts
+
+#: Files and folders that are free of them; the list grows.
+REWRITTEN = ("README.md", "docs/commands")
+#: One text for each pattern, and texts that none may match.
+EXAMPLES = (
+    "Only the first rows of the result, so many.",
+    "Users who may give a statement to it, and nobody else.",
+    "The tail goes on after ten seconds.",
+    "It shows what stands in the log.",
+    "A table that is away.",
+    "Whole records lie behind the last good record.",
+    "The file is made anew.",
+    "Bytes that are no record.",
+    "## What passes is waited for",
+    "The offset is told on standard error.",
+    "Look for what is behind a failure.",
+    "It reads no queue, and no index neither.",
+)
+SOUND = (
+    "So many records were lost that the queue is empty. How far is it behind the log? There is no record after it.",
+    "What does it cost? A flag stands for it. Is there a file? The tail continues, and waits only once.",
+    "It is no longer used, and is no larger than before. The word `nobody` is a name, and so is `so many`.",
+)
+
+
+def test_each_pattern_is_found() -> None:
+    """A pattern that matches nothing would keep nothing out."""
+    assert [{name for name, _ in found_in(example)} for example in EXAMPLES] == [{name} for name in PATTERNS]
+
+
+@pytest.mark.parametrize("text", SOUND)
+def test_sound_words_are_not_found(text: str) -> None:
+    assert found_in(text) == []
+
+
+def test_rewritten_texts_stay_free_of_them() -> None:
+    """Every place on the list has texts, and none of them has a pattern; the message names the words."""
+    found: dict[str, list[tuple[str, str]]] = {place: [] for place in REWRITTEN}
+    unread = set(REWRITTEN)
+    for name, text in texts():
+        for place in REWRITTEN:
+            if name == place or name.startswith(f"{place}/"):
+                unread.discard(place)
+                found[place] += [(name, words) for _, words in found_in(text)]
+    assert unread == set()
+    assert {place: words for place, words in found.items() if words} == {}
