@@ -118,3 +118,30 @@ def test_the_names_that_a_page_gives_with_a_module_are_in_it(page: Path) -> None
     assert [
         (path, set(words) - names_in(ROOT / path)) for path, words in given if set(words) - names_in(ROOT / path)
     ] == []
+
+
+def test_the_messages_that_troubleshooting_quotes_are_in_the_sources() -> None:
+    """Each part of a quoted message between two ``...`` is in the text of some literal of the program."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    symptoms = re.findall(r"^\| (.*?) \| ", page, re.MULTILINE)
+    parts = [
+        part.strip()
+        for row in symptoms
+        for code in re.findall(r"`([^`]*\.\.\.[^`]*)`", row)
+        for part in code.split("...")
+    ]
+    said = "\n".join(literals())
+    assert len(parts) > 50
+    missing = [part for part in parts if part not in said]
+    assert missing == [], missing
+
+
+def literals() -> Iterator[str]:
+    """Each text that the sources have as a literal, docstrings apart; of a formatted one, the parts between values."""
+    for folder in ("source", "sinks", "streaming"):
+        for path in (ROOT / folder).rglob("*.py"):
+            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+            for node in nodes:
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                    yield node.value
