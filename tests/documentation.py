@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.pages import LINK, anchor_of
+from support.pages import AT_THE_TOP, LINK, anchor_of
 from support.paths import ROOT
 
 OPTIONS = Path("conf/reput.toml")
@@ -28,7 +28,7 @@ def gather(work: Path) -> None:
     """Put the pages into a directory, which is made anew."""
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(ROOT / "docs", work / "docs")
-    for name in ("README.md", "CHANGELOG.md"):
+    for name in AT_THE_TOP:
         shutil.copy(ROOT / name, work)
     for page in work.rglob("*.md"):
         page.write_text(_with_links(page.read_text(encoding="utf-8"), page.relative_to(work)), encoding="utf-8")

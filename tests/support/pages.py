@@ -9,7 +9,8 @@ from typing import Final
 
 from support.paths import ROOT
 
-PAGES: Final = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+AT_THE_TOP: Final = ("README.md", "README.zh.md", "CHANGELOG.md")
+PAGES: Final = [*(ROOT / name for name in AT_THE_TOP), *sorted((ROOT / "docs").rglob("*.md"))]
 # A link or an image of this repository: the path from the page's directory, or none, and the anchor.
 LINK: Final = re.compile(r"\]\((?P<path>[^)#:\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
 # A link to another place, also one in angle brackets.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from support.anomaly_logs import CASES
-from support.pages import LINK, OTHER_LINK, PAGES, anchors, name_of, prose
+from support.pages import LINK, OTHER_LINK, PAGES, anchors, blocks, name_of, prose
 from support.paths import ROOT
 
 from reput.sinks.anomalies import AnomalyCounts
@@ -118,6 +118,17 @@ def test_the_names_that_a_page_gives_with_a_module_are_in_it(page: Path) -> None
     assert [
         (path, set(words) - names_in(ROOT / path)) for path, words in given if set(words) - names_in(ROOT / path)
     ] == []
+
+
+def test_the_chinese_readme_has_what_the_english_one_has() -> None:
+    """The same code and the same links to other pages, in the same order; one heading for each."""
+    english, chinese = ROOT / "README.md", ROOT / "README.zh.md"
+    for language in ("", "console", "python"):
+        assert list(blocks(chinese, language)) == list(blocks(english, language))
+    links = [[link for link in LINK.findall(prose(page)) if link[0].startswith("docs/")] for page in (english, chinese)]
+    assert links[0] == links[1]
+    headings = [re.findall(r"^(#+) ", prose(page), re.MULTILINE) for page in (english, chinese)]
+    assert headings[0] == headings[1]
 
 
 def test_the_messages_that_troubleshooting_quotes_are_in_the_sources() -> None:

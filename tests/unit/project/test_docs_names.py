@@ -29,6 +29,7 @@ OTHERS_OPTIONS = {
     "--build-arg": "podman",
     "--group-add": "podman",
     "--stop-timeout": "podman",
+    "--verify-index-only": "kafka-dump-log",
     "--conf": "spark-submit",
     "--driver-class-path": "spark-submit",
     "--driver-java-options": "spark-submit",
@@ -84,7 +85,17 @@ OTHERS_NAMES = {
     "a field of an error in JSON": {"exitCode", "physicalOffset"},
     "Delta's": {"dataChange", "userMetadata"},
     "Kubernetes'": {"hostPath"},
-    "commands of mqadmin": {"consumeMessage", "resetOffsetByTime"},
+    "commands of mqadmin": {
+        "checkRocksdbCqWriteProgress",
+        "consumeMessage",
+        "consumerProgress",
+        "dumpCompactionLog",
+        "exportMetadataInRocksDB",
+        "printMsg",
+        "queryMsgByKey",
+        "resetOffsetByTime",
+        "rocksDBConfigToJson",
+    },
 }
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 

@@ -14,6 +14,7 @@ REWRITTEN = (
     "docs/operating",
     "docs/tutorial.md",
     "docs/troubleshooting.md",
+    "docs/comparison.md",
 )
 #: One text for each pattern, and texts that none may match.
 EXAMPLES = (
