@@ -24,17 +24,17 @@ $ PYTHONPATH=tests .venv/bin/python -m benchmarks.table_layouts --work .work/lay
 """
 
 _DECIDES = """\
-## What decides
+## The choice
 
-Measured is what the tables above say. What follows from them is a choice:
+The tables above are measured. The conclusion is a choice:
 
-1. **The widest readers and writers** come first: a table that a tool cannot read is of no use to it. That is the
-   protocol, its features, and who was able to use the table.
+1. **The widest readers and writers** come first: a tool cannot use a table that it cannot read. See the
+   protocol, its features, and the tools that could use the table.
 2. **The cost of the upkeep** is paid every day, by the process that also keeps the queues: seconds and bytes written a
    million messages. reput's own upkeep also works in small steps between two commits; the others are one job each,
-   with what Spark takes for any job, which weighs much with few messages.
-3. **Files and bytes read** are paid by whoever asks. Seconds on one machine with a warm page cache say less than bytes
-   do of a colder or larger one.
+   with Spark's fixed cost of a job, which is a large part with few messages.
+3. **Files and bytes read** are the cost of every query. Seconds on one machine with a warm page cache say less than bytes
+   about a colder or larger one.
 
 The unique keys of this log rise with time, as those of one client do; with many clients they are less in order, and
 fewer row groups can be left out.
@@ -117,7 +117,7 @@ def _users(layouts: list[dict[str, Any]], versions: dict[str, str]) -> str:
     ]
     tried = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = f"## Who can use it\n\nMeasured: each was tried on the table, with {tried}.\n\n{_table(head, rows)}"
-    return text + ("\nWhat they said:\n\n" + "".join(refusals) if refusals else "")
+    return text + ("\nTheir messages:\n\n" + "".join(refusals) if refusals else "")
 
 
 def page(facts: dict[str, Any]) -> str:
