@@ -33,8 +33,8 @@ The tables above are measured. The conclusion is a choice:
 2. **The cost of the upkeep** is paid every day, by the process that also keeps the queues: seconds and bytes written a
    million messages. reput's own upkeep also works in small steps between two commits; the others are one job each,
    with Spark's fixed cost of a job, which is a large part with few messages.
-3. **Files and bytes read** are the cost of every query. Seconds on one machine with a warm page cache say less than bytes
-   about a colder or larger one.
+3. **Files and bytes read** are the cost of every query. Seconds on one machine with a warm page cache say less
+   than bytes about a colder or larger one.
 
 The unique keys of this log rise with time, as those of one client do; with many clients they are less in order, and
 fewer row groups can be left out.
