@@ -68,7 +68,7 @@ def rebuild_all(config: PipelineConfig, store: Path) -> None:
     ("version", "command"),
     [
         ("4.9.3", recover),
-        ("5.5.0", rebuild_all),
+        pytest.param("5.5.0", rebuild_all, marks=slow),
         pytest.param("4.9.3", rebuild_all, marks=slow),
         pytest.param("5.5.0", recover, marks=slow),
     ],

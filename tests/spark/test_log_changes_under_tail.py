@@ -149,7 +149,7 @@ def wait_until(done: Any, running: threading.Thread, failed: list[BaseException]
 @pytest.mark.parametrize(
     ("fail", "on_damage", "read_by"),
     [
-        ("true", "quarantine", "job"),
+        pytest.param("true", "quarantine", "job", marks=pytest.mark.slow),
         ("true", "quarantine", "driver"),
         pytest.param("false", "quarantine", "job", marks=pytest.mark.slow),
         pytest.param("false", "quarantine", "driver", marks=pytest.mark.slow),

@@ -35,6 +35,7 @@ def test_spark_finds_the_source_by_itself(spark: SparkSession, broker_store: Get
     assert session.read.format(NAME).load(str(store.root)).count() == store.facts["totalMessages"]
 
 
+@pytest.mark.slow
 def test_the_example(broker_store: GetStore, tmp_path: Path) -> None:
     """As a program by itself, in a Python that is not the first on the path; `make pythons` runs it in each."""
     store = broker_store("golden-b")

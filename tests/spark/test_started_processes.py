@@ -50,7 +50,7 @@ def maps(pid: int) -> str:
     return Path(f"/proc/{pid}/maps").read_text()
 
 
-@pytest.mark.parametrize(("messages", "are_needed"), [(300, False), (350, True)])
+@pytest.mark.parametrize(("messages", "are_needed"), [(300, False), pytest.param(350, True, marks=pytest.mark.slow)])
 def test_workers_only_for_a_first_batch_that_takes_a_job(messages: int, are_needed: bool, tmp_path: Path) -> None:
     """32 MiB are read by the driver itself, so a start that is not further behind leaves the processors to the rest.
 

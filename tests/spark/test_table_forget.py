@@ -233,6 +233,7 @@ def test_rows_that_were_lost_before_are_still_missed(kept: KeptTable) -> None:
         kept.open()
 
 
+@pytest.mark.slow
 def test_another_broker_and_deletion_vectors(spark: SparkSession, kept: KeptTable) -> None:
     """Rows that a deletion vector took away are in the files, and go; those of another broker stay; columns, too."""
     other = KeptTable(spark, kept.root, count=0, broker="c")

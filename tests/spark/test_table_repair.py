@@ -404,6 +404,7 @@ def test_the_quarantine_table(spark: SparkSession, tmp_path: Path, caplog: pytes
     assert found() == [10, 30, 40]
 
 
+@pytest.mark.slow
 def test_a_tail_stops_and_a_rebuild_and_a_tail_go_on(spark: SparkSession, tmp_path: Path) -> None:
     """The commands themselves."""
     kept = KeptTable(spark, tmp_path)

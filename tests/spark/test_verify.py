@@ -51,7 +51,7 @@ def test_as_in_one_process(spark: SparkSession, broker_store: Unpack, tmp_path: 
     assert len(remote.results) > 3
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_table(by_spark: bool, spark: SparkSession, broker_store: Unpack, tmp_path: Path) -> None:
     """A sound one, and one with rows twice, missing, changed, and without a record; the same by either reader."""
     # To deltalake the one name means another directory.
