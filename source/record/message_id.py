@@ -34,7 +34,7 @@ class MessageId:
         if not _MSG_ID.fullmatch(text):
             raise OptionError(
                 f"{text!r} is no offset message id: 32 hexadecimal digits wanted, or 56 of a broker on IPv6",
-                advice="a client's unique key is asked for with --topic and --unique-key",
+                advice="a client's unique key is asked for with --topic and --uniq-key",
             )
         data = bytes.fromhex(text)
         port, offset = _PORT_AND_OFFSET.unpack(data[-_PORT_AND_OFFSET.size :])

@@ -1,23 +1,22 @@
-"""What the commands of `reput` share: the application, exit codes, common options."""
+"""The application: how a command of `reput` is registered, runs, and prints its errors."""
 
 from __future__ import annotations
 
+import inspect
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from datetime import datetime, timedelta, timezone
-from functools import wraps
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from copy import copy
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, wraps
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 import reput
-from reput.sinks.table.location import TableLocation, parse_location
-from reput.source.errors import OptionError
 from reput.source.resource_limits import PROCESSES, READING, SPARK, check_limits
 from reput.streaming.cli.log_lines import LogFormat, LogLines, log_to_standard_error, write_error
 from reput.streaming.cli.usage import Group
@@ -25,11 +24,26 @@ from reput.streaming.process.interruption import InterruptedBySignal, is_interru
 from reput.streaming.process.standard_streams import STANDARD_OUTPUT, drop_output
 from reput.streaming.process.working_directory import made_absolute
 
+_ABOUT = "Make a RocketMQ broker's queues, index and a table of messages from its commitlog, outside the broker."
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Command(TyperCommand):
-    """A command that prints its errors in one line (``run_or_fail``)."""
+    """A command that prints its errors in one line (``run_or_fail``); what its function returns is its exit code."""
+
+    #: Names that options had in earlier releases, with today's; the help does not show them.
+    old_names: Mapping[str, str] = {}
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Return a parser that knows the old names, too."""
+        parser = super().make_parser(ctx)
+        for option in self.get_params(ctx):
+            for old, new in self.old_names.items():
+                if new in option.opts:
+                    renamed = copy(option)
+                    renamed.opts = [old]
+                    renamed.add_to_parser(parser, ctx)
+        return parser
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -43,103 +57,116 @@ class _Command(TyperCommand):
         finally:
             _lines.reset(lines_before)
             _is_read_by_program.reset(before)
-        return result[0]
+        if result and result[0]:
+            raise typer.Exit(result[0])
 
 
 class MissingOptionError(typer.BadParameter):
-    """An option is missing that is not always required; it is told as one that always is."""
+    """An option is missing that this call requires; the message is that of an option that is always required."""
 
     def __init__(self, name: str, context: typer.Context) -> None:
         super().__init__(f"Missing option '{name}'.", ctx=context)
 
     def format_message(self) -> str:
-        """The message alone."""
+        """Return the message alone."""
         return str(self.message)
 
 
 class Application(typer.Typer):
-    """A Typer whose commands print errors in one line and load no code from the current directory."""
+    """A Typer whose commands take groups of options, and print errors in one line."""
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
+    def command(
+        self, name: str | None = None, *, old_names: Mapping[str, str] | None = None, **options: Any
+    ) -> Callable[[_Function], _Function]:
         """Register a command of class `_Command`, as ``Typer.command`` does.
 
-        Its paths become absolute (``working_directory``), so that it does not depend on the current directory then.
+        A parameter whose type is a dataclass is a group: each of its fields is an option (``cli.options``). Two groups
+        may have an option in common. The help has required options first, and those of groups last. Paths become
+        absolute (``working_directory``), so that they do not depend on the current directory any more.
         """
-        register = super().command(name, **{"cls": _Command, **options})
+        kind = type("_Command", (_Command,), {"old_names": old_names or {}})
+        register = super().command(name, **{"cls": kind, **options})
 
         def decorate(function: _Function) -> _Function:
+            takes = inspect.signature(function, eval_str=True).parameters
+            groups: dict[str, Any] = {name: each.annotation for name, each in takes.items() if _is_group(each)}
+            own = {name: each.replace(kind=each.KEYWORD_ONLY) for name, each in takes.items() if name not in groups}
+            options = own | {name: each for group in groups.values() for name, each in _options_of(group).items()}
+
             # Around the function, since some versions of Typer make paths of texts only when they call it.
             @wraps(function)
-            def with_absolute_paths(**given: Any) -> Any:
-                return function(**{name: made_absolute(value) for name, value in given.items()})
+            def called(**given: Any) -> Any:
+                given = {name: made_absolute(value) for name, value in given.items()}
+                made = {
+                    name: group(**{each: given[each] for each in _options_of(group)}) for name, group in groups.items()
+                }
+                return function(**made, **{name: given[name] for name in own})
 
-            register(with_absolute_paths)
+            called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+                sorted(options.values(), key=lambda option: option.default is not option.empty)
+            )
+            register(called)
             return function
 
         return decorate
+
+    def group(self, name: str, words: str, **how: Any) -> Application:
+        """Return a new group of commands, which is a command of this one; `words` are its help."""
+        below = Application(help=words, rich_markup_mode=None, **how)
+        self.add_typer(below, name=name)
+        return below
+
+
+def _is_group(parameter: inspect.Parameter) -> bool:
+    return is_dataclass(parameter.annotation)
+
+
+@cache
+def _options_of(group: type[Any]) -> dict[str, inspect.Parameter]:
+    """Return a parameter for each field of a group of options; those that it inherits come last."""
+    hints = get_type_hints(group, include_extras=True)
+    names = dict.fromkeys(name for kind in group.__mro__ for name in vars(kind).get("__annotations__", ()))
+    made = {each.name: each for each in fields(group) if each.init}
+    return {
+        name: inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if made[name].default is MISSING else made[name].default,
+            annotation=hints[name],
+        )
+        for name in names
+        if name in made
+    }
 
 
 app = Application(
     name="reput",
     cls=Group,
-    help="RocketMQ's ReputMessageService outside the broker, on Spark.",
+    help=_ABOUT,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
 )
 _JSON_FORMAT = "json"
-# Whether the command was asked for JSON: then its error is JSON, too.
+# Whether the command prints JSON: then its error is JSON, too.
 _is_read_by_program: ContextVar[bool] = ContextVar("is_read_by_program", default=False)
-# What makes the lines of the command's log, once it is set up.
+# What makes the lines of the command's log, once the log is set up.
 _lines: ContextVar[LogLines | None] = ContextVar("lines", default=None)
 
 
-def table_option(words: str) -> Any:
-    """The option of a table's location: a path, or a place on S3; `words` are its help."""
-    return typer.Option(parser=_table_location, metavar="<path>", help=words)
-
-
-def _table_location(text: str) -> TableLocation:
-    try:
-        return parse_location(text)
-    except OptionError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def version_or_time(text: str) -> int | datetime:
-    """What `At` says: a version, or a time, which is UTC without an offset; raises OptionError."""
-    from reput.streaming.query.lines import parse_time  # noqa: PLC0415
-
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=parse_time(text))
-
-
-STORE_HELP = "The broker's store root, which holds commitlog/; only read."
-# Whether it can be read is said by whoever reads it, with the directory that bars the way.
-Store = Annotated[Path, typer.Option(help=STORE_HELP, readable=False)]
-Output = Annotated[Path, typer.Option(help="What 'reput tail' keeps, or a copy of a store.")]
-At = Annotated[
-    str | None, typer.Option(help="The table as it was: a version of it, or a time such as 2026-01-31T12:00:00Z.")
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Go by this log, even if it does not explain what the output has.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
-
-
 def report_error(words: str) -> None:
-    """Print one line of reput's to standard error; the line is lost if nothing reads standard error any more."""
+    """Print one line to standard error; the line is lost if nothing reads standard error any more."""
     write_error(_log_lines().failure(words))
 
 
 def run_or_fail(action: Callable[[], None]) -> None:
-    """Run a command; an error becomes one line and the error's exit code, see ``source.errors``.
+    """Run a command; print an error as one line, and end with the error's exit code (``source.errors``).
 
-    If a report in JSON was asked for, the line is the error's ``to_json``; else it is one of the log.
+    If the command prints JSON, the line is the error's ``to_json``; otherwise it is a line of the log.
 
-    The reader of standard output may close it before the end, as ``head`` does: that is no failure.
+    The reader of standard output may close it before the end, as ``head`` does. That is not a failure.
     """
     try:
         action()
@@ -162,7 +189,7 @@ def run_or_fail(action: Callable[[], None]) -> None:
 
 
 def _is_unread(error: BaseException) -> bool:
-    """Whether `error` came from writing to a standard output that its reader has closed."""
+    """Return whether `error` came from a write to a standard output that its reader has closed."""
     if not isinstance(error, BrokenPipeError):
         return False
     with suppress(OSError, ValueError):
@@ -176,9 +203,9 @@ def _is_unread(error: BaseException) -> bool:
 
 
 def set_up_logging(log_format: LogFormat = LogFormat.TEXT, *, is_bounded: bool = False) -> LogLines:
-    """Log reput's messages to standard error, and the command's error in the same format; return what makes the lines.
+    """Log reput's messages, and the command's error, to standard error in one format; return what makes the lines.
 
-    If it `is_bounded`, warnings that repeat are told now and then, as is fit for a command that runs for years.
+    If the log `is_bounded`, few of the warnings that repeat are printed, since the command may run for years.
     """
     lines = LogLines(log_format)
     _lines.set(lines)
@@ -187,7 +214,7 @@ def set_up_logging(log_format: LogFormat = LogFormat.TEXT, *, is_bounded: bool =
 
 
 def _log_lines() -> LogLines:
-    """What makes the command's lines; those of text before the command has said otherwise."""
+    """Return what makes the command's lines: lines of text until the command has set another format."""
     return _lines.get() or LogLines()
 
 
@@ -201,13 +228,13 @@ def _version(show: bool) -> None:
 _NEEDS = {"tail": SPARK, "prepare": SPARK, "rebuild": PROCESSES, "verify": PROCESSES}
 
 
-@app.callback()
+@app.callback(help=_ABOUT)
 def main_options(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001  its callback is what it does
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """RocketMQ's ReputMessageService outside the broker, on Spark."""
+    """Check the limits of the system before a command runs."""
     # Checked before modules are loaded that need memory and descriptors themselves.
     run_or_fail(lambda: check_limits(_NEEDS.get(context.invoked_subcommand or "", READING)))

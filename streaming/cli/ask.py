@@ -13,30 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from reput.source.errors import OptionError
+from reput.source.printable import printable_json
 from reput.streaming.ask.question import Parameter, Question, questions
-from reput.streaming.cli.app import (
-    STORE_HELP,
-    Application,
-    At,
-    MissingOptionError,
-    Verbose,
-    app,
-    run_or_fail,
-    table_option,
-)
-from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
-from reput.streaming.cli.statement import DUCKDB, Asking, CsvSafe, Limit, OutputFormat, ResultFile
+from reput.streaming.cli.app import MissingOptionError, app
+from reput.streaming.cli.options import Json, LogConfig, StoreIfGiven
+from reput.streaming.cli.statement import OLD_NAMES, Asking
 
 if TYPE_CHECKING:
     from reput.streaming.config.pipeline import PipelineConfig
     from reput.streaming.sql.result import Relations
 
-ask = Application(
-    help="Named questions to the message table; without a name, a list of them.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-)
-app.add_typer(ask, name="ask")
+ask = app.group("ask", "Answer named questions about the message table.", invoke_without_command=True)
 
 _BROKER: Final = "broker"
 _CONSUMER_OFFSETS: Final = "consumer_offsets"
@@ -45,12 +32,14 @@ _TIME_HELP: Final = " As 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30
 
 
 @ask.callback()
-def about(context: typer.Context) -> None:
-    """Named questions to the message table; without a name, a list of them."""
-    if context.invoked_subcommand is None:
-        width = max(map(len, questions()))
-        for name, question in questions().items():
-            typer.echo(f"{name.ljust(width)}  {question.summary}")
+def about(context: typer.Context, as_json: Json = False) -> None:
+    """Answer named questions about the message table; without a name, list the questions."""
+    if context.invoked_subcommand is not None:
+        return
+    width = max(map(len, questions()))
+    for name, question in questions().items():
+        named = {"question": name, "summary": question.summary}
+        typer.echo(printable_json(named) if as_json else f"{name.ljust(width)}  {question.summary}")
 
 
 @dataclass(frozen=True)
@@ -67,46 +56,29 @@ def _command_of(question: Question) -> Callable[..., None]:
 
     def command(
         context: typer.Context,
-        table: Annotated[Any, table_option("The Delta table that 'reput tail --table' keeps; only read.")] = None,
-        store: Annotated[Path | None, typer.Option(help=STORE_HELP, readable=False)] = None,
+        asking: Asking,
+        settings: LogConfig,
+        store: StoreIfGiven = None,
         show_sql: Annotated[
             bool, typer.Option("--show-sql", help="Print the statement, as 'reput sql' takes it, and run nothing.")
         ] = False,
         plan: Annotated[
-            bool, typer.Option("--plan", help="Show the messages that are found as ranges of queue offsets.")
+            bool, typer.Option("--plan", help="Print the messages that are found as ranges of queue offsets.")
         ] = False,
         bodies: Annotated[
-            Path | None, typer.Option(help="With --plan and --store: a file for the messages with their bodies.")
+            Path | None,
+            typer.Option(help="Write the messages with their bodies to this file; with --plan and --store."),
         ] = None,
-        engine: Annotated[
-            str, typer.Option(help="duckdb, which needs no Java, or spark; both give the same rows.")
-        ] = DUCKDB,
-        output_format: OutputFormat = "table",
-        csv_safe: CsvSafe = False,
-        limit: Limit = None,
-        at: At = None,
-        output: ResultFile = None,
-        broker_conf: BrokerConf = None,
-        dledger: DLedger = False,
-        config: ConfigFile = None,
-        option: Overrides = None,
-        verbose: Verbose = False,
         **given: str | None,
     ) -> None:
-        if table is None and not show_sql:
+        if asking.table is None and not show_sql:
             raise MissingOptionError("--table", context)
+        config = None
+        if store is not None:
+            from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
 
-        def run() -> None:
-            asking = Asking(table, engine, output_format, csv_safe, limit, at, output, config, option or [], verbose)
-            settings = None
-            if store is not None:
-                from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
-
-                settings = settings_of(store, config, broker_conf, option, dledger=dledger, only_reads=True)
-                settings = read_by_files(settings, store, (Kind.SEGMENT,))
-            _answer(question, asking, given, settings, _Wish(show_sql, plan, bodies))
-
-        run_or_fail(run)
+            config = read_by_files(settings.load(store, only_reads=True), store, (Kind.SEGMENT,))
+        _answer(question, asking, given, config, _Wish(show_sql, plan, bodies))
 
     command.__signature__ = _signature(command, question)  # type: ignore[attr-defined]
     return command
@@ -219,4 +191,4 @@ def _help(question: Question) -> str:
 
 
 for _question in questions().values():
-    ask.command(_question.name, help=_help(_question))(_command_of(_question))
+    ask.command(_question.name, help=_help(_question), old_names=OLD_NAMES)(_command_of(_question))

@@ -4,60 +4,39 @@ from __future__ import annotations
 
 import typer
 
-from reput.streaming.cli.app import DryRun, Json, Output, Store, Yes, app, run_or_fail, set_up_logging
-from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
-from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
+from reput.streaming.cli.app import app, set_up_logging
+from reput.streaming.cli.options import DryRun, LogConfig, Output, Reporting, Store, Yes
 
 
 @app.command(epilog="Example: reput recover --store /data/store --output /data/reput --dry-run")
 def recover(
-    store: Store,
-    output: Output,
-    broker_conf: BrokerConf = None,
-    dledger: DLedger = False,
-    config: ConfigFile = None,
-    option: Overrides = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
+    store: Store, output: Output, reporting: Reporting, settings: LogConfig, dry_run: DryRun = False, yes: Yes = False
 ) -> None:
-    """Bring queues and index into agreement with the log after an unclean stop, a cut log or lost files."""
+    """Repair queues and index after a crash or a lost file.
+
+    The log decides: queues and index agree with it afterwards. It may have been cut, too.
+    """
     from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
     from reput.streaming.recover import report  # noqa: PLC0415
 
-    set_up_logging(log_format)
-
-    def run() -> None:
-        settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
-        result = maintenance.recover_output(settings, store, output, dry_run=dry_run, yes=yes)
-        typer.echo(report.as_json(result) if as_json else report.recovery_text(result, dry_run=dry_run))
-
-    run_or_fail(run)
+    set_up_logging(reporting.log_format)
+    config = settings.load(store, output=output)
+    result = maintenance.recover_output(config, store, output, dry_run=dry_run, yes=yes)
+    typer.echo(report.as_json(result) if reporting.as_json else report.recovery_text(result, dry_run=dry_run))
 
 
 @app.command(epilog="Example: reput expire --store /data/store --output /data/reput --dry-run")
 def expire(
-    store: Store,
-    output: Output,
-    broker_conf: BrokerConf = None,
-    dledger: DLedger = False,
-    config: ConfigFile = None,
-    option: Overrides = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
+    store: Store, output: Output, reporting: Reporting, settings: LogConfig, dry_run: DryRun = False, yes: Yes = False
 ) -> None:
-    """Remove leading queue and index files of which the log has no record any more."""
+    """Remove queue and index files whose records expired.
+
+    Only leading files are removed, and only if the log has none of their records any more.
+    """
     from reput.streaming.recover import recover as maintenance  # noqa: PLC0415
     from reput.streaming.recover import report  # noqa: PLC0415
 
-    set_up_logging(log_format)
-
-    def run() -> None:
-        settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output)
-        result = maintenance.expire_output(settings, output, dry_run=dry_run, yes=yes)
-        typer.echo(report.as_json(result) if as_json else report.retention_text(result, dry_run=dry_run))
-
-    run_or_fail(run)
+    set_up_logging(reporting.log_format)
+    config = settings.load(store, output=output)
+    result = maintenance.expire_output(config, output, dry_run=dry_run, yes=yes)
+    typer.echo(report.as_json(result) if reporting.as_json else report.retention_text(result, dry_run=dry_run))

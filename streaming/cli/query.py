@@ -5,127 +5,115 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from reput.source.errors import OptionError, SinkError
 from reput.source.printable import counted
-from reput.streaming.cli.app import STORE_HELP, app, run_or_fail, table_option
-from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
-
-if TYPE_CHECKING:
-    from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.cli.app import app
+from reput.streaming.cli.options import Json, LogConfig, Period, QueuesIfGiven, StoreIfGiven, table_option
 
 
 @app.command(
     epilog="Example: reput query --store /data/store --broker-conf /data/broker.conf --topic orders --key 123 --body, "
-    "or reput query --table /data/messages --key 123"
+    "or reput query --table /data/messages --key 123",
+    old_names={"--unique-key": "--uniq-key", "--begin": "--since", "--max": "--limit", "--count": "--limit"},
 )
 def query(
-    store: Annotated[Path | None, typer.Option(help=STORE_HELP, readable=False)] = None,
+    period: Period,
+    settings: LogConfig,
+    store: StoreIfGiven = None,
     table: Annotated[
         Any,
-        table_option("The message table, instead of a store; it has what expired from the log, too."),
+        table_option("Search the message table instead of a store. It also has messages that expired from the log."),
     ] = None,
-    broker: Annotated[str | None, typer.Option(help="Of a table: only this broker's messages.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Only this broker's messages; with --table.")] = None,
     topic: Annotated[
-        str | None, typer.Option(help="The topic, with all but --msg-id; a key of a table needs none.")
+        str | None,
+        typer.Option(help="The topic. --msg-id needs none; with --table, --key and --uniq-key need none."),
     ] = None,
     key: Annotated[str | None, typer.Option(help="A key of the message.")] = None,
-    unique_key: Annotated[str | None, typer.Option(help="The id that the client gave (UNIQ_KEY).")] = None,
+    uniq_key: Annotated[str | None, typer.Option(help="The id that the client gave (UNIQ_KEY).")] = None,
     msg_id: Annotated[str | None, typer.Option(help="The offset message id that the broker gave.")] = None,
-    queue_id: Annotated[int | None, typer.Option(min=0, help="The queue, with the next two.")] = None,
+    queue_id: Annotated[int | None, typer.Option(min=0, help="The queue; with --queue-offset or --time.")] = None,
     queue_offset: Annotated[int | None, typer.Option(min=0, help="An offset in the queue.")] = None,
     time: Annotated[
         str | None,
         typer.Option(
-            help="The first entry stored then or later (5.x's rule; 4.9.3 goes by file times and takes the nearest): "
-            "milliseconds, or 2026-01-31T12:00:00Z."
+            help="Find the queue's first entry stored then or later: 2026-01-31T12:00:00Z or milliseconds. "
+            "This is 5.x's rule; 4.9.3 looks at the times of files and takes the nearest entry."
         ),
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Entries from there on. [default: 1]")] = None,
-    begin: Annotated[str | None, typer.Option(help="Of a key: stored at this time or later.")] = None,
-    end: Annotated[str | None, typer.Option(help="Of a key: stored at this time or earlier.")] = None,
-    max_num: Annotated[
+    end: Annotated[str | None, typer.Option(hidden=True)] = None,
+    limit: Annotated[
         int | None,
         typer.Option(
-            "--max", min=1, help="Of a key: index entries, newest first. [default: a broker's limit, 64; unique: 32]"
+            min=1,
+            help="Read at most this many entries of the queue, or of the index, newest first. [default: 1 of a queue; "
+            "of a key a broker's limit, 64; of a unique key 32]",
         ),
     ] = None,
-    body: Annotated[bool, typer.Option("--body", help="Show bodies too, decompressed; base64 if not UTF-8.")] = False,
-    output_format: Annotated[str, typer.Option("--format", help="table or json (a line a message).")] = "table",
-    output: Annotated[
-        Path | None, typer.Option(help="Holds consumequeue/ and index/, if not the store itself.")
-    ] = None,
-    broker_conf: BrokerConf = None,
-    dledger: DLedger = False,
-    config: ConfigFile = None,
-    option: Overrides = None,
+    body: Annotated[bool, typer.Option("--body", help="Also print bodies, decompressed; base64 if not UTF-8.")] = False,
+    output_format: Annotated[str, typer.Option("--format", hidden=True, help="table or json.")] = "table",
+    as_json: Json = False,
+    output: QueuesIfGiven = None,
 ) -> None:
-    """Find messages by key, id, queue offset or time: as a broker does, or in the table; without Spark or Java."""
+    """Find messages by key, id, queue offset or time.
+
+    A store is searched as a broker searches it. Neither a store nor a table needs Spark or Java.
+    """
     from reput.streaming.query.options import QueryOptions  # noqa: PLC0415
 
     options = QueryOptions(
         topic=topic,
         key=key,
-        unique_key=unique_key,
+        uniq_key=uniq_key,
         msg_id=msg_id,
         queue_id=queue_id,
         queue_offset=queue_offset,
         time=time,
-        count=count,
-        begin=begin,
+        since=period.since,
+        until=period.until,
         end=end,
-        max_num=max_num,
+        limit=limit,
         broker=broker,
     )
     if (store is None) == (table is None):
         raise OptionError("exactly one of --store and --table wanted")
+    shown: dict[str, Any] = {
+        "output_format": "json" if as_json else output_format,
+        "with_body": body,
+        "out": sys.stdout,
+        "note": lambda text: typer.echo(f"reput: {text}", err=True),
+    }
 
-    def note(text: str) -> None:
-        typer.echo(f"reput: {text}", err=True)
-
-    def in_table() -> int:
-        # Without the modules of the other look-up, which take half a second.
-        from reput.streaming.query.table_query import run_table_query  # noqa: PLC0415
-
-        given = {"--output": output, "--broker-conf": broker_conf, "--config": config, "--option": option}
-        if foreign := [name for name, value in given.items() if value] + ["--dledger"] * dledger:
-            raise OptionError(f"--table does not go with {', '.join(foreign)}")
-        assert table is not None
-        found = run_table_query(options, table, output_format=output_format, with_body=body, out=sys.stdout, note=note)
-        if not found:
-            check_names()
-        return found
-
-    def in_store() -> int:
-        from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
-        from reput.streaming.query.query import run_query  # noqa: PLC0415
-
-        assert store is not None
-        settings = settings_of(store, config, broker_conf, option, dledger=dledger, output=output, only_reads=True)
-        settings = read_by_files(settings, output or store, (Kind.SEGMENT, Kind.INDEX))
-        try:
-            shown = partial(run_query, output_format=output_format, with_body=body, out=sys.stdout, note=note)
-            found = shown(options, settings, output=output)
-        except SinkError as error:
-            if error.file is not None and not Path(error.file).exists():  # there is no such queue
-                check_names(settings)
-            raise
-        if not found:
-            check_names(settings)
-        return found
-
-    def check_names(settings: PipelineConfig | None = None) -> None:
+    def check_names(config: Any = None) -> None:
         """Raise UnknownNameError if nothing can be found because a name is a typo."""
         from reput.streaming.ask.known_names import BROKER, QUEUE, TOPIC, known_names  # noqa: PLC0415
 
-        given = {BROKER: broker, TOPIC: topic, QUEUE: queue_id}
-        known_names(table, settings, output=output).check(given)
+        known_names(table, config, output=output).check({BROKER: broker, TOPIC: topic, QUEUE: queue_id})
 
-    def run() -> None:
-        found = in_store() if table is None else in_table()
-        typer.echo(f"reput: {counted(found, 'message')} found", err=True)
+    if store is None:
+        # Without the modules of the other look-up, which take half a second.
+        from reput.streaming.query.table_query import run_table_query  # noqa: PLC0415
 
-    run_or_fail(run)
+        if foreign := ["--output"] * (output is not None) + settings.flags:
+            raise OptionError(f"--table does not go with {', '.join(foreign)}")
+        found = run_table_query(options, table, **shown)
+    else:
+        from reput.streaming.config.stored_sizes import Kind, read_by_files  # noqa: PLC0415
+        from reput.streaming.query.query import run_query  # noqa: PLC0415
+
+        config = settings.load(store, output=output, only_reads=True)
+        config = read_by_files(config, output or store, (Kind.SEGMENT, Kind.INDEX))
+        check_names = partial(check_names, config)
+        try:
+            found = run_query(options, config, output=output, **shown)
+        except SinkError as error:
+            if error.file is not None and not Path(error.file).exists():  # there is no such queue
+                check_names()
+            raise
+    if not found:
+        check_names()
+    typer.echo(f"reput: {counted(found, 'message')} found", err=True)

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from reput.streaming.cli.app import Json, Store, Verbose, Yes, app, run_or_fail, set_up_logging, table_option
-from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
-from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, settings_of
+from reput.streaming.cli.app import app, set_up_logging
+from reput.streaming.cli.options import LogConfig, Reporting, Store, Verbose, Yes, table_option
 
 # If reput's own processes read the log, Spark only commits what they wrote to the table.
 _COMMITTER = "local[1]"
@@ -20,55 +19,59 @@ _COMMITTER = "local[1]"
 def rebuild(
     store: Store,
     output: Annotated[
-        Path, typer.Option(help="Its consumequeue/ index/ checkpoint are replaced at the end; may be the store itself.")
+        Path,
+        typer.Option(
+            help="The directory to write. Its consumequeue/, index/ and checkpoint are replaced at the end. May be the "
+            "store itself."
+        ),
     ],
-    broker_conf: BrokerConf = None,
-    dledger: DLedger = False,
+    reporting: Reporting,
+    settings: LogConfig,
     table: Annotated[
         Any,
         table_option(
-            "The Delta table; gets what it has not yet. With --only table, rows that it lost or has wrongly are "
-            "replaced, too, in one commit: those of --from and --to, or all that differ.",
+            "The Delta table. It gets the rows that it does not have yet. With --only table, rows that are missing or "
+            "wrong between --from and --to are also replaced, in one commit.",
         ),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option(help="Make only this topic's queues again, in an output that has the others.")
+        str | None, typer.Option(help="Make only this topic's queues, in an output that has the others.")
     ] = None,
-    queue_id: Annotated[int | None, typer.Option(min=0, help="Of --topic, only this queue.")] = None,
+    queue_id: Annotated[int | None, typer.Option(min=0, help="Make only this queue of --topic.")] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(help="A topic that gets no queues; its keys are in the index all the same. May be repeated."),
+        typer.Option(help="Make no queues of this topic; the index still has its keys. May be repeated."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="consumequeue, index or table: leave the others as they are.")
+        str | None, typer.Option(help="Make only this and leave the others as they are: consumequeue, index or table.")
     ] = None,
     start: Annotated[
-        int | None, typer.Option("--from", min=0, help="First physical offset; where a record begins. [default: all]")
+        int | None,
+        typer.Option("--from", min=0, help="The first physical offset, where a record begins. [default: the first]"),
     ] = None,
     end: Annotated[
-        int | None, typer.Option("--to", min=0, help="Physical offset to stop at (exclusive). [default: all]")
+        int | None, typer.Option("--to", min=0, help="The physical offset to stop at (exclusive). [default: the end]")
     ] = None,
     restore_forgotten: Annotated[
         bool,
-        typer.Option("--restore-forgotten", help="With --only table: also what 'reput table forget' removed."),
+        typer.Option(
+            "--restore-forgotten", help="With --only table: also restore rows that 'reput table forget' removed."
+        ),
     ] = False,
     master: Annotated[
         str | None,
         typer.Option(
-            help="local[N]: N processes of this machine. Else a Spark cluster's URL, which sees store and output too. "
-            "Same as -o sparkMaster=URL. [default: local[*], all cores]"
+            help="local[N] runs N processes on this machine. A Spark cluster's URL needs a cluster that sees store and "
+            "output. Same as -o sparkMaster=URL. [default: local[*], all cores]"
         ),
     ] = None,
-    config: ConfigFile = None,
-    option: Overrides = None,
     yes: Yes = False,
-    as_json: Json = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
     verbose: Verbose = False,
 ) -> None:
-    """Make queues, index and table from a commitlog, in parallel; stopped, the same command goes on.
+    """Make queues, index and table again from a commitlog.
 
-    The output keeps what it has until all is made. 'reput tail' goes on where the rebuild ended.
+    The log is read in parallel. The output keeps its files until the new ones are complete. If the rebuild is stopped,
+    the same command continues it. 'reput tail' continues where the rebuild ended.
     """
     began = time.monotonic()
     from reput.streaming.config.master import check_paths_on  # noqa: PLC0415  --help need not wait for the modules
@@ -77,32 +80,24 @@ def rebuild(
     from reput.streaming.rebuild.request import RebuildRequest  # noqa: PLC0415
     from reput.streaming.tasks.task_session import task_session  # noqa: PLC0415
 
-    set_up_logging(log_format)
-
-    def run() -> None:
-        overrides = [*(option or ()), *([f"sparkMaster={master}"] if master else [])]
-        request = RebuildRequest(
-            output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes, restore_forgotten
-        )
-        settings = settings_of(
-            store, config, broker_conf, overrides, dledger=dledger, output=output, makes_all=request.is_whole
-        )
-        check_paths_on(settings.spark.master, store=store, output=output, table=table)
-        with Rebuild(settings, request, RebuildProgress(began)) as job:
-            spark_log = None if verbose else job.spark_log
-            read, written = job.shared()
-            committer = _COMMITTER if request.makes_table else None
-            with task_session(
-                settings,
-                "reput rebuild",
-                table_master=committer,
-                spark_log=spark_log,
-                with_rows=job.makes_rows,
-                table=table,
-                read=read,
-                written=written,
-            ) as session:
-                report = job.run(session.tasks, session.spark() if request.makes_table else None)
-        typer.echo(report.to_json() if as_json else report.text())
-
-    run_or_fail(run)
+    set_up_logging(reporting.log_format)
+    request = RebuildRequest(
+        output, table, topic, queue_id, tuple(exclude or ()), only, start, end, yes, restore_forgotten
+    )
+    of_master = [f"sparkMaster={master}"] if master else []
+    config = settings.load(store, of_master, output=output, makes_all=request.is_whole)
+    check_paths_on(config.spark.master, store=store, output=output, table=table)
+    with Rebuild(config, request, RebuildProgress(began)) as job:
+        read, written = job.shared()
+        with task_session(
+            config,
+            "reput rebuild",
+            table_master=_COMMITTER if request.makes_table else None,
+            spark_log=None if verbose else job.spark_log,
+            with_rows=job.makes_rows,
+            table=table,
+            read=read,
+            written=written,
+        ) as session:
+            report = job.run(session.tasks, session.spark() if request.makes_table else None)
+    typer.echo(report.to_json() if reporting.as_json else report.text())

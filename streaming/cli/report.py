@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from reput.source.errors import OptionError
 from reput.source.printable import printable
-from reput.streaming.cli.app import At, app, run_or_fail, table_option, version_or_time
+from reput.streaming.cli.app import app
 from reput.streaming.cli.first_words import first_words
-from reput.streaming.cli.settings import ConfigFile, Overrides
+from reput.streaming.cli.options import At, Config, Json, Period, TableToRead, version_or_time
 
 
 @app.command(epilog="Example: reput report --table /data/messages --html report.html")
 def report(
-    table: Annotated[Any, table_option("The Delta table that 'reput tail --table' keeps; only read.")],
-    html: Annotated[Path, typer.Option(help="The page, a single file, replaced once the page is whole.")],
+    table: TableToRead,
+    html: Annotated[Path, typer.Option(help="The page, a single file. It is replaced when the page is complete.")],
+    period: Period,
+    settings: Config,
     at: At = None,
-    since: Annotated[str | None, typer.Option(help="Only messages stored then or later.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only messages stored before then.")] = None,
     topic: Annotated[str | None, typer.Option(help="Only topics that match; * stands for any text.")] = None,
     title: Annotated[str | None, typer.Option(help="The page's heading.")] = None,
     output: Annotated[
-        Path | None, typer.Option(help="What the tail of the table keeps: adds how far it is behind, and damage.")
+        Path | None,
+        typer.Option(help="The directory that the table's tail keeps. Adds damage, and how far the tail is behind."),
     ] = None,
-    config: ConfigFile = None,
-    option: Overrides = None,
+    as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page about the message table, for people who never saw reput."""
+    """Write an HTML page about the message table.
 
-    def run() -> None:
-        from reput.streaming.config.pipeline import load_sql_options  # noqa: PLC0415
-        from reput.streaming.query.lines import parse_time  # noqa: PLC0415
-        from reput.streaming.report.selection import Selection  # noqa: PLC0415
-        from reput.streaming.report.table_report import write_report  # noqa: PLC0415
+    The page is a single file, for readers who have never seen reput.
+    """
+    from reput.streaming.config.pipeline import load_sql_options  # noqa: PLC0415
+    from reput.streaming.report.selection import Selection  # noqa: PLC0415
+    from reput.streaming.report.table_report import write_report  # noqa: PLC0415
 
-        if title is not None and not title.strip():
-            raise OptionError("--title is empty")
-        options, _ = load_sql_options(config, option or [])
-        selection = Selection(topic, *(None if time is None else parse_time(time) for time in (since, until)))
-        wanted = None if at is None else version_or_time(at)
-        with first_words("reading the table ..."):
-            told = write_report(table, html, selection, at=wanted, title=title, output=output, options=options)
-        typer.echo(printable(told))
-
-    run_or_fail(run)
+    if title is not None and not title.strip():
+        raise OptionError("--title is empty")
+    options, _ = load_sql_options(settings.config, settings.option or [])
+    selection = Selection(topic, *period.bounds)
+    wanted = None if at is None else version_or_time(at)
+    with first_words("reading the table ..."):
+        told = write_report(table, html, selection, at=wanted, title=title, output=output, options=options)
+    typer.echo(json.dumps({"html": str(html), "report": told}) if as_json else printable(told))

@@ -1,4 +1,4 @@
-"""What commands that ask the table in SQL share: their options, how a statement is run, how its rows are shown."""
+"""What `reput sql` and `reput ask` share: their options, how a statement runs, where its rows go."""
 
 from __future__ import annotations
 
@@ -7,33 +7,25 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.app import version_or_time
+from reput.streaming.cli.options import At, SparkConfig, TableToRead, version_or_time
 
 if TYPE_CHECKING:
     from reput.streaming.sql.result import Relations, Result
 
 DUCKDB: Final = "duckdb"
 SPARK: Final = "spark"
-
-OutputFormat = Annotated[str, typer.Option("--format", help="table, csv, json (a line a row), markdown or parquet.")]
-CsvSafe = Annotated[
-    bool,
-    typer.Option("--csv-safe", help="For a spreadsheet: a ' before each text that would be taken as a formula."),
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first rows of the result, so many.")]
-ResultFile = Annotated[
-    Path | None, typer.Option("--output", help="A file for the result, replaced once the result is whole.")
-]
+#: Names that options had in earlier releases.
+OLD_NAMES: Final = {"--output": "--result"}
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How a table is asked, by a command's options of these names.
+class Asking(SparkConfig):
+    """How a table is asked: the options of `reput sql` and `reput ask`.
 
     Raises
     ------
@@ -41,53 +33,65 @@ class Asking:
         The options do not go together, or one has a value that it does not allow.
     """
 
-    table: Any
-    engine: str
-    output_format: str
-    csv_safe: bool
-    limit: int | None
-    at: str | None
-    output: Path | None
-    config: Path | None
-    option: list[str]
-    verbose: bool
-    #: The version to read, or a time at which it was the newest; None is the newest of all.
+    table: TableToRead = None
+    engine: Annotated[
+        str, typer.Option(help="duckdb, which needs no Java, or spark. Each has its own dialect of SQL.")
+    ] = DUCKDB
+    output_format: Annotated[
+        str, typer.Option("--format", help="table, csv, json (one line a row), markdown or parquet.")
+    ] = "table"
+    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json; errors are JSON, too.")] = False
+    csv_safe: Annotated[
+        bool,
+        typer.Option("--csv-safe", help="Put a ' before each text that a spreadsheet would take for a formula."),
+    ] = False
+    limit: Annotated[int | None, typer.Option(min=1, help="Print at most this many rows.")] = None
+    at: At = None
+    result: Annotated[
+        Path | None,
+        typer.Option(help="Write the rows to this file. It is replaced when the result is complete."),
+    ] = None
+    #: The version to read, or a time at which it was the newest; None is the newest version.
     version: int | datetime | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Check the options."""
         from reput.streaming.sql.output import FORMATS  # noqa: PLC0415  --help need not wait for the modules
 
+        if self.as_json:
+            if self.output_format not in ("table", "json"):
+                raise OptionError(f"--json does not go with --format {self.output_format}")
+            object.__setattr__(self, "output_format", "json")
         if self.engine not in (DUCKDB, SPARK):
             raise OptionError(f"--engine {self.engine}: {DUCKDB} or {SPARK} wanted")
         if self.output_format not in FORMATS:
             raise OptionError(f"--format {self.output_format}: one of {', '.join(FORMATS)} wanted")
         if self.csv_safe and self.output_format != "csv":
             raise OptionError(f"--csv-safe goes with --format csv, not with {self.output_format}")
-        if self.output_format == "parquet" and self.output is None and sys.stdout.isatty():
-            raise OptionError("--format parquet wants a file or a pipe: --output FILE")
+        if self.output_format == "parquet" and self.result is None and sys.stdout.isatty():
+            raise OptionError("--format parquet wants a file or a pipe: --result FILE")
         object.__setattr__(self, "version", None if self.at is None else version_or_time(self.at))
 
     @property
     def for_spark(self) -> bool:
-        """Whether Spark runs the statements."""
+        """Return whether Spark runs the statements."""
         return self.engine == SPARK
 
     def ask(self, statement: str, relations: Relations | None = None) -> AbstractContextManager[Result]:
-        """The result of a statement, which may read `relations`, too; errors are those of the engine's module."""
+        """Return the result of a statement, which may also read `relations`; the engine's module has the errors."""
         return self._ask_spark(statement, relations) if self.for_spark else self._ask_duckdb(statement, relations)
 
     def show(self, result: Result, out: TextIO) -> None:
-        """Write the rows in the form that is wanted."""
+        """Write the rows in the form that was asked for."""
         from reput.streaming.sql.output import write_result  # noqa: PLC0415
 
         write_result(result, self.output_format, out, csv_safe=self.csv_safe)
 
     def destination(self) -> AbstractContextManager[TextIO]:
-        """Where the rows go: the file, or standard output; errors as in ``output_file``."""
+        """Return where the rows go: the file, or standard output; errors are those of ``output_file``."""
         from reput.streaming.sql.output_file import output_file, standard_output  # noqa: PLC0415
 
-        return standard_output() if self.output is None else output_file(self.output, self.table)
+        return standard_output() if self.result is None else output_file(self.result, self.table, option="--result")
 
     def _ask_duckdb(self, statement: str, relations: Relations | None) -> AbstractContextManager[Result]:
         from reput.streaming.sql.duckdb_query import duckdb_query  # noqa: PLC0415
@@ -96,7 +100,7 @@ class Asking:
         if self.config is not None or self.option:
             from reput.streaming.config.pipeline import load_sql_options  # noqa: PLC0415  takes as long as the query
 
-            options, _ = load_sql_options(self.config, self.option)
+            options, _ = load_sql_options(self.config, self.option or [])
         return duckdb_query(
             self.table, statement, at=self.version, limit=self.limit, options=options, relations=relations or {}
         )
@@ -110,7 +114,7 @@ class Asking:
         from reput.streaming.sql.spark_query import spark_query  # noqa: PLC0415
 
         check_limits(NEEDS_OF_SPARK)
-        _, options = load_sql_options(self.config, self.option)
+        _, options = load_sql_options(self.config, self.option or [])
         check_table(self.table)
         return spark_query(
             self.table,

@@ -8,19 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from reput.source.errors import OptionError
-from reput.streaming.cli.app import (
-    STORE_HELP,
-    Json,
-    MissingOptionError,
-    Verbose,
-    app,
-    run_or_fail,
-    set_up_logging,
-    table_option,
-)
+from reput.streaming.cli.app import MissingOptionError, app, set_up_logging
 from reput.streaming.cli.first_words import first_words
-from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
-from reput.streaming.cli.settings import BrokerConf, ConfigFile, DLedger, Overrides, overrides_of
+from reput.streaming.cli.options import STORE_HELP, LogConfig, Reporting, Verbose, table_option
 
 _OR_SECTIONS = "Required, unless --config has sections of brokers."
 
@@ -30,53 +20,46 @@ _OR_SECTIONS = "Required, unless --config has sections of brokers."
 )
 def tail(
     context: typer.Context,
+    reporting: Reporting,
+    settings: LogConfig,
     store: Annotated[Path | None, typer.Option(help=f"{STORE_HELP} {_OR_SECTIONS}", readable=False)] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help=f"Gets consumequeue/ index/ checkpoint and reput's own folder reput/. {_OR_SECTIONS}"),
+        typer.Option(
+            help="The directory to write: consumequeue/, index/, checkpoint, and reput/ for reput's own files. "
+            f"{_OR_SECTIONS}"
+        ),
     ] = None,
-    table: Annotated[Any, table_option("The Delta table of message metadata; created if missing.")] = None,
-    broker_conf: BrokerConf = None,
+    table: Annotated[Any, table_option("The Delta table of messages' metadata. It is created if missing.")] = None,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Stop at the end of the log as it is now.")
+        bool, typer.Option("--available-now", help="Stop at the end that the log has at the start.")
     ] = False,
-    dledger: DLedger = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Spark's checkpoints. [default: OUTPUT/reput/spark-checkpoint]")
+        Path | None,
+        typer.Option(help="The directory of Spark's checkpoints. [default: OUTPUT/reput/spark-checkpoint]"),
     ] = None,
-    config: ConfigFile = None,
-    option: Overrides = None,
     verbose: Verbose = False,
-    as_json: Json = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
-    """Keep ConsumeQueue, IndexFile and the message table in step with a commitlog, until stopped.
+    """Keep queues, index and table in step with a commitlog.
 
-    Several brokers are kept by one process if --config has a section [[broker]] for each.
+    It runs until it is stopped. One process keeps several brokers if --config has a section [[broker]] for each.
     """
     with first_words("starting  loads Spark's modules"):  # --help need not wait for them
         from reput.streaming.cli.tail_broker import tail_broker  # noqa: PLC0415
         from reput.streaming.config.broker_sections import Configuration  # noqa: PLC0415
-        from reput.streaming.config.pipeline import load_config  # noqa: PLC0415
         from reput.streaming.output.paths import OutputPaths  # noqa: PLC0415
 
-    lines = set_up_logging(log_format, is_bounded=not available_now)
-    how = {"available_now": available_now, "verbose": verbose, "as_json": as_json}
+    lines = set_up_logging(reporting.log_format, is_bounded=not available_now)
+    how = {"available_now": available_now, "verbose": verbose, "as_json": reporting.as_json}
+    if store is None and output is None and (file := Configuration.read(settings.config)).sections:
+        from reput.streaming.cli.tail_brokers import tail_brokers  # noqa: PLC0415  one broker does without it
 
-    def run() -> None:
-        overrides = overrides_of(option, dledger=dledger)
-        if store is None and output is None and (file := Configuration.read(config)).sections:
-            from reput.streaming.cli.tail_brokers import tail_brokers  # noqa: PLC0415  one broker does without it
-
-            for name, given in (("--broker-conf", broker_conf), ("--checkpoint", checkpoint)):
-                if given is not None:
-                    words = f"{name} is one broker's, and {config} has sections of several"
-                    raise OptionError(words, advice="give it in the broker's section")
-            tail_brokers(file, table, overrides, lines, **how)
-            return
-        if store is None or output is None:
-            raise MissingOptionError("--store" if store is None else "--output", context)
-        settings = load_config(store, config_file=config, broker_conf=broker_conf, overrides=overrides, output=output)
-        tail_broker(settings, OutputPaths(output, table, checkpoint), lines, **how)
-
-    run_or_fail(run)
+        for name, given in (("--broker-conf", settings.broker_conf), ("--checkpoint", checkpoint)):
+            if given is not None:
+                words = f"{name} is one broker's, and {settings.config} has sections of several"
+                raise OptionError(words, advice="give it in the broker's section")
+        tail_brokers(file, table, settings.overrides(), lines, **how)
+        return
+    if store is None or output is None:
+        raise MissingOptionError("--store" if store is None else "--output", context)
+    tail_broker(settings.load(store, output=output), OutputPaths(output, table, checkpoint), lines, **how)

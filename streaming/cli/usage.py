@@ -75,8 +75,6 @@ def _name_what_is_meant(error: Any) -> None:
     known = {name for each in error.ctx.command.get_params(error.ctx) for name in (*each.opts, *each.secondary_opts)}
     names = {name.lstrip("-"): name for name in sorted(known) if name.startswith("--")}
     near = [names[name] for name in nearest(wrong.lstrip("-"), names)]
-    if wrong == "--json" and "--format" in known:
-        near = ["--format json"]
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
     error.message, error.possibilities = f"No such option: {wrong!r}.{meant}", None
 

@@ -8,29 +8,30 @@ from dataclasses import dataclass, fields, replace
 
 from reput.source.errors import OptionError
 from reput.source.record.message_properties import KEY_SEPARATOR
+from reput.streaming.query.lines import check_period, parse_time
 
 #: The most index entries that a broker takes, even if more are asked for, and the same for a unique key.
 MAX_MSGS_NUM_BATCH, DEFAULT_QUERY_MAX_NUM = 64, 32
 # A unique key of any client so far: 32 or 34 digits, 56 of a client that has an IPv6 address.
 _UNIQUE_KEY = re.compile(r"[0-9A-Fa-f]{32,64}")
 _UPPER_OF_GO = 20
-_KINDS = ("key", "unique_key", "msg_id", "queue_offset", "time")
+_KINDS = ("key", "uniq_key", "msg_id", "queue_offset", "time")
 _QUEUE = {"topic", "queue_id"}
 # What each kind needs, in a store and in a table, and what it allows beside that.
 _WANTED = {
     "key": {"topic"},
-    "unique_key": {"topic"},
+    "uniq_key": {"topic"},
     "msg_id": set[str](),
     "queue_offset": _QUEUE,
     "time": _QUEUE,
 }
-_WANTED_OF_TABLE = _WANTED | {"key": set[str](), "unique_key": set[str]()}
+_WANTED_OF_TABLE = _WANTED | {"key": set[str](), "uniq_key": set[str]()}
 _ALLOWED = {
-    "key": {"begin", "end", "max_num"},
-    "unique_key": {"begin", "end", "max_num"},
+    "key": {"since", "until", "end", "limit"},
+    "uniq_key": {"since", "until", "end", "limit"},
     "msg_id": set[str](),
-    "queue_offset": {"count"},
-    "time": {"count"},
+    "queue_offset": {"limit"},
+    "time": {"limit"},
 }
 
 
@@ -48,23 +49,26 @@ def check_unique_key(key: str) -> None:
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """What is looked for, as given on the command line; None means not given. `broker` is asked of a table only."""
+    """What is looked for, as given on the command line; None means not given.
+
+    `broker` is for a table only. `until` is exclusive; `end`, its old name, includes its time.
+    """
 
     topic: str | None = None
     key: str | None = None
-    unique_key: str | None = None
+    uniq_key: str | None = None
     msg_id: str | None = None
     queue_id: int | None = None
     queue_offset: int | None = None
     time: str | None = None
-    count: int | None = None
-    begin: str | None = None
+    since: str | None = None
+    until: str | None = None
     end: str | None = None
-    max_num: int | None = None
+    limit: int | None = None
     broker: str | None = None
 
     def kind(self, *, of_table: bool = False) -> str:
-        """The option that says what is looked for: key, unique_key, msg_id, queue_offset or time.
+        """The option that says what is looked for: key, uniq_key, msg_id, queue_offset or time.
 
         Raises
         ------
@@ -90,21 +94,36 @@ class QueryOptions:
         Keys are compared as they are, by brokers, too. Java's client has upper case, Go's has it in the first 20 digits
         and lower case in the others.
         """
-        key = self.unique_key
+        key = self.uniq_key
         if key is not None and _UNIQUE_KEY.fullmatch(key):
             forms = (key.upper(), key[:_UPPER_OF_GO].upper() + key[_UPPER_OF_GO:].lower(), key.lower())
-            yield from (replace(self, unique_key=form) for form in dict.fromkeys(forms) if form != key)
+            yield from (replace(self, uniq_key=form) for form in dict.fromkeys(forms) if form != key)
+
+    @property
+    def period(self) -> tuple[int | None, int | None]:
+        """The first and the last store time of a key's messages, in milliseconds; None where there is no limit.
+
+        Raises
+        ------
+        OptionError
+            A time cannot be read, both ends are given, or the period ends before it begins.
+        """
+        since, until, end = (None if text is None else parse_time(text) for text in (self.since, self.until, self.end))
+        if until is not None and end is not None:
+            raise OptionError("--until does not go with --end, its old name, which includes its time")
+        check_period("--since", since, "--end" if until is None else "--until", end if until is None else until)
+        return since, end if until is None else until - 1
 
     @property
     def entries(self) -> int:
-        """How many messages are wanted from a place in a queue on."""
-        return 1 if self.count is None else self.count
+        """How many messages are read from a place in a queue."""
+        return 1 if self.limit is None else self.limit
 
     @property
     def most(self) -> int:
-        """How many entries of a key are taken at most: as many as by a broker, if nothing else is said."""
-        return self.max_num or (DEFAULT_QUERY_MAX_NUM if self.key is None else MAX_MSGS_NUM_BATCH)
+        """How many entries of a key are read at most; a broker's limit if the options have none."""
+        return self.limit or (DEFAULT_QUERY_MAX_NUM if self.key is None else MAX_MSGS_NUM_BATCH)
 
 
 def _flag(name: str) -> str:
-    return "--max" if name == "max_num" else f"--{name.replace('_', '-')}"
+    return f"--{name.replace('_', '-')}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from reput.streaming.config.pipeline import PipelineConfig
-from reput.streaming.query.lines import check_format, check_period, lines, parse_time
+from reput.streaming.query.lines import check_format, lines, parse_time
 from reput.streaming.query.message_row import message_row
 from reput.streaming.query.options import QueryOptions
 from reput.streaming.query.store_lookup import LONG_MAX, LONG_MIN, Answer, StoreLookup
@@ -40,7 +40,7 @@ def run_query(
         for other in options.in_other_cases():
             if (found := _question(other)(lookup)).found:
                 answer = found
-                answer.notes.append(f"the unique key is {other.unique_key}, in other cases than were given")
+                answer.notes.append(f"the unique key is {other.uniq_key}, in other cases than were given")
                 break
     rows = [message_row(one, with_body=with_body) for one in answer.found]
     out.writelines(f"{line}\n" for line in lines(rows, output_format))
@@ -62,11 +62,10 @@ def _question(options: QueryOptions) -> Callable[[StoreLookup], Answer]:
     if kind == "time":
         timestamp = parse_time(options.time or "")
         return lambda store: store.by_time(topic, queue_id, timestamp, count)
-    begin = LONG_MIN if options.begin is None else parse_time(options.begin)
-    end = LONG_MAX if options.end is None else parse_time(options.end)
-    check_period("--begin", begin, "--end", end)
+    since, last = options.period
+    begin, end = LONG_MIN if since is None else since, LONG_MAX if last is None else last
     if kind == "key":
         key = options.key or ""
         return lambda store: store.by_key(topic, key, begin=begin, end=end, max_num=options.most)
-    key = options.unique_key or ""
+    key = options.uniq_key or ""
     return lambda store: store.by_unique_key(topic, key, begin=begin, end=end, max_num=options.most)

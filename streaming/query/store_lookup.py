@@ -127,7 +127,7 @@ class StoreLookup:
         if isinstance(message, Absence):
             raise StoreError(
                 f"no message {text}: {message.detail}",
-                advice="a client's unique key, which looks the same, is asked for with --topic and --unique-key",
+                advice="a client's unique key, which looks the same, is asked for with --topic and --uniq-key",
                 physical_offset=wanted.offset,
             )
         if MessageId.of(message) != wanted:
@@ -197,7 +197,7 @@ class StoreLookup:
             answer.notes.append(f"newer messages may be in no index file: the broker keeps none ({NO_INDEX_FILES})")
         if len(result.phy_offsets) >= max_num:
             answer.notes.append(
-                f"the newest {max_num} index entries were taken; there may be older ones: --end or --max"
+                f"the newest {max_num} index entries were read; there may be older ones: give --until or --limit"
             )
         absences, others = [], 0
         for offset in dict.fromkeys(result.phy_offsets):

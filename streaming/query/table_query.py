@@ -15,7 +15,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError
 from reput.streaming.output.table_path import check_table
-from reput.streaming.query.lines import check_format, check_period, lines, parse_time, time_text
+from reput.streaming.query.lines import check_format, lines, parse_time, time_text
 from reput.streaming.query.options import QueryOptions, check_key, check_unique_key
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -51,10 +51,10 @@ def run_table_query(
         for other in options.in_other_cases():
             if (found := _question(other)(lookup)).rows:
                 answer = found
-                note(f"the unique key is {other.unique_key}, in other cases than were given")
+                note(f"the unique key is {other.uniq_key}, in other cases than were given")
                 break
     rows = [table_row(row) for row in answer.rows]
-    if options.unique_key is not None and rows:
+    if options.uniq_key is not None and rows:
         first = min(answer.rows, key=lambda row: (row["store_time"] or _EPOCH, row["physical_offset"]))
         rows = [row | {"chosen": found is first} for row, found in zip(rows, answer.rows, strict=True)]
     out.writelines(f"{line}\n" for line in lines(rows, output_format))
@@ -77,15 +77,12 @@ def _question(options: QueryOptions) -> Callable[[TableLookup], TableAnswer]:
     if kind == "time":
         timestamp = parse_time(options.time or "")
         return lambda table: table.by_time(topic, queue_id, timestamp, count, broker=broker)
-    begin = None if options.begin is None else parse_time(options.begin)
-    end = None if options.end is None else parse_time(options.end)
-    check_period("--begin", begin, "--end", end)
-    within = Within(options.topic, broker, begin, end)
+    within = Within(options.topic, broker, *options.period)
     if kind == "key":
         key = options.key or ""
         check_key(key)
         return lambda table: table.by_key(key, options.most, within)
-    key = options.unique_key or ""
+    key = options.uniq_key or ""
     check_unique_key(key)
     return lambda table: table.by_unique_key(key, options.most, within)
 

@@ -111,7 +111,7 @@ def look_ups(table: Path, rows: list[dict[str, Any]]) -> list[LookUp]:
     kinds = {
         "key": ("--key", [row["keys"][0] for row in rows], lambda look, text: look.by_key(text, max_num=64)),
         "unique key": (
-            "--unique-key",
+            "--uniq-key",
             [row["uniq_key"] for row in rows],
             lambda look, text: look.by_unique_key(text, max_num=32),
         ),

@@ -69,7 +69,7 @@ ASK = ("--table", "TABLE", "--store", "STORE")
         ),
         (["ask", "lag", "--group", "billing", "--topic", "Quiet", *ASK], "no offset for the topic Quiet"),
         (["query", "--store", "STORE", "--topic", "Order", "--key", "k"], "no topic is called Order in"),
-        (["query", "--store", "STORE", "--topic", "Order", "--unique-key", "k"], "is Orders meant?"),
+        (["query", "--store", "STORE", "--topic", "Order", "--uniq-key", "k"], "is Orders meant?"),
         (
             ["query", "--store", "STORE", "--topic", "Order", "--queue-id", "0", "--queue-offset", "0"],
             "is Orders meant?",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.command_line import invoke
+from support.command_line import APPLICATION, command_of, invoke, option_names
 
 BIN = Path(sys.executable).parent
 
@@ -41,7 +43,10 @@ def test_what_may_be_meant(words: Sequence[str], meant: str) -> None:
     [
         (["verify", "--json", "--storr", "x"], "No such option: '--storr'. Did you mean --store?", "verify"),
         (["verify", "--json"], "Missing option '--store'", "verify"),
-        (["query", "--json"], "No such option: '--json'. Did you mean --format json?", "query"),
+        (["query", "--json", "--keys", "k"], "No such option: '--keys'. Did you mean --key?", "query"),
+        (["sql", "--json"], "Missing option '--table'", "sql"),
+        (["ask", "life", "--json", "--kez", "k"], "No such option: '--kez'. Did you mean --key?", "ask life"),
+        (["report", "--json"], "Missing option '--table'", "report"),
         (["table", "describe", "--json", "--tabel", "x"], "No such option: '--tabel'. Did you mean", "table describe"),
         (["query", "--format", "json", "--zzz"], "No such option: '--zzz'", "query"),
         (["query", "--format=json", "--zzz"], "No such option: '--zzz'", "query"),
@@ -64,6 +69,49 @@ def test_usage_errors_are_json_where_the_answer_would_be(words: Sequence[str], c
     assert (found["code"], found["exitCode"]) == ("wrong-option", 2)
     assert found["cause"].startswith(cause)
     assert found["advice"] == f"see '{' '.join(filter(None, ['reput', command]))} --help'"
+
+
+def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that name it."""
+    below = getattr(command, "commands", {})
+    for name, each in below.items():
+        yield from leaves(each, *words, name)
+    if not below:
+        yield words, command
+
+
+LEAVES = dict(leaves(APPLICATION))
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_one_vocabulary(words: Sequence[str]) -> None:
+    """Every command has --json and -h, and no command has another name for what the others have."""
+    command = LEAVES[words]
+    assert "--json" in option_names(command)
+    assert option_names(command).isdisjoint({"--begin", "--max", "--count", "--unique-key", "--uniqkey", "--from-time"})
+    assert invoke([*words, "-h"]).output == invoke([*words, "--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new"),
+    [
+        (["query", "--store", "S", "--topic", "T"], ["--unique-key", "k"], ["--uniq-key", "k"]),
+        (["query", "--store", "S", "--topic", "T", "--key", "k"], ["--begin", "x"], ["--since", "x"]),
+        (["query", "--store", "S", "--topic", "T", "--key", "k"], ["--max=3"], ["--limit", "3"]),
+        (["query", "--store", "S", "--topic", "T", "--queue-id", "0"], ["--count", "3"], ["--limit", "3"]),
+        (["sql", "--table", "T", "SELECT 1"], ["--output", "f"], ["--result", "f"]),
+        (["ask", "life", "--table", "T", "--key", "k"], ["--output", "f"], ["--result", "f"]),
+    ],
+)
+def test_old_names_are_read_and_not_shown(words: Sequence[str], old: Sequence[str], new: Sequence[str]) -> None:
+    """An option that got another name keeps the old one for scripts; the help has the new one alone."""
+    command, rest = command_of([*words])
+    context = command.context_class(command, info_name=command.name)
+    parse = command.make_parser(context).parse_args
+    assert parse([*rest, *old])[0] == parse([*rest, *new])[0]
+    shown = command.get_help(context)
+    assert new[0] in shown
+    assert not re.search(rf"{old[0].partition('=')[0]}\b(?! tail)", shown)
 
 
 def test_a_usage_error_in_a_log_of_json() -> None:

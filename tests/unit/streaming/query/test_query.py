@@ -90,9 +90,9 @@ def test_each_kind_of_query(store: Path) -> None:
     """One message by each."""
     assert offsets(store, *KEY, "k7") == [7]
     assert offsets(store, *QUEUE, "--queue-offset", "3") == [3]
-    assert offsets(store, *QUEUE, "--queue-offset", "18", "--count", "9") == [18, 19]
+    assert offsets(store, *QUEUE, "--queue-offset", "18", "--limit", "9") == [18, 19]
     assert offsets(store, *QUEUE, "--time", str(START + 1601)) == [5]
-    assert offsets(store, *QUEUE, "--time", "2023-11-14T22:13:20.400Z", "--count", "2") == [1, 2]
+    assert offsets(store, *QUEUE, "--time", "2023-11-14T22:13:20.400Z", "--limit", "2") == [1, 2]
     msg_id = rows(store, *KEY, "k7")[0]["msg_id"]
     assert offsets(store, "--msg-id", msg_id) == [7]
 
@@ -100,27 +100,29 @@ def test_each_kind_of_query(store: Path) -> None:
 def test_keys_newest_first_within_times_and_a_limit(store: Path) -> None:
     """Times are exact to the millisecond although the index has whole seconds."""
     assert offsets(store, *KEY, "even") == list(range(18, -1, -2))
-    times = ["--begin", str(START + 401), "--end", str(START + 6399)]
+    times = ["--since", str(START + 401), "--end", str(START + 6399)]
     assert offsets(store, *KEY, "even", *times) == [14, 12, 10, 8, 6, 4, 2]
-    assert offsets(store, *KEY, "even", "--begin", str(START + 800), "--end", str(START + 800)) == [2]
-    limited = query(store, "--format", "json", *KEY, "even", "--max", "3")
+    assert offsets(store, *KEY, "even", "--since", str(START + 800), "--end", str(START + 800)) == [2]
+    assert offsets(store, *KEY, "even", "--since", str(START + 800), "--until", str(START + 801)) == [2]
+    assert offsets(store, *KEY, "even", "--since", str(START + 800), "--until", str(START + 800)) == []
+    limited = query(store, "--format", "json", *KEY, "even", "--limit", "3")
     assert [json.loads(line)["queue_offset"] for line in limited.stdout.splitlines()] == [18, 16, 14]
-    assert "the newest 3 index entries were taken; there may be older ones: --end or --max" in limited.stderr
+    assert "the newest 3 index entries were read; there may be older ones: give --until or --limit" in limited.stderr
 
 
 def test_the_default_limits_are_a_brokers(tmp_path: Path) -> None:
     """64 entries of a key, 32 of a unique key."""
     make_store(tmp_path, [Message(topic="T", properties={"KEYS": "k", "UNIQ_KEY": "U"}) for _ in range(70)])
     assert offsets(tmp_path, *KEY, "k") == list(range(69, 5, -1))
-    assert offsets(tmp_path, "--topic", "T", "--unique-key", "U") == list(range(69, 37, -1))
-    assert len(offsets(tmp_path, *KEY, "k", "--max", "1000")) == 70
+    assert offsets(tmp_path, "--topic", "T", "--uniq-key", "U") == list(range(69, 37, -1))
+    assert len(offsets(tmp_path, *KEY, "k", "--limit", "1000")) == 70
 
 
 def test_of_several_messages_with_a_unique_key_the_first_is_chosen(store: Path) -> None:
     """All are shown, and which one a client returns."""
-    found = rows(store, "--topic", "T", "--unique-key", "U2")
+    found = rows(store, "--topic", "T", "--uniq-key", "U2")
     assert [(row["queue_offset"], row["chosen"]) for row in found] == [(11, False), (10, False), (9, False), (8, True)]
-    table = query(store, "--topic", "T", "--unique-key", "U2").stdout.splitlines()
+    table = query(store, "--topic", "T", "--uniq-key", "U2").stdout.splitlines()
     assert [line.split()[-1] for line in table] == ["chosen", "False", "False", "False", "True"]
 
 
@@ -128,7 +130,7 @@ def test_the_first_is_by_store_time(tmp_path: Path) -> None:
     """The clock of a broker may go back; of equal times the smaller offset is the first, as for a client."""
     times = [START + 5000, START, START, START + 9000]
     make_store(tmp_path, [Message(topic="T", properties={"UNIQ_KEY": "U"}, store_timestamp=time) for time in times])
-    found = rows(tmp_path, "--topic", "T", "--unique-key", "U")
+    found = rows(tmp_path, "--topic", "T", "--uniq-key", "U")
     assert [row["queue_offset"] for row in found if row["chosen"]] == [1]
 
 
@@ -141,8 +143,8 @@ def test_store_times_before_1970(tmp_path: Path) -> None:
     make_store(tmp_path, keyed(-2_208_988_800_000, -86_400_001, -86_400_000))
     assert offsets(tmp_path, *KEY, "k") == [2, 1, 0]
     assert offsets(tmp_path, *KEY, "k", "--end", "1969-12-30T23:59:59.999Z") == [1, 0]
-    assert offsets(tmp_path, *KEY, "k", "--begin=-86400000") == [2]
-    assert offsets(tmp_path, "--topic", "T", "--unique-key", "U") == [2, 1, 0]
+    assert offsets(tmp_path, *KEY, "k", "--since=-86400000") == [2]
+    assert offsets(tmp_path, "--topic", "T", "--uniq-key", "U") == [2, 1, 0]
 
 
 def test_messages_within_times_after_the_clock_went_back(tmp_path: Path) -> None:
@@ -150,10 +152,10 @@ def test_messages_within_times_after_the_clock_went_back(tmp_path: Path) -> None
     times = [START + 1000 * seconds for seconds in (30, 40, 35, 10, 11, 2, 12, 13, 1, 14, 15, 16, 3)]
     make_store(tmp_path, keyed(*times))
     found = [number for number, time in enumerate(times) if START + 30_000 <= time <= START + 36_000]
-    assert offsets(tmp_path, *KEY, "k", "--begin", str(START + 30_000), "--end", str(START + 36_000)) == found[::-1]
-    assert offsets(tmp_path, *KEY, "k", "--begin", str(START), "--end", str(START + 3000)) == [12, 8, 5]
+    assert offsets(tmp_path, *KEY, "k", "--since", str(START + 30_000), "--end", str(START + 36_000)) == found[::-1]
+    assert offsets(tmp_path, *KEY, "k", "--since", str(START), "--end", str(START + 3000)) == [12, 8, 5]
     for number, time in enumerate(times):
-        assert offsets(tmp_path, *KEY, "k", "--begin", str(time), "--end", str(time)) == [number]
+        assert offsets(tmp_path, *KEY, "k", "--since", str(time), "--end", str(time)) == [number]
 
 
 def test_a_message_that_the_index_has_twice_is_shown_once(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_collisions_are_left_out_and_counted(tmp_path: Path) -> None:
 def test_a_unique_key_is_no_key(store: Path) -> None:
     """Each is compared with its own property, though the index does not tell them apart."""
     assert offsets(store, *KEY, "U2") == []
-    assert offsets(store, "--topic", "T", "--unique-key", "k7") == []
+    assert offsets(store, "--topic", "T", "--uniq-key", "k7") == []
 
 
 def test_dead_index_entries_are_counted_by_reason(tmp_path: Path) -> None:
@@ -201,20 +203,22 @@ def test_a_missing_message_is_one_line(store: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "exactly one of --key, --unique-key, --msg-id, --queue-offset, --time wanted, found none"),
+        ([], "exactly one of --key, --uniq-key, --msg-id, --queue-offset, --time wanted, found none"),
         ([*KEY, "k", "--msg-id", "0" * 32], "found --key, --msg-id"),
         (["--key", "k"], "--key needs --topic"),
         (["--queue-offset", "1"], "--queue-offset needs --queue-id and --topic"),
         (["--topic", "T", "--time", "1"], "--time needs --queue-id"),
-        ([*KEY, "k", "--count", "2"], "--key does not go with --count"),
-        ([*QUEUE, "--queue-offset", "1", "--max", "2", "--begin", "0"], "does not go with --begin, --max"),
+        ([*KEY, "k", "--queue-id", "2"], "--key does not go with --queue-id"),
+        ([*QUEUE, "--queue-offset", "1", "--limit", "2", "--since", "0"], "does not go with --since"),
         (["--msg-id", "0" * 32, "--topic", "T"], "--msg-id does not go with --topic"),
         (["--msg-id", "0"], "'0' is no offset message id"),
         ([*KEY, ""], "key '': KEYS are split at blanks"),
         ([*KEY, "a b"], "key 'a b': KEYS are split at blanks"),
-        (["--topic", "T", "--unique-key", ""], "the unique key is empty"),
-        ([*KEY, "k", "--begin", "2", "--end", "1"], "--end is before --begin: no time is between them"),
-        ([*KEY, "k", "--begin", "noon"], "time 'noon': milliseconds since 1970 wanted, or a time like"),
+        (["--topic", "T", "--uniq-key", ""], "the unique key is empty"),
+        ([*KEY, "k", "--since", "2", "--end", "1"], "--end is before --since: no time is between them"),
+        ([*KEY, "k", "--since", "2", "--until", "1"], "--until is before --since: no time is between them"),
+        ([*KEY, "k", "--until", "2", "--end", "1"], "--until does not go with --end"),
+        ([*KEY, "k", "--since", "noon"], "time 'noon': milliseconds since 1970 wanted, or a time like"),
         ([*KEY, "k", "--format", "xml"], "--format xml: one of table, json wanted"),
         ([*QUEUE, "--queue-offset", "-1"], "Invalid value for '--queue-offset'"),
     ],
@@ -264,7 +268,7 @@ def test_a_queue_entry_that_leads_to_no_message(store: Path) -> None:
     assert (single.exit_code, single.stdout) == (1, "")
     assert "entry 3 of queue 0 of topic 'T' leads to no message: " in single.stderr
     assert "no good record at offset 2" in single.stderr
-    several = query(store, "--format", "json", *QUEUE, "--queue-offset", "2", "--count", "3")
+    several = query(store, "--format", "json", *QUEUE, "--queue-offset", "2", "--limit", "3")
     assert [json.loads(line)["queue_offset"] for line in several.stdout.splitlines()] == [2, 4]
     assert "queue entries skipped, no good record (BAD_MAGIC): 1" in several.stderr
 
@@ -284,7 +288,7 @@ def test_a_queue_entry_that_leads_to_another_queues_message(tmp_path: Path) -> N
 def test_the_third_field_of_an_entry(store: Path) -> None:
     """A tags code, or the address of a ConsumeQueueExt unit."""
     put_bytes(store / "consumequeue" / "T" / "0" / f"{0:020d}", 12, (-(2**63) + 48).to_bytes(8, "big", signed=True))
-    first, second = rows(store, *QUEUE, "--queue-offset", "0", "--count", "2")
+    first, second = rows(store, *QUEUE, "--queue-offset", "0", "--limit", "2")
     assert first["entry"] == {"queue_offset": 0, "msg_size": first["msg_size"], "ext_address": -(2**63) + 48}
     assert second["entry"] == {"queue_offset": 1, "msg_size": second["msg_size"], "tags_code": ord("A")}
 
@@ -402,7 +406,7 @@ def test_a_table_moves_no_cursor(tmp_path: Path) -> None:
     """Control characters of a key, a tag or a body are shown, not obeyed; columns stand below their names."""
     evil = {"KEYS": "k \x1b[2Jx", "TAGS": "a\nb\u202e"}
     make_store(tmp_path, [Message(topic="T", properties=evil, body=b"\x1b]0;x\x07"), Message(topic="T")])
-    result = query(tmp_path, *QUEUE, "--queue-offset", "0", "--count", "2", "--body")
+    result = query(tmp_path, *QUEUE, "--queue-offset", "0", "--limit", "2", "--body")
     lines = result.stdout.splitlines()
     assert len(lines) == 3
     assert all(line.isprintable() for line in lines)

@@ -70,17 +70,17 @@ def test_bodies(tmp_path: Path) -> None:
 def test_questions(tmp_path: Path) -> None:
     table = ("--table", str(make_table(tmp_path, SIMPLE)))
     assert [row["queue_offset"] for row in found(*table, "--key", "k1")] == [7, 4, 1]
-    assert [row["queue_offset"] for row in found(*table, "--key", "all", "--max", "2", "--topic", "T")] == [9, 8]
+    assert [row["queue_offset"] for row in found(*table, "--key", "all", "--limit", "2", "--topic", "T")] == [9, 8]
     assert query(*table, "--key", "all", "--topic", "t").exit_code == 4
-    times = ("--begin", str(START + 2), "--end", "2023-11-14T22:13:20.004Z")
+    times = ("--since", str(START + 2), "--end", "2023-11-14T22:13:20.004Z")
     assert [row["queue_offset"] for row in found(*table, "--key", "all", *times)] == [4, 3, 2]
-    twice = found(*table, "--unique-key", "U2")
+    twice = found(*table, "--uniq-key", "U2")
     assert [(row["queue_offset"], row["chosen"]) for row in twice] == [(5, False), (4, True)]
     queue = ("--topic", "T", "--queue-id", "0")
-    assert [row["queue_offset"] for row in found(*table, *queue, "--queue-offset", "3", "--count", "2")] == [3, 4]
+    assert [row["queue_offset"] for row in found(*table, *queue, "--queue-offset", "3", "--limit", "2")] == [3, 4]
     assert [row["queue_offset"] for row in found(*table, *queue, "--time", str(START + 6))] == [6]
     assert query(*table, "--key", "k1", "--broker", "c").exit_code == 4
-    shown = query(*table, "--unique-key", "U2")
+    shown = query(*table, "--uniq-key", "U2")
     assert shown.stdout.splitlines()[0].split()[-2:] == ["msg_id", "chosen"]
     assert "1 of 1 data files opened" in shown.stderr
     assert "1 of them have no key filter" in shown.stderr
@@ -96,9 +96,9 @@ def test_questions(tmp_path: Path) -> None:
         (["--table", "TABLE", "--key", "k", "--body"], "has no bodies"),
         (["--table", "TABLE", "--key", "k", "--output", "x"], "--table does not go with --output"),
         (["--table", "TABLE", "--key", "a b"], "a key is a text without any"),
-        (["--table", "TABLE", "--unique-key", ""], "is empty"),
+        (["--table", "TABLE", "--uniq-key", ""], "is empty"),
         (["--table", "TABLE", "--queue-offset", "1"], "--queue-offset needs --queue-id and --topic"),
-        (["--table", "TABLE", "--key", "k", "--count", "1"], "--key does not go with --count"),
+        (["--table", "TABLE", "--key", "k", "--queue-id", "1"], "--key does not go with --queue-id"),
         (["--table", "TABLE", "--key", "k", "--format", "xml"], "one of table, json wanted"),
         (["--table", "NONE", "--key", "k"], "does not exist: give the directory"),
         (["--table", "STORE", "--key", "k"], "is no Delta table"),
@@ -126,7 +126,7 @@ def test_nothing_slow_is_loaded(tmp_path: Path) -> None:
         "finally:\n    print(sorted({'pyspark', 'py4j', 'pandas', 'numba', 'rich.console'} & set(sys.modules)))\n"
     )
     by_time = ["--topic", "T", "--queue-id", "0", "--time", "0"]
-    for words in (["--key", "k1"], ["--unique-key", "U1", "--begin", "0"], by_time):
+    for words in (["--key", "k1"], ["--uniq-key", "U1", "--since", "0"], by_time):
         command = [sys.executable, "-c", code, "query", "--table", str(table), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
@@ -149,8 +149,8 @@ def test_a_unique_key_in_another_case(stored: str, given: str, tmp_path: Path) -
     make_store(tmp_path / "indexed", [message])
     conf = ("--broker-conf", str(tmp_path / "indexed" / "broker.conf"))
     for place in (("--table", str(table)), ("--store", str(tmp_path / "indexed"), *conf)):
-        (row,) = found(*place, "--topic", "T", "--unique-key", given)
+        (row,) = found(*place, "--topic", "T", "--uniq-key", given)
         assert (row["uniq_key"], row["chosen"]) == (stored, True)
-        assert f"the unique key is {stored}" in query(*place, "--topic", "T", "--unique-key", given).stderr
-        assert "cases" not in query(*place, "--topic", "T", "--unique-key", stored).stderr
-        assert found(*place, "--topic", "T", "--unique-key", given[:-1]) == []
+        assert f"the unique key is {stored}" in query(*place, "--topic", "T", "--uniq-key", given).stderr
+        assert "cases" not in query(*place, "--topic", "T", "--uniq-key", stored).stderr
+        assert found(*place, "--topic", "T", "--uniq-key", given[:-1]) == []

@@ -1,0 +1,152 @@
+"""The options that several commands share, each declared once.
+
+A command takes a group of options as one parameter, whose type is a dataclass below: ``Application.command`` makes an
+option of each field. A single option that commands share is a type such as `Store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reput.sinks.table.location import TableLocation, parse_location
+from reput.source.errors import OptionError
+from reput.streaming.cli.log_lines import LogFormat, LogFormatOption
+from reput.streaming.process.submission import submit_gateway
+
+if TYPE_CHECKING:
+    from reput.streaming.config.pipeline import PipelineConfig
+
+_MASTER = "sparkmaster="
+
+
+def table_option(words: str) -> Any:
+    """Return the option of a table's location, a path or a place on S3; `words` are its help."""
+    return typer.Option(parser=_table_location, metavar="<path>", help=words)
+
+
+def _table_location(text: str) -> TableLocation:
+    try:
+        return parse_location(text)
+    except OptionError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def version_or_time(text: str) -> int | datetime:
+    """Return what `At` says: a version, or a time, which is UTC without an offset; raises OptionError."""
+    from reput.streaming.query.lines import parse_time  # noqa: PLC0415
+
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=parse_time(text))
+
+
+STORE_HELP = "The broker's store root, which holds commitlog/. It is only read."
+# The module that reads a store says what it cannot read, and names the directory that bars the way.
+Store = Annotated[Path, typer.Option(help=STORE_HELP, readable=False)]
+StoreIfGiven = Annotated[Path | None, typer.Option(help=STORE_HELP, readable=False)]
+Output = Annotated[Path, typer.Option(help="The directory that 'reput tail' keeps, or a copy of a store.")]
+QueuesIfGiven = Annotated[
+    Path | None,
+    typer.Option(help="The directory with consumequeue/ and index/, if it is not the store. It is only read."),
+]
+TABLE_HELP = "The Delta table that 'reput tail --table' keeps."
+TableToRead = Annotated[Any, table_option(f"{TABLE_HELP} It is only read.")]
+Table = Annotated[Any, table_option(TABLE_HELP)]
+At = Annotated[
+    str | None, typer.Option(help="Read the table as it was: a version, or a time such as 2026-01-31T12:00:00Z.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Follow this log even if it does not explain what the output has.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Leave Spark's own messages on the terminal.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors too.")]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings from a file and from the command line; `option` has texts ``name=value``."""
+
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A file like conf/reput.toml. broker.conf and the command line take precedence over it."),
+    ] = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="Set an option of conf/reput.toml, as name=value. May be repeated."),
+    ] = None
+
+    @property
+    def flags(self) -> list[str]:
+        """The names of the options that were given."""
+        return [f"--{each.name.replace('_', '-')}" for each in fields(self) if getattr(self, each.name)]
+
+
+@dataclass(frozen=True)
+class SparkConfig(Config):
+    """The settings of a command that runs Spark on a table."""
+
+    verbose: Verbose = False
+
+
+@dataclass(frozen=True)
+class LogConfig(Config):
+    """The settings with which a log is read."""
+
+    broker_conf: Annotated[
+        Path | None, typer.Option(help="The broker's broker.conf: sizes, delay levels, index switches, paths.")
+    ] = None
+    dledger: Annotated[
+        bool, typer.Option("--dledger", help="Read a log of DLedger. Same as -o enableDLegerCommitLog=true.")
+    ] = False
+
+    def load(self, store: Path, overrides: Sequence[str] = (), **how: Any) -> PipelineConfig:
+        """Return the configuration, with more `overrides`; `how` and the errors are those of ``load_config``."""
+        from reput.streaming.config.pipeline import load_config  # noqa: PLC0415  --help need not wait for the modules
+
+        given = self.overrides(overrides)
+        return load_config(store, config_file=self.config, broker_conf=self.broker_conf, overrides=given, **how)
+
+    def overrides(self, more: Sequence[str] = ()) -> list[str]:
+        """Return the settings that the command line states, as ``name=value``.
+
+        If ``spark-submit`` started this process, its master counts as one that the command line gave, unless there is
+        another.
+        """
+        given = [*(self.option or ()), *more, *(["enableDLegerCommitLog=true"] if self.dledger else [])]
+        if submit_gateway() is not None and not any(text.lower().startswith(_MASTER) for text in given):
+            from reput.streaming.spark.submitted import submitted_master  # noqa: PLC0415
+
+            given.append(f"{_MASTER}{submitted_master()}")
+        return given
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """The form of a command's report and of its log."""
+
+    as_json: Json = False
+    log_format: LogFormatOption = LogFormat.TEXT
+
+
+@dataclass(frozen=True)
+class Period:
+    """The times between which messages were stored."""
+
+    since: Annotated[
+        str | None, typer.Option(help="Only messages stored then or later: 2026-01-31T12:00:00Z or milliseconds.")
+    ] = None
+    until: Annotated[str | None, typer.Option(help="Only messages stored before that time.")] = None
+
+    @property
+    def bounds(self) -> tuple[int | None, int | None]:
+        """Both in milliseconds since 1970, None where there is no limit; raises OptionError."""
+        from reput.streaming.query.lines import check_period, parse_time  # noqa: PLC0415
+
+        since, until = (None if text is None else parse_time(text) for text in (self.since, self.until))
+        check_period("--since", since, "--until", until)
+        return since, until
