@@ -14,6 +14,7 @@ from reput.sinks.dispatch.entries import KeyEntries
 from reput.sinks.formats.index_file import TIME_DIFF_MAX
 from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Findings
+from reput.sinks.verify.log_limits import LogLimits
 from reput.source.arrays import Int64s, leading
 
 
@@ -99,16 +100,22 @@ def _edges_agree(row: IndexReader, keys: KeyEntries, first: int) -> bool:
     return True
 
 
-def keys_join(row: IndexReader, ranges: Iterable[ComparedKeys], findings: Findings) -> bool:
+def keys_join(row: IndexReader, ranges: Iterable[ComparedKeys], log: LogLimits, findings: Findings) -> bool:
     """Whether all ranges agree, and their keys join without gaps, in log order.
 
-    Keys before the first are counted as ``expired_keys``, those behind the last as ``keys_behind_the_end``.
+    Keys before the first are counted as ``expired_keys``, those behind the last as ``keys_behind_the_end``, and those
+    between two ranges that lead to what the log lacks as ``keys_not_judged``.
     """
-    first = end = None
+    first, end, unjudged = None, None, 0
     for compared in ranges:
-        if not compared.agrees or (end is not None and compared.first != end):
+        if not compared.agrees or (end is not None and compared.first < end):
+            return False
+        between = row.entries(end, compared.first - end) if end is not None else row.entries(0, 0)
+        if not log.lacks(between["physical_offset"].astype(np.int64)).all():
             return False
         first, end = compared.first if first is None else first, compared.end
+        unjudged += len(between)
+    findings.note("keys_not_judged", unjudged)
     findings.note("expired_keys", first or 0)
     findings.note("keys_behind_the_end", row.keys - (end or 0))
     return True

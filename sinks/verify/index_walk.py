@@ -12,6 +12,7 @@ from reput.sinks.formats.index_file import time_diffs
 from reput.sinks.index.index_reader import Entries, IndexReader
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.index_keys import same_keys
+from reput.sinks.verify.log_limits import LogLimits
 from reput.source.arrays import leading
 from reput.source.printable import counted
 
@@ -29,6 +30,7 @@ class IndexWalk:
         row: IndexReader,
         first: int,
         hashes_at: Callable[[int], frozenset[int]],
+        log: LogLimits,
         findings: Findings,
         *,
         may_lag: bool,
@@ -41,6 +43,7 @@ class IndexWalk:
         self._row = row
         self._at = first
         self._hashes_at = hashes_at
+        self._log = log
         self._findings = findings
         self._may_lag = may_lag
         self._base: int | None = None
@@ -51,6 +54,7 @@ class IndexWalk:
         """Go on with the next keys."""
         done = 0
         while done < len(keys.hashes) and not self._gave_up:
+            self._pass_over_missing()
             rest = KeyEntries(keys.hashes[done:], keys.offsets[done:], keys.timestamps[done:])
             found = self._row.entries(self._at, len(rest.hashes) + _LOOK_AHEAD)
             if not len(found):
@@ -63,11 +67,21 @@ class IndexWalk:
             if agreeing < count:
                 done += self._step(found[agreeing:], _part(rest, agreeing, len(rest.hashes)))
 
+    def _pass_over_missing(self) -> None:
+        """Pass over the keys of records that the log lacks: nobody can judge them."""
+        while self._log.missing and len(found := self._row.entries(self._at, _LOOK_AHEAD)):
+            count = leading(self._log.lacks(found["physical_offset"].astype(np.int64)))
+            self._findings.note("keys_not_judged", count)
+            for _ in range(count):
+                self._pass()
+            if count < len(found):
+                break
+
     @property
     def _gave_up(self) -> bool:
         return self._findings.differences >= _DIFFERENCES_MAX
 
-    def close(self, limit: int) -> None:
+    def close(self) -> None:
         """Report keys for which no entry was left, and entries for which no key was left."""
         if self._gave_up:
             text = f"{_DIFFERENCES_MAX} keys differ: the rest of the index is not compared; derive it again"
@@ -83,9 +97,10 @@ class IndexWalk:
                 Difference("key_missing", text, physical_offset=offset, expected=_describe(key_hash, offset)),
                 len(self._missing),
             )
+        self._pass_over_missing()
         while self._at < self._row.keys and not self._gave_up:
             entry = self._row.entries(self._at, 1)
-            if entry["physical_offset"][0] >= limit:
+            if entry["physical_offset"][0] >= self._log.limit:
                 self._findings.note("keys_behind_the_end")
                 self._at += 1
             else:
@@ -167,7 +182,9 @@ class IndexWalk:
     def _extra(self, entry: Entries) -> None:
         key_hash, offset = int(entry["key_hash"][0]), int(entry["physical_offset"][0])
         file, at, number = self._row.where(self._at)
-        if key_hash in self._hashes_at(offset):
+        if self._log.lacks(entry["physical_offset"].astype(np.int64))[0]:
+            self._findings.note("keys_not_judged")
+        elif key_hash in self._hashes_at(offset):
             self._findings.note("key_indexed_twice")
         else:
             text = f"entry {number}: the record at {offset} has no key with hash {key_hash}"

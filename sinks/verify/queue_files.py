@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from reput.sinks.formats.consume_queue import PRE_BLANK, is_pre_blank
 from reput.sinks.queue.consume_queue import KIND
 from reput.sinks.queue.queue_reader import QueueReader, Units
 from reput.sinks.verify.findings import Difference, Findings
+from reput.sinks.verify.log_limits import LogLimits
 from reput.sinks.verify.queue_entries import QueueTally
 from reput.source.segments.mapped_file_name import is_file_name
-
-
-@dataclass(frozen=True)
-class LogLimits:
-    """The compared stretch of the log: records of `[least, limit)`; a record has at most `size_max` bytes."""
-
-    least: int
-    limit: int
-    size_max: int
 
 
 def check_queue_files(
@@ -31,7 +21,7 @@ def check_queue_files(
     Before them may be units that fill the front, then entries of records before `log.least` (``expired_entries``).
     Behind them may be only what a broker leaves: units of records at `log.limit` or later (``entries_behind_the_end``:
     a recovery cut the log, or the record came since the check began), and an empty next file
-    (``next_file_made_early``).
+    (``next_file_made_early``). On both sides may be entries that lead to what the log lacks (``entries_not_judged``).
     """
     _check_names(units, tally, findings, made_early)
     first = tally.first
@@ -76,17 +66,19 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
     offset_before = -1
     for at, chunk in units.chunks(begin, stop):
         expired, blank = _is_expired(chunk, log), np.zeros(len(chunk), bool)
+        lacking = log.lacks(chunk["physical_offset"].astype(np.int64)) & (chunk["msg_size"] > 0)
         if units.kind is KIND:
             blank = is_pre_blank(chunk)
-        good = expired | blank
+        good = expired | lacking | blank
         number = at + len(chunk)
         if first is None and not good.all():
             number = stop = at + int(np.argmin(good))
-            good, expired, blank = good[: stop - at], expired[: stop - at], blank[: stop - at]
+            good, expired, lacking, blank = (each[: stop - at] for each in (good, expired, lacking, blank))
         for row in np.flatnonzero(~good).tolist():
             _differ(units, at + row, chunk[row : row + 1], "pre_blank", "no unit that fills the front", findings)
-        rows = np.flatnonzero(expired)
-        findings.note("expired_entries", len(rows))
+        rows = np.flatnonzero(expired | lacking)
+        findings.note("expired_entries", int(np.count_nonzero(expired)))
+        findings.note("entries_not_judged", int(np.count_nonzero(lacking)))
         if offset_before >= 0 or len(rows):
             begin_of_entries = at if offset_before >= 0 else at + int(rows[0])
             for row in np.flatnonzero(blank[begin_of_entries - at :]).tolist():
@@ -95,7 +87,7 @@ def _check_front(units: QueueReader, first: int | None, log: LogLimits, findings
                 _differ(units, number_there, unit, "pre_blank", "a unit that fills the front, behind entries", findings)
         physical_offsets = np.concatenate([[offset_before], chunk["physical_offset"][rows].astype(np.int64)])
         for row in rows[np.diff(physical_offsets) <= 0].tolist():
-            text = "the entry of an expired record that is not behind the one before"
+            text = "the entry of a record that the log has no more, and that is not behind the one before"
             _differ(units, at + row, chunk[row : row + 1], "entry_order", text, findings)
         offset_before = int(physical_offsets[-1])
         if number >= stop:
@@ -113,11 +105,16 @@ def _is_expired(chunk: Units, log: LogLimits) -> np.ndarray[tuple[int], np.dtype
 
 
 def _check_tail(units: QueueReader, end: int, log: LogLimits, findings: Findings) -> None:
+    last = int(units.read(end - 1, 1)["physical_offset"][0]) if end and log.missing else -1
     for at, chunk in units.filled(end):
+        unjudged = log.unjudged(chunk, last, log.limit) if at == end else 0
+        if unjudged:
+            findings.note("entries_not_judged", unjudged)
+            last, end = int(chunk["physical_offset"][unjudged - 1]), end + unjudged
         filled = np.flatnonzero(chunk.view(np.uint8).reshape(len(chunk), -1).any(axis=1))
         later = (chunk["physical_offset"] >= log.limit) & (chunk["msg_size"] > 0)
         findings.note("entries_behind_the_end", int(np.count_nonzero(later)))
-        for row in filled[~later[filled]].tolist():
+        for row in filled[~later[filled] & (filled >= unjudged)].tolist():
             unit = chunk[row : row + 1]
             is_unit = unit["physical_offset"][0] >= 0 and unit["msg_size"][0] > 0
             kind = "entry_without_record" if is_unit else "bytes_behind_the_end"

@@ -19,7 +19,9 @@ from reput.sinks.queue.queue_reader import QueueReader, Units
 from reput.sinks.queue.queue_sink import Append, Queue
 from reput.sinks.verify.ext_units import ext_problem, note_ext_units
 from reput.sinks.verify.findings import FIRST_MAX, Difference, Findings
+from reput.sinks.verify.log_limits import LogLimits
 from reput.sinks.verify.queue_entries import QueueSettings, QueueTally, units_agree
+from reput.source.arrays import Int64s, leading
 from reput.source.errors import SinkError
 
 _WORDS = {
@@ -42,20 +44,30 @@ class QueueWalk:
     """
 
     def __init__(
-        self, settings: QueueSettings, tally: QueueTally, least: int, findings: Findings, *, may_join: bool = False
+        self, settings: QueueSettings, tally: QueueTally, log: LogLimits, findings: Findings, *, may_join: bool = False
     ) -> None:
-        """Begin behind the entries of records before `least`, which the log no longer has.
+        """Begin behind the entries of records before the log's begin, which it no longer has.
 
         With `may_join`, joined lives are right although messages of the later one have no entries.
         """
         self._tally, self._findings, self._may_join = tally, findings, may_join
-        self._lives = QueueLives(_Walk(settings, tally, least), lambda: _Walk(settings, tally, None))
+        self._lives = QueueLives(_Walk(settings, tally, log), lambda: _Walk(settings, tally, log, begins_empty=True))
         self._chosen = self._lives.replay
 
     @property
     def made_early(self) -> int | None:
         """Where a file begins that the broker made for a repeated record."""
         return self._chosen.made_early
+
+    @property
+    def moved(self) -> int:
+        """How many entries stand before the queue offset of their message."""
+        return self._chosen.moved
+
+    @property
+    def first_moved(self) -> str:
+        """The first of these in words."""
+        return self._chosen.first_moved
 
     def take(self, incoming: QueueEntries) -> None:
         """Go on with the next entries."""
@@ -65,6 +77,7 @@ class QueueWalk:
         """Put the walk's result into the tally, and what it found into the findings."""
         self._chosen = self._choose()
         self._tally.first, self._tally.end = self._chosen.first, self._chosen.end
+        self._findings.note("entries_moved", self._chosen.moved)
         self._findings.add(self._chosen.findings)
 
     def _choose(self) -> _Walk:
@@ -97,8 +110,10 @@ class QueueWalk:
 class _Walk:
     """Walks along one life of a queue, or along all of them as one."""
 
-    def __init__(self, settings: QueueSettings, tally: QueueTally, least: int | None) -> None:
-        """Begin behind the entries of records before `least`, or at the queue's very beginning if that is None."""
+    def __init__(
+        self, settings: QueueSettings, tally: QueueTally, log: LogLimits, *, begins_empty: bool = False
+    ) -> None:
+        """Begin behind the entries of records that the log no longer has, or at the queue's very beginning."""
         self._units = settings.units(tally.top, tally.topic, tally.queue_id)
         self._ext = settings.ext(tally.top, tally.topic, tally.queue_id)
         queue_type = ConsumeQueue if self._units.kind is KIND else BatchConsumeQueue
@@ -106,9 +121,15 @@ class _Walk:
         self._name = f"{tally.topic.decode('utf-8', 'backslashreplace')}-{tally.queue_id}"
         self.findings = Findings()
         self.first: int | None = None
+        # How many entries stand before the queue offset of their message, and the first of them in words.
+        self.moved, self.first_moved = 0, ""
         self.made_early: int | None = None  # where a file begins that the broker made for a repeated record
-        if least is not None:
-            self._begin_behind_expired(least)
+        self._log = log
+        # How many of the stretches that the log lacks have been passed; None until the first entry of an empty queue.
+        self._passed: int | None = None
+        if not begins_empty:
+            self._passed = 0
+            self._begin_behind_expired(log.least)
 
     @property
     def unit_size(self) -> int:
@@ -127,6 +148,54 @@ class _Walk:
 
     def take(self, incoming: QueueEntries) -> AnomalyCounts:
         """Go on with the next entries; returns what was met."""
+        physical_offsets = incoming.entries.view(self._units.kind.unit)["physical_offset"][:, 0].astype(np.int64)
+        ends = np.searchsorted(physical_offsets, [end for _, end in self._log.missing])
+        met, cuts = NO_ANOMALIES, sorted({0, *ends.tolist(), len(physical_offsets)})
+        for row, after in zip(cuts, cuts[1:], strict=False):
+            self._pass_over_missing(int(physical_offsets[row]))
+            met += self._take(incoming.rows(row, after))
+        return met
+
+    def _pass_over_missing(self, before: int) -> None:
+        """Pass over entries that lead to what the log lacks before the offset `before`: nobody can judge them.
+
+        A broker that made them while it had the records goes on behind them; one that replays the log has none.
+        """
+        stretches = self._log.missing_before(before)
+        if self._passed is not None and stretches > self._passed:
+            self._pass_over_entries(before)
+        self._passed = stretches
+
+    def _pass_over_entries(self, before: int) -> None:
+        units, queue = self._units, self.queue
+        if not units.files:
+            return
+        number, last = (self.end, self._last_offset) if queue.files else (units.files[0] // units.unit_size, -1)
+        begin = number
+        for at, chunk in units.chunks(number, (units.files[-1] + units.file_size) // units.unit_size):
+            blanks = 0
+            if at == begin and not queue.files and units.kind is KIND:
+                blanks = leading(is_pre_blank(chunk))
+            count = self._log.unjudged(chunk[blanks:], last, before)
+            if count:
+                unit = chunk[blanks + count - 1]
+                number, last = at + blanks + count, int(unit["physical_offset"])
+                queue.max_physic_offset = last + (int(unit["msg_size"]) if units.kind is KIND else 0)
+            if blanks + count < len(chunk):
+                break
+        if number > begin and not queue.files:
+            queue.files.append(units.files[0])
+        elif number > begin and self.first is not None:  # before the first one they are checked with the front
+            self.findings.note("entries_not_judged", number - begin)
+        if number > begin:
+            queue.end = number * units.unit_size
+
+    @property
+    def _last_offset(self) -> int:
+        """Where the record of the queue's last entry begins."""
+        return int(self._units.read(self.end - 1, 1)["physical_offset"][0]) if self.end else -1
+
+    def _take(self, incoming: QueueEntries) -> AnomalyCounts:
         try:
             append = self.queue.plan_append(incoming, self._units.file_size)
         except SinkError as error:
@@ -159,6 +228,8 @@ class _Walk:
         rows = self._rows(expected, incoming)
         aligned = replace(incoming, ext=_select(incoming.ext, rows))
         agrees = units_agree(found, expected, aligned, self._ext)
+        if kind is KIND:
+            self._note_places(begin, expected, incoming.queue_offsets[rows])
         # Units that fill the front are checked elsewhere, with all that stands before the first entry.
         wrong = np.flatnonzero(~agrees & ~is_pre_blank(expected)) if kind is KIND else np.flatnonzero(~agrees)
         for row in wrong.tolist():
@@ -170,6 +241,18 @@ class _Walk:
             self._report(begin + row, found[row : row + 1], expected[row : row + 1], aligned.ext, row, incoming)
         if self._ext is not None and aligned.ext is not None and agrees.all():
             note_ext_units(found, aligned.ext, self._ext, self.findings)
+
+    def _note_places(self, begin: int, expected: Units, queue_offsets: Int64s) -> None:
+        """Count the entries that stand before the queue offset of their message; units from number `begin` on."""
+        places = np.arange(begin, begin + len(expected))
+        moved = np.flatnonzero((places < queue_offsets) & ~is_pre_blank(expected))
+        if not self.moved and len(moved):
+            row = int(moved[0])
+            self.first_moved = (
+                f"{self._name}, entry {places[row]}: the message at {expected['physical_offset'][row]} has queue "
+                f"offset {queue_offsets[row]}"
+            )
+        self.moved += len(moved)
 
     def _rows(self, expected: Units, incoming: QueueEntries) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The row of `incoming` for each appended entry; a blank gets any row."""

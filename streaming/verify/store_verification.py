@@ -7,6 +7,9 @@ by cause, because a healthy broker leaves them:
 * ``entries_behind_the_end``, ``keys_behind_the_end``, ``rows_behind_the_end``: of records at the log's end or later,
   which a recovery cut off, or which came after the check began. A unit behind a queue's end whose physical offset is
   *inside* the log is a difference: the next recovery of a broker takes it for an entry;
+* ``bytes_missing``, ``entries_not_judged``, ``keys_not_judged``: what the log lacks, since segments are missing or
+  damage is passed over, and what leads there;
+* ``entries_moved``: entries before the queue offset of their message, where a replay has put them after a loss;
 * ``not_dispatched_yet`` (bytes), ``not_indexed_yet`` (keys): behind where an unclean store or a sink's progress ends;
 * ``key_indexed_twice``: a record's keys put again by a recovery; each of their entries is right;
 * ``entries_not_counted_yet``: in the newest index file, by a put that is in progress or whose broker died;
@@ -49,13 +52,14 @@ from reput.sinks.verify.checkpoint import check_checkpoint
 from reput.sinks.verify.findings import Difference, Findings
 from reput.sinks.verify.index_keys import keys_join
 from reput.sinks.verify.index_walk import IndexWalk
+from reput.sinks.verify.log_limits import LogLimits
 from reput.sinks.verify.queue_entries import KINDS, QueueSettings, QueueTallies, QueueTally, queues_of
-from reput.sinks.verify.queue_files import LogLimits
 from reput.sinks.verify.queue_walk import QueueWalk
 from reput.source.errors import OutputError
 from reput.source.log.log_reader import LogReader
 from reput.source.log.offset_range import OffsetRange
 from reput.source.options import SourceOptions
+from reput.source.printable import counted
 from reput.source.segments.range_reader import read_record
 from reput.streaming.config.broker import (
     NO_INDEX_FILES,
@@ -175,6 +179,7 @@ class StoreVerification:
         check_range_count(name, size, limits.limit - limits.least, RANGES_OF_A_LOG_MAX)
         self.results = verify_ranges(tasks, self.settings, list(self.log.split(limits.least, limits.limit)))
         log = StoreSection("log", {"messages": sum(result.messages for result in self.results)})
+        self._note_missing(log.findings)
         log.findings.note("not_dispatched_yet", self.log_end - self.limit)
         queues = StoreSection("queues", not_seen=unseen_queues(self._config, self._config.store))
         index = StoreSection("index")
@@ -194,7 +199,7 @@ class StoreVerification:
             )
         # Later keys of tags that are missing are no upgrade.
         is_prefix = all(until <= upgraded for until in untagged)
-        joins = row is None or (is_prefix and keys_join(row, compared_keys, index.findings))
+        joins = row is None or (is_prefix and keys_join(row, compared_keys, self.settings.log, index.findings))
         made_early = self._walk(tallies, None if joins else row, queues.findings, index.findings, upgraded)
         if not tallies.out_of_order:
             self._take_notes(queues.findings)
@@ -213,6 +218,18 @@ class StoreVerification:
         latest = max((result.store_timestamp_max for result in self.results), default=0)
         check_checkpoint(self._checkpoint, latest, self.log_end, row, checkpoint.findings)
         return [log, queues, index, checkpoint]
+
+    def _note_missing(self, findings: Findings) -> None:
+        """Note which stretches of the log have no records: nobody can judge the entries and keys that lead there."""
+        limits = self.settings.log
+        rows = self._segments.rows(limits.least, limits.limit)
+        holes = [(end, begin) for (_, end), (begin, _) in zip(rows, rows[1:], strict=False)]
+        damaged = [stretch for result in self.results for stretch in result.damaged]
+        self.settings = replace(self.settings, log=replace(limits, missing=tuple(sorted({*holes, *damaged}))))
+        for begin, end in self.settings.log.missing:
+            findings.note("bytes_missing", end - begin)
+            why = "its segments are missing" if (begin, end) in holes else "damage is passed over"
+            findings.tell(f"the log lacks [{begin}, {end}), {why}: entries and keys that lead there cannot be judged")
 
     # --- how much of the log --------------------------------------------------------------------------------
 
@@ -263,16 +280,14 @@ class StoreVerification:
         limits = self.settings.log
         may_join = not self._config.queue.keeps_later_life
         walks = {
-            (tally.top, tally.topic, tally.queue_id): QueueWalk(
-                self._queues, tally, limits.least, queues, may_join=may_join
-            )
+            (tally.top, tally.topic, tally.queue_id): QueueWalk(self._queues, tally, limits, queues, may_join=may_join)
             for tally in tallies.out_of_order
         }
         index_walk = None
         if row is not None:
             first = row.search(limits.least)
             index.note("expired_keys", first)
-            index_walk = IndexWalk(row, first, self._hashes_at, index, may_lag=self.unclean)
+            index_walk = IndexWalk(row, first, self._hashes_at, limits, index, may_lag=self.unclean)
         if not walks and index_walk is None:
             return {}
         for span in self.log.split(limits.least, limits.limit):
@@ -286,8 +301,15 @@ class StoreVerification:
                 index_walk.take(self._keys(span, batch.entries.keys(), upgraded))
         for walk in walks.values():
             walk.close()
+        moved = [walk for walk in walks.values() if walk.moved]
+        if moved:
+            entries = counted(sum(walk.moved for walk in moved), "entry stands", "entries stand")
+            queues.tell(
+                f"{entries} before the queue offset of the message, in {counted(len(moved), 'queue')}, as a replay "
+                f"puts entries after a message that is lost; the first: {moved[0].first_moved}"
+            )
         if index_walk is not None:
-            index_walk.close(limits.limit)
+            index_walk.close()
         return {key: walk.made_early for key, walk in walks.items() if walk.made_early is not None}
 
     def _keys(self, span: OffsetRange, keys: KeyEntries, upgraded: int) -> KeyEntries:

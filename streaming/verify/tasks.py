@@ -15,9 +15,10 @@ from reput.sinks.table.record_digest import RecordRows, StretchSums
 from reput.sinks.verify.findings import Findings
 from reput.sinks.verify.index_file import IndexFileCheck
 from reput.sinks.verify.index_keys import ComparedKeys, compare_index, compare_untagged
+from reput.sinks.verify.log_limits import LogLimits
 from reput.sinks.verify.manifest import FileDigest, StoreFile, digest_file
 from reput.sinks.verify.queue_entries import ComparedEntries, QueueSettings, QueueTally, compare_queues
-from reput.sinks.verify.queue_files import LogLimits, check_queue_files
+from reput.sinks.verify.queue_files import check_queue_files
 from reput.source.errors import DataLossError
 from reput.source.log.offset_range import OffsetRange
 from reput.source.segments.range_reader import read_windows
@@ -40,7 +41,10 @@ class VerifySettings:
 
 @dataclass(frozen=True)
 class VerifiedRange:
-    """What was found in one range, from the offset `start` on; `store_timestamp_max` is the latest store time in ms."""
+    """What was found in one range, from the offset `start` on; `store_timestamp_max` is the latest store time in ms.
+
+    `damaged` are the stretches of it without a record, where damage is passed over.
+    """
 
     start: int
     messages: int
@@ -49,6 +53,7 @@ class VerifiedRange:
     sums: StretchSums
     store_timestamp_max: int
     queue_findings: Findings
+    damaged: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
         read.sums,
         latest,
         findings,
+        tuple((each.start, each.end) for each in read.damaged),
     )
 
 

@@ -47,6 +47,27 @@ MUTANTS = (
         "unit/streaming/doctor/test_doctor.py::test_a_whole_record_that_no_dispatch_gets_over",
     ),
     _mutant(
+        "verify holds entries that lead into a hole for wrong ones",
+        "sinks/verify/queue_walk.py",
+        "            self._pass_over_entries(before)\n",
+        "            pass\n",
+        "unit/streaming/verify/test_verify_missing.py::test_whole_queues_over_a_hole",
+    ),
+    _mutant(
+        "verify takes entries into a hole in any order",
+        "sinks/verify/log_limits.py",
+        "(np.diff(offsets, prepend=after) > 0) & (offsets < before)",
+        "(offsets < before)",
+        "unit/streaming/verify/test_verify_missing.py::test_entries_into_a_hole_out_of_order",
+    ),
+    _mutant(
+        "verify does not see entries that a replay has moved",
+        "sinks/verify/queue_walk.py",
+        "np.flatnonzero((places < queue_offsets) & ~is_pre_blank(expected))",
+        "np.flatnonzero((places > queue_offsets) & ~is_pre_blank(expected))",
+        "unit/streaming/verify/test_verify_missing.py::test_entries_that_a_replay_has_moved",
+    ),
+    _mutant(
         "doctor is content with entries of a segment that is missing",
         "streaming/doctor/prediction.py",
         "        is_lossless &= not self.missing_entries\n",
