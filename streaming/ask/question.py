@@ -96,6 +96,11 @@ class Question:
             raise ValueError(f"{name}: described are {sorted(known)}, the statement has {sorted(question.markers())}")
         return question
 
+    @property
+    def title(self) -> str:
+        """What it answers in a few words, as a list of questions has it: the summary up to its colon."""
+        return self.summary.partition(":")[0]
+
     def markers(self) -> set[str]:
         """The names of the parameters that stand in the statement."""
         return {marker for _, marker in _MARKER.findall(self.text) if marker}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import select
 import sys
 from collections.abc import Callable, Mapping
@@ -200,6 +201,13 @@ def _is_unread(error: BaseException) -> bool:
             drop_output()
         return is_closed
     return False
+
+
+def verdict(words: str, *, is_good: bool) -> str:
+    """Return words that are green or red on a terminal, unless NO_COLOR is set (no-color.org)."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return words
+    return typer.style(words, fg="green" if is_good else "red", bold=True)
 
 
 def set_up_logging(log_format: LogFormat = LogFormat.TEXT, *, is_bounded: bool = False) -> LogLines:

@@ -39,7 +39,7 @@ def about(context: typer.Context, as_json: Json = False) -> None:
     width = max(map(len, questions()))
     for name, question in questions().items():
         named = {"question": name, "summary": question.summary}
-        typer.echo(printable_json(named) if as_json else f"{name.ljust(width)}  {question.summary}")
+        typer.echo(printable_json(named) if as_json else f"{name.ljust(width)}  {question.title}")
 
 
 @dataclass(frozen=True)
@@ -186,9 +186,11 @@ def _note(text: str) -> None:
 
 
 def _help(question: Question) -> str:
-    reads = [f"Reads {', '.join(question.reads)} besides the table (docs/commands/ask.md)."] if question.reads else []
+    reads = [f"Also reads {', '.join(question.reads)} (docs/commands/ask.md)."] if question.reads else []
     return "\n\n".join([f"{question.summary}.", *reads, *question.notes])
 
 
 for _question in questions().values():
-    ask.command(_question.name, help=_help(_question), old_names=OLD_NAMES)(_command_of(_question))
+    ask.command(_question.name, help=_help(_question), short_help=_question.title, old_names=OLD_NAMES)(
+        _command_of(_question)
+    )

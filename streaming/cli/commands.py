@@ -1,4 +1,4 @@
-"""All commands of `reput`, in the order of its help; the module of each registers it when it is loaded."""
+"""All commands of `reput`; the module of each registers it when it is loaded."""
 
 from __future__ import annotations
 
@@ -6,29 +6,15 @@ from importlib import import_module
 from typing import Final
 
 from reput.streaming.cli.app import Application, app
+from reput.streaming.cli.usage import SECTIONS
 
-_MODULES: Final = {
-    "tail": "tail",
-    "status": "status",
-    "rebuild": "rebuild",
-    "sql": "sql",
-    "report": "report",
-    "query": "query",
-    "dump": "dump",
-    "recover": "maintenance",
-    "expire": "maintenance",
-    "verify": "verify",
-    "doctor": "doctor",
-    "prepare": "prepare",
-    "ask": "ask",
-    "quarantine": "quarantine",
-    "table": "table",
-}
+# The modules with another name than their command's.
+_MODULES: Final = {"recover": "maintenance", "expire": "maintenance"}
 
 
 def application(command: str | None = None) -> Application:
-    """The application with `command` alone, which starts sooner, or with all commands if there is none of that name."""
-    modules = _MODULES.values() if command not in _MODULES else [_MODULES[command]]
-    for name in dict.fromkeys(modules):
-        import_module(f"{__package__}.{name}")
+    """Return the application with `command` alone, which starts sooner, or with all commands if the name is unknown."""
+    known = [name for names in SECTIONS.values() for name in names]
+    for name in [command] if command in known else known:
+        import_module(f"{__package__}.{_MODULES.get(name, name)}")
     return app

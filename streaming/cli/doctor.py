@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reput.streaming.cli.app import app, set_up_logging
+from reput.streaming.cli.app import app, set_up_logging, verdict
 from reput.streaming.cli.options import LogConfig, Reporting, Store
 
 _HARMS = 1
@@ -51,5 +51,11 @@ def doctor(
     if release is None:
         versions = list(doctor_command.releases_of(config))
     found = doctor_command.examine(config, conf, versions)
-    typer.echo(report.as_json(store, found) if reporting.as_json else report.as_text(store, found))
+    if reporting.as_json:
+        typer.echo(report.as_json(store, found))
+    else:
+        good = {each.prediction.release: each.prediction.is_harmless for each in found.diagnoses}
+        for line in report.as_text(store, found).splitlines():
+            named = line.partition(" ")[0]
+            typer.echo(verdict(line, is_good=good[named]) if named in good else line)
     return 0 if found.is_harmless else _HARMS

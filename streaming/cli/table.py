@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from reput.source.resource_limits import SPARK, check_limits
 from reput.streaming.cli.app import app, run_or_fail, set_up_logging
 from reput.streaming.cli.options import DryRun, Json, SparkConfig, Table
+from reput.streaming.process.standard_streams import terminal_width
 
 table = app.group("table", "Describe, maintain and repair a message table.", no_args_is_help=True)
 
@@ -60,7 +62,8 @@ def history(
     with log_errors(table):
         state = TableState(table)
         entries = list(log_entries(state.storage, state.version, limit))
-    for line in report.history_json(entries) if as_json else report.history_lines(entries):
+    width = terminal_width(sys.stdout)
+    for line in report.history_json(entries) if as_json else report.history_lines(entries, width):
         typer.echo(line)
 
 

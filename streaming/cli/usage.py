@@ -1,4 +1,4 @@
-"""What `reput` says to words that it cannot read, and to a shell that asks how words go on."""
+"""The list of commands, errors of usage, and the completion of words by a shell."""
 
 from __future__ import annotations
 
@@ -19,8 +19,31 @@ _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 _WORDS: Final = "reput.words"
 
 
+#: The commands in the order of the help, by what they are for.
+SECTIONS: Final = {
+    "Keep": ("tail", "status"),
+    "Repair": ("rebuild", "recover"),
+    "Prove": ("verify", "doctor"),
+    "Look": ("query", "dump", "quarantine"),
+    "Ask": ("ask", "sql", "report"),
+    "Operate": ("table", "expire", "prepare"),
+}
+
+
 class Group(TyperGroup):
-    """All commands: a usage error names what may be meant, and is JSON where the answer would be."""
+    """All commands: its help has them in sections; a usage error names what may be meant, and is JSON if asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  as click calls it
+        """Return the names in the order of the help."""
+        return [name for names in SECTIONS.values() for name in names if name in self.commands]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section of the help for each purpose, with one line for each command."""
+        width = max(map(len, self.list_commands(ctx)))
+        for title, names in SECTIONS.items():
+            known = [(name.ljust(width), self.commands[name]) for name in names if name in self.commands]
+            with formatter.section(title):
+                formatter.write_dl([(name, each.get_short_help_str(formatter.width)) for name, each in known])
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Read the words before the command's name."""
@@ -36,7 +59,7 @@ class Group(TyperGroup):
             return super().invoke(ctx)
 
     def _main_shell_completion(self, ctx_args: Any, prog_name: str, complete_var: str | None = None) -> None:
-        """Answer a shell: with a script to be read at its start, or with the words that may follow."""
+        """Answer a shell with a script that it reads at its start, or with the words that may follow."""
         variable = complete_var or f"_{prog_name.replace('-', '_').replace('.', '_')}_COMPLETE".upper()
         if asked := os.environ.get(variable):
             from typer.completion import completion_init  # type: ignore[attr-defined]  # noqa: PLC0415
@@ -68,7 +91,7 @@ def _told_as_asked(words: Sequence[str]) -> Iterator[None]:
 
 
 def _name_what_is_meant(error: Any) -> None:
-    """Put the options that look like an unknown one into the error: click compares the dashes, too, and sorts them."""
+    """Add the options that look like an unknown one to the error. Click also compares the dashes, and sorts them."""
     wrong = getattr(error, "option_name", None)
     if not hasattr(error, "possibilities") or error.ctx is None or wrong is None:
         return

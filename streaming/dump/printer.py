@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO
 
 from reput.source.printable import printable, printable_json
-from reput.streaming.query.lines import TextTable
+from reput.streaming.process.standard_streams import terminal_width
+from reput.streaming.process.text_table import TextTable
 
 # Topics are counted by name up to here: a log that somebody forged could have one for each record.
 _TOPICS_MAX = 10_000
@@ -107,7 +108,7 @@ class TablePrinter:
     """A header of names and values, then aligned columns; the totals go to `note`, line by line."""
 
     def __init__(self, names: Sequence[str], out: TextIO, note: Callable[[str], object]) -> None:
-        self._table, self._out, self._note = TextTable(names), out, note
+        self._table, self._out, self._note = TextTable(names, terminal_width(out)), out, note
 
     def header(self, fields: Mapping[str, Any]) -> None:
         """Write the header."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from typing import TextIO
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 
@@ -15,6 +17,11 @@ def open_closed_streams() -> None:
     os.close(descriptor)
     sys.stdout = sys.stdout or open(STANDARD_OUTPUT, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(STANDARD_ERROR, "w", closefd=False)  # noqa: SIM115
+
+
+def terminal_width(out: TextIO) -> int | None:
+    """Return how many columns the terminal has that `out` writes to; None if it is not a terminal."""
+    return shutil.get_terminal_size().columns if out.isatty() else None
 
 
 def drop_output() -> None:

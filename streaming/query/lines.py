@@ -7,7 +7,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 from reput.source.errors import OptionError
-from reput.source.printable import printable, printable_json
+from reput.source.printable import printable_json
+from reput.streaming.process.text_table import TextTable
 
 _Time = TypeVar("_Time", int, datetime)
 
@@ -66,55 +67,15 @@ def check_format(output_format: str) -> None:
         raise OptionError(f"--format {output_format}: one of {', '.join(FORMATS)} wanted")
 
 
-def lines(rows: Sequence[dict[str, Any]], output_format: str) -> Iterator[str]:
-    """The messages in one of `FORMATS`, without line ends."""
+def lines(rows: Sequence[dict[str, Any]], output_format: str, width: int | None = None) -> Iterator[str]:
+    """Return the messages in one of `FORMATS`, without line ends; `width` is that of the terminal, if it is one."""
     if output_format == "json":
         return (printable_json(row) for row in rows)
-    return _table(rows)
+    return _table(rows, width)
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _table(rows: Sequence[dict[str, Any]], width: int | None) -> Iterator[str]:
     more = [name for name in ("msg_id", "chosen", "entry") if any(name in row for row in rows)]
     bodies = [name for name in ("body", "body_base64", "body_compressed_base64") if any(name in row for row in rows)]
     names = [*_COLUMNS, *more, *bodies]
-    yield from TextTable(names).lines([[row.get(name) for row in rows] for name in names])
-
-
-class TextTable:
-    """Aligned columns without frames, never cut or wrapped, so that ids can be copied.
-
-    Rows may come in parts: a column is as wide as its widest cell so far.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._widths = [0] * len(names)
-        self._head = [[name] for name in names]
-
-    def lines(self, columns: Sequence[Sequence[object]]) -> Iterator[str]:
-        """The lines of further rows, given column by column; before the first one that of the names."""
-        if not any(columns):
-            return
-        cells = [[*head, *map(_cell, column)] for head, column in zip(self._head, columns, strict=True)]
-        self._head = [[] for _ in columns]
-        widths = self._widths = [
-            max(width, *map(len, column)) for width, column in zip(self._widths, cells, strict=True)
-        ]
-        for line in zip(*cells, strict=True):
-            yield "  ".join(map(str.ljust, line, widths)).rstrip()
-
-    def line_of_its_own(self, first: Sequence[object], text: str) -> Iterator[str]:
-        """A line whose first cells are in the table's columns, and whose `text` goes on as it likes."""
-        *head, last = self.lines([[value] for value in (*first, *[None] * (len(self._head) - len(first)))])
-        yield from head
-        yield f"{last}  {printable(text)}"
-
-
-def _cell(value: object) -> str:
-    """A value as text, harmless for a terminal."""
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        value = " ".join(value)
-    if isinstance(value, dict):
-        value = " ".join(f"{name}={part}" for name, part in value.items())
-    return printable(str(value))
+    yield from TextTable(names, width).lines([[row.get(name) for row in rows] for name in names])

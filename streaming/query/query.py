@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from reput.streaming.config.pipeline import PipelineConfig
+from reput.streaming.process.standard_streams import terminal_width
 from reput.streaming.query.lines import check_format, lines, parse_time
 from reput.streaming.query.message_row import message_row
 from reput.streaming.query.options import QueryOptions
@@ -43,7 +44,7 @@ def run_query(
                 answer.notes.append(f"the unique key is {other.uniq_key}, in other cases than were given")
                 break
     rows = [message_row(one, with_body=with_body) for one in answer.found]
-    out.writelines(f"{line}\n" for line in lines(rows, output_format))
+    out.writelines(f"{line}\n" for line in lines(rows, output_format, terminal_width(out)))
     for text in answer.notes:
         note(text)
     return len(answer.found)

@@ -15,6 +15,7 @@ from reput.sinks.table.location import TableLocation
 from reput.sinks.table.lookup import TableAnswer, TableLookup, Within
 from reput.source.errors import OptionError
 from reput.streaming.output.table_path import check_table
+from reput.streaming.process.standard_streams import terminal_width
 from reput.streaming.query.lines import check_format, lines, parse_time, time_text
 from reput.streaming.query.options import QueryOptions, check_key, check_unique_key
 
@@ -57,7 +58,7 @@ def run_table_query(
     if options.uniq_key is not None and rows:
         first = min(answer.rows, key=lambda row: (row["store_time"] or _EPOCH, row["physical_offset"]))
         rows = [row | {"chosen": found is first} for row, found in zip(rows, answer.rows, strict=True)]
-    out.writelines(f"{line}\n" for line in lines(rows, output_format))
+    out.writelines(f"{line}\n" for line in lines(rows, output_format, terminal_width(out)))
     note(f"{answer.opened} of {answer.files} data files opened")
     if answer.unfiltered:
         note(f"{answer.unfiltered} of them have no key filter: 'reput table optimize' or a running tail writes it")

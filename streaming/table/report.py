@@ -12,6 +12,7 @@ from reput.sinks.table.forgotten import Forgotten, Traces
 from reput.sinks.table.history import LogEntry
 from reput.sinks.table.table_state import BrokerRows, TableState
 from reput.source.printable import counted, printable, printable_json
+from reput.streaming.process.text_table import TextTable
 from reput.streaming.status.batch_report import size_text
 
 _COLUMNS = ("version", "time", "operation", "broker", "range", "files", "rows", "size", "by")
@@ -137,28 +138,26 @@ def history_json(entries: Iterable[LogEntry]) -> Iterable[str]:
     return (printable_json({**asdict(entry), "time": _entry_time(entry)}) for entry in entries)
 
 
-def history_lines(entries: Iterable[LogEntry]) -> list[str]:
-    """A table with a line for each commit, columns aligned."""
-    cells = [_COLUMNS, *(_cells(entry) for entry in entries)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+def history_lines(entries: Iterable[LogEntry], width: int | None = None) -> list[str]:
+    """Return a table with a line for each commit; `width` is that of the terminal, if it is one (``TextTable``)."""
+    rows = [_cells(entry) for entry in entries]
+    return list(TextTable(_COLUMNS, width).lines(list(zip(*rows, strict=True))))
 
 
-def _cells(entry: LogEntry) -> Sequence[str]:
+def _cells(entry: LogEntry) -> Sequence[object]:
     where = "" if entry.start is None or entry.end is None else f"[{entry.start}, {entry.end})"
     operation = " ".join(filter(None, [entry.operation, f"({entry.what})" if entry.what else None]))
-    texts = [
-        str(entry.version),
-        _entry_time(entry) or "",
+    return [
+        entry.version,
+        _entry_time(entry),
         operation,
-        entry.broker or "",
+        entry.broker,
         where,
         f"+{entry.files_added} -{entry.files_removed}",
-        str(entry.rows),
+        entry.rows,
         size_text(entry.size_bytes),
-        entry.engine or "",
+        entry.engine,
     ]
-    return [printable(text) for text in texts]
 
 
 def optimize_text(report: OptimizeReport) -> str:

@@ -1,4 +1,4 @@
--- The messages with a key, newest first: where each one is, in its queue and in the log.
+-- The messages with a key, newest first: where each message is in its queue and in the log.
 --
 -- :key text, required: one of the message's keys (KEYS), or its unique key.
 -- :topic text: only messages under this topic of the log.

@@ -1,4 +1,4 @@
--- The messages that a consumer group has given up (its DLQ), oldest first, each with what it was when it was sent.
+-- The messages that a consumer group gave up (its DLQ): oldest first, each with what it was when it was sent.
 --
 -- :group text: only this consumer group.
 -- :topic text: only messages that were sent to this topic.

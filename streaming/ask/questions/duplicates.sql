@@ -1,4 +1,4 @@
--- Business keys that more than one message of a topic has: what was sent twice.
+-- Business keys that several messages of a topic have: what was sent twice.
 --
 -- :topic text: only this topic.
 -- :broker text: only messages of this broker.

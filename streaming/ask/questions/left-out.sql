@@ -1,4 +1,4 @@
--- What reput left out of the log: ranges that were damaged, refused by the queues, or expired unread.
+-- Ranges that reput left out of the log: damaged, refused by the queues, or expired unread.
 --
 -- :broker text: only ranges of this broker's log.
 -- :since time: only ranges that were found then or later.

@@ -1,4 +1,4 @@
--- Who sends what: messages and bytes by the producer's host, its client behind a proxy, and topic.
+-- Messages and bytes by sender: the producer's host, its client behind a proxy, and topic.
 --
 -- :topic text: only this topic.
 -- :broker text: only messages of this broker.

@@ -1,4 +1,4 @@
--- When the oldest segment of the log expires, when the log is as large as it may be, and which topics drive it.
+-- When the log's oldest segment expires: also when the log is as large as it may be, and which topics drive it.
 --
 -- :reserved_hours integer = 72: the broker's fileReservedTime.
 -- :log_bytes_max integer: so large may the log become, in bytes; half of the disk, say.

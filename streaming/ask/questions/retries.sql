@@ -1,4 +1,4 @@
--- What consumer groups could not consume: messages sent back, tried again and given up, by group and topic.
+-- Messages that consumer groups could not consume: sent back, tried again and given up, by group and topic.
 --
 -- :group text: only this consumer group.
 -- :topic text: only messages that were sent to this topic.

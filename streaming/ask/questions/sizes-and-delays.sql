@@ -1,4 +1,4 @@
--- How large messages are, and how long they took from producer to broker: percentiles by topic.
+-- Message sizes and delays from producer to broker: percentiles by topic.
 --
 -- :topic text: only this topic.
 -- :broker text: only messages of this broker.

@@ -1,4 +1,4 @@
--- Topics on disk that the broker has no configuration of: their queues' files, and what the log still has of them.
+-- Topics on disk without a configuration in the broker: their queues' files, and what the log still has of them.
 --
 -- :broker text: only messages of this broker.
 --

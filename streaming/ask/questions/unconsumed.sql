@@ -1,4 +1,4 @@
--- The messages that a consumer group has not consumed, oldest first.
+-- The messages that a consumer group has not consumed: oldest first.
 --
 -- :group text, required: the consumer group.
 -- :topic text: only this topic.

@@ -49,7 +49,7 @@ def ask(root: Path, *words: str | Path) -> list[dict[str, Any]]:
 def test_the_list() -> None:
     """A line each, with what it answers."""
     lines = reput("ask").stdout.splitlines()
-    assert [line.split(maxsplit=1) for line in lines] == [[name, each.summary] for name, each in questions().items()]
+    assert [line.split(maxsplit=1) for line in lines] == [[name, each.title] for name, each in questions().items()]
 
 
 @pytest.mark.parametrize("name", questions())

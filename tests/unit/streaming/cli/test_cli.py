@@ -18,8 +18,8 @@ from support.spark_text import spark_text
 from typer.testing import Result
 
 import reput
-from reput.streaming.cli import commands
 from reput.streaming.cli import main as cli
+from reput.streaming.cli.usage import SECTIONS
 
 REPUT = f"{sys.executable} -m reput.streaming.cli.main"
 
@@ -50,8 +50,8 @@ def test_version_and_help() -> None:
 def test_a_command_is_loaded_alone() -> None:
     """And all of them for the list of commands, or for a name that none has; the table of modules is complete."""
     shown = subprocess.run([sys.executable, "-m", cli.__name__, "--help"], capture_output=True, text=True, check=True)
-    every = re.findall(r"^  (\w+) ", shown.stdout.partition("Commands:")[2], re.MULTILINE)
-    assert every == list(commands._MODULES)
+    every = re.findall(r"^  (\w+) ", shown.stdout.partition("Keep:")[2], re.MULTILINE)
+    assert every == [name for names in SECTIONS.values() for name in names]
     code = "import sys; from reput.streaming.cli.commands import application as a; app = a(*sys.argv[1:]); "
     code += "print(len(app.registered_commands) + len(app.registered_groups))"
     for words, count in ((["query"], 1), (["table"], 1), (["expire"], 2), (["nothing"], len(every)), ([], len(every))):

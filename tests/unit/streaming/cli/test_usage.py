@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from support.command_line import APPLICATION, command_of, invoke, option_names
 
+from reput.streaming.cli.usage import SECTIONS
+
 BIN = Path(sys.executable).parent
 
 
@@ -69,6 +71,38 @@ def test_usage_errors_are_json_where_the_answer_would_be(words: Sequence[str], c
     assert (found["code"], found["exitCode"]) == ("wrong-option", 2)
     assert found["cause"].startswith(cause)
     assert found["advice"] == f"see '{' '.join(filter(None, ['reput', command]))} --help'"
+
+
+@pytest.mark.parametrize("group", [(), ("table",), ("ask",), ("quarantine",)], ids=" ".join)
+def test_lists_of_commands_have_a_line_each(group: Sequence[str]) -> None:
+    """At 80 columns no line is cut off, and each command has one line."""
+    command, _ = command_of([*group])
+    shown = get_help(command)
+    assert "..." not in shown.replace("[ARGS]...", "")
+    lines = [line for line in shown.splitlines() if line[:2] == "  " and line.split()[:1] != ["-h,"]]
+    for name in command.commands:
+        (line,) = [line for line in lines if line.split()[0] == name]
+        assert len(line.split(maxsplit=1)[1]) > 10
+        assert max(map(len, shown.splitlines())) <= 80
+
+
+def get_help(command: Any) -> str:
+    return str(command.get_help(command.context_class(command, info_name=command.name, terminal_width=80)))
+
+
+def test_the_help_has_a_section_for_each_purpose() -> None:
+    """Every command is in one of them."""
+    shown = invoke(["--help"]).output
+    assert [line[:-1] for line in shown.splitlines() if re.fullmatch(r"[A-Z]\w+:", line)] == ["Options", *SECTIONS]
+    assert {name for names in SECTIONS.values() for name in names} == set(APPLICATION.commands)
+
+
+@pytest.mark.parametrize("words", [["table", "histroy"], ["ask", "liff"], ["quarantine", "lst"]])
+def test_what_may_be_meant_in_a_group(words: Sequence[str]) -> None:
+    """The commands of a group are suggested, too."""
+    result = invoke(words)
+    assert result.exit_code == 2
+    assert "Did you mean" in result.stderr
 
 
 def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -1,0 +1,89 @@
+"""Rows as text: a table of aligned columns, or blocks on a terminal that is too narrow for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reput.source.printable import printable
+
+# Columns of numbers that are read as quantities; others, such as offsets, are copied into options.
+_COUNTED = frozenset({"msg_size", "body_size", "size", "rows", "messages", "bytes"})
+
+
+class TextTable:
+    """Aligned columns without frames, never cut or wrapped, so that ids can be copied.
+
+    Rows may come in parts: a column is as wide as its widest cell so far. On a terminal of `width` columns numbers are
+    aligned on the right, sizes and counts have separators, and rows that do not fit are blocks: one line for each cell
+    that is not empty.
+    """
+
+    def __init__(self, names: Sequence[str], width: int | None = None) -> None:
+        """`width` is None where the table does not go to a terminal."""
+        self._widths = [0] * len(names)
+        self._names, self._head = names, [[name] for name in names]
+        self._width = width
+        self._rows, self._has_blocks = 0, False
+
+    def lines(self, columns: Sequence[Sequence[object]]) -> Iterator[str]:
+        """Return the lines of further rows, given column by column; before the first row, a line of the names."""
+        if not any(columns):
+            return
+        texts = [list(map(_cell, column)) for column in columns]
+        if self._width is not None:
+            texts = [
+                [_separated(text, value) for text, value in zip(each, column, strict=True)]
+                if name in _COUNTED
+                else each
+                for name, each, column in zip(self._names, texts, columns, strict=True)
+            ]
+        cells = [[*head, *each] for head, each in zip(self._head, texts, strict=True)]
+        widths = [max(width, *map(len, column)) for width, column in zip(self._widths, cells, strict=True)]
+        if self._width is not None and (self._has_blocks or sum(widths) + 2 * len(widths) - 2 > self._width):
+            self._has_blocks = True
+            yield from self._blocks(texts)
+            return
+        self._rows += len(texts[0])
+        self._head, self._widths = [[] for _ in columns], widths
+        on_right = [self._width is not None and _are_numbers(column) for column in columns]
+        for line in zip(*cells, strict=True):
+            yield "  ".join(
+                text.rjust(width) if right else text.ljust(width)
+                for text, width, right in zip(line, widths, on_right, strict=True)
+            ).rstrip()
+
+    def _blocks(self, texts: Sequence[Sequence[str]]) -> Iterator[str]:
+        """Return a heading for each row, and a line for each of its cells that is not empty."""
+        width = max(map(len, self._names))
+        for row in zip(*texts, strict=True):
+            self._rows += 1
+            yield f"row {self._rows}"
+            yield from (f"  {name.ljust(width)} | {text}" for name, text in zip(self._names, row, strict=True) if text)
+
+    def line_of_its_own(self, first: Sequence[object], text: str) -> Iterator[str]:
+        """Return a line whose first cells are in the table's columns, followed by `text`."""
+        *head, last = self.lines([[value] for value in (*first, *[None] * (len(self._head) - len(first)))])
+        yield from head
+        if self._has_blocks:
+            yield from (last, f"  {printable(text)}")
+        else:
+            yield f"{last}  {printable(text)}"
+
+
+def _are_numbers(column: Sequence[object]) -> bool:
+    return all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in column)
+
+
+def _separated(text: str, value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else text
+
+
+def _cell(value: object) -> str:
+    """Return a value as text, harmless for a terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        value = " ".join(value)
+    if isinstance(value, dict):
+        value = " ".join(f"{name}={part}" for name, part in value.items())
+    return printable(str(value))
