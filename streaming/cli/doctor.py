@@ -9,6 +9,7 @@ import typer
 
 from reput.streaming.cli.app import app, set_up_logging, verdict
 from reput.streaming.cli.options import LogConfig, Reporting, Store
+from reput.streaming.process.working import working
 
 _HARMS = 1
 
@@ -50,7 +51,8 @@ def doctor(
     versions = [version for version in RELEASES if release in (Release.BOTH, _RELEASE[version])]
     if release is None:
         versions = list(doctor_command.releases_of(config))
-    found = doctor_command.examine(config, conf, versions)
+    with working(f"examining {store}"):
+        found = doctor_command.examine(config, conf, versions)
     if reporting.as_json:
         typer.echo(report.as_json(store, found))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,9 @@ import typer
 
 from reput.source.errors import OptionError
 from reput.streaming.cli.app import app, set_up_logging
+from reput.streaming.cli.log_lines import write_error
 from reput.streaming.cli.options import Json, LogConfig, Period, StoreIfGiven
+from reput.streaming.process.working import working
 
 
 @app.command(
@@ -58,16 +61,20 @@ def dump(
         raise OptionError("--file-kind goes with --file")
     shown = Shown(properties=properties, body=body, body_bytes_max=body_bytes)
     request = DumpRequest(begin, end, Selection(topic, queue_id, key, *period.bounds), shown, limit, as_json)
-    streams = Streams(sys.stdout, lambda text: typer.echo(f"reput: {text}", err=True))
+    streams = Streams(sys.stdout, lambda text: write_error(f"reput: {text}"))
+    line = nullcontext() if sys.stdout.isatty() else working("dumping")
     if file is not None:
         from reput.streaming.config.pipeline import load_file_options  # noqa: PLC0415
 
         options = load_file_options(settings.config, settings.broker_conf, settings.overrides())
-        dump_file(file, kind_named(file_kind), options, request, streams)
+        with line:
+            dump_file(file, kind_named(file_kind), options, request, streams)
         return
     assert store is not None
     config = read_by_files(settings.load(store, only_reads=True), store, (Kind.SEGMENT,))
-    if not dump_store(config, request, streams) and topic is not None:
+    with line:
+        found = dump_store(config, request, streams)
+    if not found and topic is not None:
         from reput.streaming.ask.known_names import QUEUE, TOPIC, known_names  # noqa: PLC0415
 
         known_names(config=config).check({TOPIC: topic, QUEUE: queue_id})

@@ -1,23 +1,22 @@
-"""What a terminal shows of a command while its modules are loaded, which takes a second or more."""
+"""The line that a terminal shows while the modules of a command are loaded, which takes a second or more."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-_WITHOUT_CURSOR = ("dumb", "unknown")
+from reput.streaming.process.working import has_cursor
 
 
 @contextmanager
 def first_words(words: str) -> Iterator[None]:
-    """Show a line for the length of a ``with`` block; nothing where standard error is no terminal.
+    """Show a line during a ``with`` block; show nothing where standard error is not a terminal.
 
-    This module loads none that takes time itself.
+    This module loads no module that takes time.
     """
-    is_shown = sys.stderr.isatty() and os.environ.get("TERM") not in _WITHOUT_CURSOR
+    is_shown = has_cursor()
     try:
         _write(words[: shutil.get_terminal_size().columns - 1] if is_shown else "")
         yield

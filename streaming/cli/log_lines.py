@@ -21,6 +21,7 @@ from reput.source.printable import printable, printable_json
 from reput.streaming.process.allowance import Allowance
 from reput.streaming.process.standard_streams import STANDARD_ERROR
 from reput.streaming.process.work_of_thread import broker_of_thread, query_of_thread
+from reput.streaming.process.working import clear
 
 _NAME: Final = "reput"
 _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
@@ -46,6 +47,7 @@ LogFormatOption = Annotated[
 
 def write_error(line: str) -> None:
     """Print a line to standard error as it is; the line is lost if nothing reads standard error any more."""
+    clear()
     with suppress(OSError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

@@ -6,6 +6,7 @@ import typer
 
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import DryRun, LogConfig, Output, Reporting, Store, Yes
+from reput.streaming.process.working import working
 
 
 @app.command(epilog="Example: reput recover --store /data/store --output /data/reput --dry-run")
@@ -21,7 +22,8 @@ def recover(
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=output)
-    result = maintenance.recover_output(config, store, output, dry_run=dry_run, yes=yes)
+    with working(f"comparing {output} with the log"):
+        result = maintenance.recover_output(config, store, output, dry_run=dry_run, yes=yes)
     typer.echo(report.as_json(result) if reporting.as_json else report.recovery_text(result, dry_run=dry_run))
 
 
@@ -38,5 +40,6 @@ def expire(
 
     set_up_logging(reporting.log_format)
     config = settings.load(store, output=output)
-    result = maintenance.expire_output(config, output, dry_run=dry_run, yes=yes)
+    with working(f"looking for expired files in {output}"):
+        result = maintenance.expire_output(config, output, dry_run=dry_run, yes=yes)
     typer.echo(report.as_json(result) if reporting.as_json else report.retention_text(result, dry_run=dry_run))

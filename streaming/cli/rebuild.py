@@ -10,6 +10,7 @@ import typer
 
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import LogConfig, Reporting, Store, Verbose, Yes, table_option
+from reput.streaming.process.working import working
 
 # If reput's own processes read the log, Spark only commits what they wrote to the table.
 _COMMITTER = "local[1]"
@@ -87,7 +88,7 @@ def rebuild(
     of_master = [f"sparkMaster={master}"] if master else []
     config = settings.load(store, of_master, output=output, makes_all=request.is_whole)
     check_paths_on(config.spark.master, store=store, output=output, table=table)
-    with Rebuild(config, request, RebuildProgress(began)) as job:
+    with working("rebuilding"), Rebuild(config, request, RebuildProgress(began)) as job:
         read, written = job.shared()
         with task_session(
             config,

@@ -11,8 +11,8 @@ import typer
 from reput.source.errors import OptionError
 from reput.source.printable import printable
 from reput.streaming.cli.app import app
-from reput.streaming.cli.first_words import first_words
 from reput.streaming.cli.options import At, Config, Json, Period, TableToRead, version_or_time
+from reput.streaming.process.working import working
 
 
 @app.command(epilog="Example: reput report --table /data/messages --html report.html")
@@ -43,6 +43,6 @@ def report(
     options, _ = load_sql_options(settings.config, settings.option or [])
     selection = Selection(topic, *period.bounds)
     wanted = None if at is None else version_or_time(at)
-    with first_words("reading the table ..."):
+    with working("reading the table"):
         told = write_report(table, html, selection, at=wanted, title=title, output=output, options=options)
     typer.echo(json.dumps({"html": str(html), "report": told}) if as_json else printable(told))

@@ -11,6 +11,7 @@ from reput.source.resource_limits import SPARK, check_limits
 from reput.streaming.cli.app import app, run_or_fail, set_up_logging
 from reput.streaming.cli.options import DryRun, Json, SparkConfig, Table
 from reput.streaming.process.standard_streams import terminal_width
+from reput.streaming.process.working import working
 
 table = app.group("table", "Describe, maintain and repair a message table.", no_args_is_help=True)
 
@@ -108,7 +109,8 @@ def vacuum(
     from reput.streaming.table import report  # noqa: PLC0415
     from reput.streaming.table import vacuum as cleaning  # noqa: PLC0415
 
-    done = cleaning.vacuum(table, keep_versions, dry_run=dry_run)
+    with working("looking for files that no version needs"):
+        done = cleaning.vacuum(table, keep_versions, dry_run=dry_run)
     typer.echo(report.as_json(done) if as_json else report.vacuum_text(done, dry_run=dry_run))
 
 
@@ -179,9 +181,11 @@ def forget(
     options = load_spark_options(settings.config, settings.option or ())
     forgetting.checked(request)
     if not yes:
-        plan = forgetting.plan(table, request)
+        with working("looking for rows"):
+            plan = forgetting.plan(table, request)
         typer.echo(report.as_json(plan) if as_json else report.plan_text(plan))
         return 0
-    done = forgetting.forget(table, request, options, verbose=settings.verbose)
+    with working("removing rows"):
+        done = forgetting.forget(table, request, options, verbose=settings.verbose)
     typer.echo(report.as_json(done) if as_json else report.forgotten_text(done))
     return 0 if done.left.is_clean else _LEFT

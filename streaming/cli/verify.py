@@ -10,6 +10,7 @@ from rich.console import Console
 
 from reput.streaming.cli.app import app, set_up_logging
 from reput.streaming.cli.options import LogConfig, QueuesIfGiven, Reporting, Store, table_option
+from reput.streaming.process.working import working
 
 _DIFFERS = 1
 
@@ -45,7 +46,8 @@ def verify(
     check_paths_on(config.spark.master, store=store, output=output, table=table)
     digests = reporting.as_json
     request = verify_command.VerifyRequest(output or store, table, against, manifest, write_manifest, digests=digests)
-    report = verify_command.verify(config, request)
+    with working(f"comparing {store} with its log"):
+        report = verify_command.verify(config, request)
     if reporting.as_json:
         typer.echo(verify_report.as_json(report))
     else:

@@ -1,0 +1,58 @@
+"""The line that says how long a command has been at work."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+CODE = """
+import os, time
+from reput.streaming.process.working import done, expect, working
+before = len(os.listdir("/proc/self/task"))
+with working("comparing", every_s=0.05):
+    expect(3), done()
+    assert len(os.listdir("/proc/self/task")) == before
+    time.sleep(0.5)
+try: os.waitpid(-1, 0)
+except ChildProcessError: os.write(2, b"no child is left")
+"""
+
+
+def on_terminal(code: str, **environment: str) -> str:
+    """What the code writes to standard error, which is a terminal."""
+    ours, theirs = pty.openpty()
+    given = {**os.environ, "TERM": "xterm", **environment}
+    with subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=given) as process:
+        os.close(theirs)
+        written = b""
+        try:
+            while data := os.read(ours, 4096):
+                written += data
+        except OSError:  # the other end is closed
+            pass
+        os.close(ours)
+    assert process.returncode == 0, written
+    return written.decode()
+
+
+def test_a_terminal_shows_how_much_is_done() -> None:
+    """Again and again on one line, which is gone at the end, as is the process that writes it."""
+    shown = on_terminal(CODE)
+    assert shown.count("\rcomparing  1 of 3 parts, 0 s\x1b[K") >= 2
+    assert shown.endswith("\r\x1b[Kno child is left")
+
+
+def test_nothing_is_shown_elsewhere() -> None:
+    """Not in a pipe, and not on a terminal without a cursor."""
+    piped = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    assert (piped.stdout, piped.stderr) == ("", "no child is left")
+    assert on_terminal(CODE, TERM="dumb") == "no child is left"
+
+
+def test_a_line_of_the_log_takes_its_place() -> None:
+    """The line is removed first."""
+    code = CODE.replace("time.sleep(0.5)", "time.sleep(0.2); write_error('found'); time.sleep(0.2)")
+    shown = on_terminal(f"from reput.streaming.cli.log_lines import write_error\n{code}")
+    assert "\r\x1b[Kfound\r\n\rcomparing" in shown
