@@ -1,6 +1,6 @@
-"""The application that ``spark-submit`` runs: the words behind this file are those of the `reput` command.
+"""The application that ``spark-submit`` runs: the words after this file are those of the `reput` command.
 
-``python -m reput.streaming.cli.application`` prints where this file is, for whoever writes that command.
+``python -m reput.streaming.cli.application`` prints the path of this file, which that command needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _HELP = "reput: this is what spark-submit runs: spark-submit --master URL {file}
 
 def run() -> None:
     """Run the command line with Spark in the JVM of ``spark-submit``, and end the process."""
-    # Python looks for modules beside the file that it runs, and here they have names such as `table`.
+    # Python looks for modules in the directory of the file that it runs, and this one has names such as `table`.
     here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120  no module but these is loaded yet
     sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != here]
     from reput.streaming.cli import main  # noqa: PLC0415

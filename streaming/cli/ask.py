@@ -1,4 +1,4 @@
-"""`reput ask`: a command for each of the named questions, made of what its file says."""
+"""`reput ask`: a command for each of the named questions, made from the comment of its file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ask = app.group("ask", "Answer named questions about the message table.", invoke
 _BROKER: Final = "broker"
 _CONSUMER_OFFSETS: Final = "consumer_offsets"
 _METAVARS: Final = {"text": "<text>", "integer": "<number>", "time": "<time>"}
-_TIME_HELP: Final = " As 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30m, 2h, 7d."
+_TIME_HELP: Final = " A time is 2026-01-31T12:00:00Z, milliseconds, or how long ago: 30m, 2h, 7d."
 
 
 @ask.callback()
@@ -44,7 +44,7 @@ def about(context: typer.Context, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class _Wish:
-    """What is to be done with a question: shown, run, or run and made a plan of, and a file of bodies."""
+    """The form of the answer: the statement alone, rows, or a plan to replay messages with a file of bodies."""
 
     shows_sql: bool
     plans: bool
@@ -52,7 +52,7 @@ class _Wish:
 
 
 def _command_of(question: Question) -> Callable[..., None]:
-    """The function of a question's command, with the options that all questions have and its own."""
+    """Return the function of a question's command, with its own options and those that all questions have."""
 
     def command(
         context: typer.Context,
@@ -85,7 +85,7 @@ def _command_of(question: Question) -> Callable[..., None]:
 
 
 def _signature(command: Callable[..., None], question: Question) -> inspect.Signature:
-    """The parameters of `command`, with those of the question instead of its keywords."""
+    """Return the parameters of `command`, with those of the question in place of its keywords."""
     shared = inspect.signature(command, eval_str=True).parameters.values()
     own = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, **_option(each)) for each in question.parameters
@@ -95,7 +95,7 @@ def _signature(command: Callable[..., None], question: Question) -> inspect.Sign
 
 
 def _option(parameter: Parameter) -> dict[str, Any]:
-    """The annotation and the default of a parameter's option."""
+    """Return the annotation and the default of a parameter's option."""
     words = parameter.meaning[:1].upper() + parameter.meaning[1:]
     words += _TIME_HELP if parameter.kind == "time" else ""
     words += f" [default: {parameter.default}]" if parameter.default is not None else ""
@@ -112,7 +112,7 @@ def _answer(
     store: PipelineConfig | None,
     wish: _Wish,
 ) -> None:
-    """Run a question, or print its statement, and show what it finds."""
+    """Run a question and print its rows, or print its statement."""
     from reput.streaming.ask.values import statement_of, values_of, with_relations  # noqa: PLC0415  not for --help
     from reput.streaming.sql.result import AnsweredResult  # noqa: PLC0415
 
@@ -156,13 +156,15 @@ def _check_names(
     store: PipelineConfig | None,
     relations: Relations,
 ) -> None:
-    """Raise UnknownNameError if an empty answer is one to a name that nothing names, or says nothing of a group."""
+    """Raise UnknownNameError if the answer is empty because a name is unknown, or a group has no offsets."""
     from reput.streaming.ask.known_names import BROKER, GROUP, TOPIC, check_offsets, known_names  # noqa: PLC0415
 
     given = {name: values.get(name) for name in (BROKER, TOPIC, GROUP)}
     if not any(given.values()):
         return
-    advice = "a table names groups that sent messages back; with --store those of the broker's configuration count, too"
+    advice = (
+        "the table only names groups that sent messages back; give --store to look in the broker's configuration, too"
+    )
     known = known_names(asking.table, store, at=asking.version)
     known.check(given, advice if store is None and given[GROUP] else None)
     if _CONSUMER_OFFSETS in question.reads:
@@ -170,7 +172,7 @@ def _check_names(
 
 
 def _relations(question: Question, asking: Asking, store: PipelineConfig | None, wish: _Wish) -> Relations:
-    """What the question reads beside the table; a statement that is only shown has them empty without a store."""
+    """Return the relations that the question reads; empty ones for a statement that is only shown, without a store."""
     from reput.streaming.ask.relations import empty_relations, relations_of  # noqa: PLC0415  few questions need them
 
     if wish.shows_sql and (store is None or asking.table is None):

@@ -32,7 +32,9 @@ def dump(
     ] = None,
     file_kind: Annotated[
         str | None,
-        typer.Option(help="What --file is, if its path does not say so: the directory it was in, such as index."),
+        typer.Option(
+            help="The kind of --file, if its path does not say it: the directory that the file was in, such as index."
+        ),
     ] = None,
     begin: Annotated[int | None, typer.Option("--from", min=0, help="The first physical offset.")] = None,
     end: Annotated[int | None, typer.Option("--to", min=0, help="The physical offset to stop at (exclusive).")] = None,

@@ -1,4 +1,4 @@
-"""The lines of reput's log on standard error: text, JSON, or as the system's journal wants them; few of a kind."""
+"""The lines of the log on standard error: text, JSON, or those of the system's journal; few of each kind."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from reput.streaming.process.working import clear
 _NAME: Final = "reput"
 _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
 _TEXT_OF_JOURNAL: Final = "%(levelname)s %(message)s"
-# A warning's place in the code may tell so many at once, then one a minute.
+# A place in the code may print 20 warnings at once, then one a minute.
 _BURST, _RENEWED_AFTER_S = 20, 60.0
-# <syslog.h>, by the least level of Python's that has it.
+# <syslog.h>, by the least level of Python that has the priority.
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.NOTSET, 7))
 
 
 class LogFormat(Enum):
-    """What a line of the log looks like."""
+    """The form of a line of the log."""
 
     TEXT = "text"
     JSON = "json"
@@ -41,7 +41,9 @@ class LogFormat(Enum):
 
 LogFormatOption = Annotated[
     LogFormat,
-    typer.Option("--log-format", help="Of the log on standard error: text, or a line of JSON a message."),
+    typer.Option(
+        "--log-format", help="The form of the log on standard error: text, or one line of JSON for each message."
+    ),
 ]
 
 
@@ -54,10 +56,10 @@ def write_error(line: str) -> None:
 
 
 def is_journal() -> bool:
-    """Whether standard error is connected to the system's journal.
+    """Return whether standard error is connected to the system's journal.
 
-    ``JOURNAL_STREAM`` then has its device and inode (systemd.exec(5)); the variable alone proves nothing, since
-    whoever redirects standard error passes it on.
+    ``JOURNAL_STREAM`` then has its device and inode (systemd.exec(5)). The variable alone proves nothing, since a
+    process inherits it even if its standard error is redirected.
     """
     with suppress(OSError):
         status = os.fstat(STANDARD_ERROR)
@@ -69,8 +71,8 @@ class LogLines(logging.Formatter):
     """Makes one line of each message, whatever names are in it.
 
     In the journal a line begins with its priority, ``<N>`` (sd-daemon(3)), and a line of text has no time, since the
-    journal has one. `broker` is in the lines of JSON once it is known, and `query` in those that are about one. In a
-    process of several brokers each line has the name of the one for which its thread works.
+    journal adds it. A line of JSON has `broker` once it is known, and `query` if it is about a query. In a process of
+    several brokers each line names the broker for which its thread works.
     """
 
     def __init__(self, log_format: LogFormat = LogFormat.TEXT) -> None:
@@ -80,11 +82,11 @@ class LogLines(logging.Formatter):
         self.broker: str | None = None
 
     def format(self, record: logging.LogRecord) -> str:
-        """The message in one printable line."""
+        """Return the message as one printable line."""
         return self._begun(self._json(record) if self.is_json else self._text(record), record.levelno)
 
     def failure(self, words: str) -> str:
-        """The line for what ended the command."""
+        """Return the line for the error that ended the command."""
         return self._last(words, logging.ERROR)
 
     @property
@@ -128,7 +130,7 @@ class LogLines(logging.Formatter):
 
 
 def _query_of(record: logging.LogRecord) -> str | None:
-    """The query that a record says it is about, or else the one for which this thread works."""
+    """Return the query that a record names, or the query for which this thread works."""
     return getattr(record, "query", None) or query_of_thread()
 
 
@@ -141,9 +143,9 @@ class _Kind:
 
 
 class FewOfAKind(logging.Filter):
-    """Lets few warnings of a kind through, and tells with the next one how many it held back (``untold``).
+    """Lets few warnings of a kind through; the next one has the number of those it held back (``untold``).
 
-    A kind is a place in the code, the query that a record is about, and its broker. What repeats with each
+    A kind is a place in the code, the query that a record is about, and its broker. A warning that repeats with each
     micro-batch or each attempt for days would fill the disk.
     """
 
@@ -155,7 +157,7 @@ class FewOfAKind(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether `record` is told."""
+        """Return whether `record` is printed."""
         if record.levelno < logging.WARNING:
             return True
         with self._lock:
@@ -172,7 +174,7 @@ class FewOfAKind(logging.Filter):
 
 
 class _StandardError(logging.Handler):
-    """Writes to standard error as it is at the moment: a live table of rich redirects it, and prints above itself."""
+    """Writes to the present standard error: a live table of rich replaces it, and prints above itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line of `record`."""
@@ -183,7 +185,7 @@ class _StandardError(logging.Handler):
 
 
 def log_to_standard_error(lines: LogLines, *, is_bounded: bool) -> None:
-    """Log reput's messages as `lines`; if it `is_bounded`, few warnings of a kind."""
+    """Log reput's messages as `lines`; if the log `is_bounded`, print few warnings of a kind."""
     handler = _StandardError()
     handler.setFormatter(lines)
     if is_bounded:
@@ -192,6 +194,6 @@ def log_to_standard_error(lines: LogLines, *, is_bounded: bool) -> None:
     logger.handlers = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    if lines.is_json:  # what modules of others warn of is no line of theirs, either
+    if lines.is_json:  # warnings of other packages are lines of JSON, too
         logging.captureWarnings(True)
         logging.getLogger("py.warnings").handlers = [handler]

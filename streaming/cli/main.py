@@ -1,8 +1,9 @@
-"""The `reput` command: 0 done or stopped as asked, 1 a person must look, 2 wrong usage, 75 start it again.
+"""The `reput` command, and its exit codes.
 
-70 is a defect of reput. A command that a signal interrupts before its result ends with 128 plus the signal's number, as
-shells report it; `reput tail` has no result but what it keeps, and ends with 0. This module does what must be done
-before the first module is loaded, so it loads none of them itself.
+0: done, or stopped as asked; 1: a person must look; 2: wrong usage; 70: a defect of reput; 75: start it again. If a
+signal interrupts a command before its result, the code is 128 plus the signal's number, as shells report it. `reput
+tail` has no result but its output, and ends with 0. This module prepares the process before other modules are loaded,
+so it loads none of them itself.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SERVICE = "tail"
 def run() -> None:
     """Run the command line and end the process.
 
-    It ends without taking Python's modules down, which is a tenth of a look-up's time.
+    The process ends without unloading Python's modules, which would take a tenth of a look-up's time.
     """
     try:
         main()
@@ -39,7 +40,7 @@ def run() -> None:
 
 
 def _end(code: object) -> None:
-    """End the process, unless a thread must be waited for or output cannot be written: Python sees to these."""
+    """End the process, unless a thread is still at work or output cannot be written; Python handles these cases."""
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if isinstance(code, int) and all(thread.daemon for thread in others):
         atexit._run_exitfuncs()  # noqa: SLF001  what Python would do now
@@ -64,7 +65,7 @@ def main() -> None:
         application = _application(*sys.argv[1:2])
         try:
             application()
-        except OSError as error:  # of the help or the version; commands tell theirs themselves
+        except OSError as error:  # of the help or the version; commands report theirs themselves
             drop_output()
             sys.stderr.write(f"reput: cannot write to standard output: {error.strerror}\n")
             sys.exit(1)

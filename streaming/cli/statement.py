@@ -1,4 +1,4 @@
-"""What `reput sql` and `reput ask` share: their options, how a statement runs, where its rows go."""
+"""The options that `reput sql` and `reput ask` share: how a statement runs, and where its rows go."""
 
 from __future__ import annotations
 

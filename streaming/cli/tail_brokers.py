@@ -1,4 +1,4 @@
-"""`reput tail` of several brokers: what the sections of a configuration file say, run in one process."""
+"""`reput tail` of several brokers in one process: one for each section of a configuration file."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def tail_brokers(
     Raises
     ------
     ReputError
-        Options do not allow a start, or do not fit together.
+        The options do not go together, or do not allow a start.
     typer.Exit
-        A broker ended otherwise than it was asked to; the exit code is that of the gravest.
+        A broker failed. The exit code is that of the gravest failure.
     """
     process, of_spark = load_process_options(file, overrides)
     check_paths_on(of_spark.master, table=table)
@@ -86,7 +86,7 @@ def tail_brokers(
 def _runs(
     file: Configuration, table: TableLocation | None, overrides: Sequence[str], *, available_now: bool
 ) -> list[BrokerRun]:
-    """A run for each section; one whose settings cannot be loaded ends with what they lack, the others go on."""
+    """Return a run for each section; one whose settings cannot be loaded ends with that error, the others run."""
     loaded: list[tuple[BrokerSection, PipelineConfig | ReputError]] = []
     for section in file.sections:
         try:

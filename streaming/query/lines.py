@@ -33,7 +33,7 @@ def parse_time(text: str) -> int:
     Raises
     ------
     OptionError
-        The text is neither.
+        The text is not a number and not a time.
     """
     if text.isascii() and text.removeprefix("-").isdecimal():
         return int(text)
@@ -47,7 +47,7 @@ def parse_time(text: str) -> int:
 
 
 def check_period(begin_flag: str, begin: _Time | None, end_flag: str, end: _Time | None) -> None:
-    """Raise OptionError for a period that ends before it begins; None is without bound."""
+    """Raise OptionError for a period that ends before it begins; None means no limit."""
     if begin is not None and end is not None and end < begin:
         raise OptionError(f"{end_flag} is before {begin_flag}: no time is between them")
 

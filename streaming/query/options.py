@@ -1,4 +1,4 @@
-"""What `reput query` is asked for, and which of its options go together."""
+"""The options of `reput query`, and which of them go together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNIQUE_KEY = re.compile(r"[0-9A-Fa-f]{32,64}")
 _UPPER_OF_GO = 20
 _KINDS = ("key", "uniq_key", "msg_id", "queue_offset", "time")
 _QUEUE = {"topic", "queue_id"}
-# What each kind needs, in a store and in a table, and what it allows beside that.
+# The options that each kind needs, in a store and in a table, and those that it also allows.
 _WANTED = {
     "key": {"topic"},
     "uniq_key": {"topic"},
@@ -36,20 +36,20 @@ _ALLOWED = {
 
 
 def check_key(key: str) -> None:
-    """Raise OptionError for what no message can have among its KEYS."""
+    """Raise OptionError if no message can have this key."""
     if not key or KEY_SEPARATOR in key:
         raise OptionError(f"key {key!r}: KEYS are split at blanks, so a key is a text without any")
 
 
 def check_unique_key(key: str) -> None:
-    """Raise OptionError for what is no unique key."""
+    """Raise OptionError if this is not a unique key."""
     if not key:
         raise OptionError("the unique key is empty")
 
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """What is looked for, as given on the command line; None means not given.
+    """The search as given on the command line; None means not given.
 
     `broker` is for a table only. `until` is exclusive; `end`, its old name, includes its time.
     """

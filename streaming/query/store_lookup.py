@@ -118,7 +118,7 @@ class StoreLookup:
         Raises
         ------
         OptionError
-            The text is no such id.
+            The text is not such an id.
         StoreError
             There is no valid record at its offset, or one with another id.
         """

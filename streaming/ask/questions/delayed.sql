@@ -7,11 +7,11 @@
 -- :until time: only messages stored before then.
 -- :now time = now: the moment that tells what is overdue.
 --
--- A message counts as delivered when the log has it behind that, under its topic: the same unique key, body and number of
--- tries. Of messages without a unique key, two with one body are not told apart. The table is as old as its last
--- commit: what came due since then may have been delivered. A timer message far ahead is stored again each time that the
--- broker's wheel has gone round (5.x); its last row is shown, and `rolls` counts the others. One that was recalled is left
--- out, since it never comes: `life` tells of it.
+-- A message counts as delivered when the log has it again later, under its topic, with the same unique key, body and
+-- number of tries. Two messages without a unique key that have the same body cannot be told apart. The table is as old
+-- as its last commit, so messages that have come due since then may have been delivered. A broker of 5.x stores a timer
+-- message that is far ahead again each time its wheel has gone round. The last row of such a message is shown, and
+-- `rolls` counts the others. A message that was recalled is left out, because it is never delivered; `life` shows it.
 WITH waiting AS (
   SELECT deliver_time, store_time, kind, delay_level, real_topic, origin_topic, consumer_group, reconsume_times, uniq_key,
     keys, body_crc, broker, topic, queue_id, queue_offset, physical_offset,

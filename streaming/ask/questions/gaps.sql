@@ -5,9 +5,10 @@
 -- :since time: only what is before a message that was stored then or later.
 -- :until time: only what is before a message that was stored before then.
 --
--- A gap is a record that was damaged or lost, or rows that were taken out of the table; `left-out` may say which. What is
--- missing before a queue's first row has expired or never was there, and is not told, nor is what is missing behind its
--- last one. `physical_offset` and `store_time` are those of the record behind the gap, or of the second of two.
+-- A gap is a record that was damaged or lost, or rows that were removed from the table; `left-out` may say which. Gaps
+-- before a queue's first row and after its last row are not shown: those records have expired, or have never existed.
+-- `physical_offset` and `store_time` are those of the record after the gap, or of the second of two records with one
+-- offset.
 SELECT broker, topic, queue_id,
   CASE WHEN queue_offset > expected THEN 'gap' ELSE 'repeat' END AS finding,
   CASE WHEN queue_offset > expected THEN expected ELSE queue_offset END AS first_offset,

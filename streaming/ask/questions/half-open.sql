@@ -7,10 +7,11 @@
 --
 -- Reads half_ops.
 --
--- The broker writes a half message again each time it checks it; the newest copy is shown, and `copies` counts them.
--- A transaction whose op message has expired from the log, or is not in the store's queue of op messages yet, looks
--- open. Of several brokers in a table, the store is one. A broker that keeps transactions in RocksDB (5.5.0) writes no half
--- message again, so that `copies` is 1, and drops one that it checked too often without a record: it looks open, too.
+-- The broker writes a half message again each time it checks it. The newest copy is shown, and `copies` counts all. A
+-- transaction looks open if its op message has expired from the log, or is not yet in the store's queue of op messages.
+-- If the table has several brokers, the store is one of them. A broker that keeps transactions in RocksDB (5.5.0) does
+-- not write a half message again, so `copies` is 1. It drops a transaction that it has checked too often without a
+-- record, so that one looks open, too.
 WITH halves AS (
   SELECT broker, topic, queue_id, queue_offset, physical_offset, store_time, real_topic AS origin_topic, producer_group,
     born_host, uniq_key, keys, transaction_id,

@@ -8,8 +8,8 @@
 --
 -- Reads consumer_offsets.
 --
--- `next_offset` is the queue offset behind the last message that the table has, NULL where it has none. The limits of
--- `unconsumed` are those of this question, too.
+-- `next_offset` is one more than the queue offset of the last message in the table, and NULL if the table has none. The
+-- limits of `unconsumed` also apply to this question.
 SELECT consumer_offsets.consumer_group, consumer_offsets.topic, consumer_offsets.queue_id,
   consumer_offsets.consumer_offset, max(stored.queue_offset) + 1 AS next_offset,
   sum(CASE WHEN stored.queue_offset >= consumer_offsets.consumer_offset AND stored.counts THEN 1 ELSE 0 END) AS unconsumed,

@@ -6,9 +6,9 @@
 --
 -- Reads quarantine.
 --
--- A `tail` with --table and onDamage=quarantine or broker keeps these rows in TABLE-quarantine, each from when it was
--- found. With onDamage=stop a damaged record ends the run, and is not here. How many messages an expired range had, nobody
--- knows: `gaps` shows the queue offsets that are missing where messages came before and after it.
+-- A `tail` with --table and onDamage=quarantine or broker keeps these rows in TABLE-quarantine, from the moment when it
+-- found them. With onDamage=stop a damaged record ends the run, and there is no row. The number of messages in an
+-- expired range is unknown: `gaps` shows the queue offsets that are missing between messages before and after it.
 SELECT CASE WHEN cause = 'EXPIRED' THEN 'expired unread' ELSE 'quarantined' END AS finding,
   broker, physical_offset, length AS bytes, cause, file, position, found_at, policy, head
 FROM quarantine

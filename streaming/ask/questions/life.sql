@@ -5,10 +5,11 @@
 -- :since time: only what was stored then or later.
 -- :until time: only what was stored before then.
 --
--- A rollback leaves no copy of the message, so a half message that was rolled back looks like one that is open:
--- `half-open` tells them apart. Whether a consumer took a message is not in the log: `unconsumed` tells. A timer message
--- that was recalled (5.x) never comes, unless it was recalled too late: the mark of that has the message's unique key, and
--- none of its keys, so ask for the `message` to see it. `rolled on` is one that is stored again to wait on.
+-- A rollback leaves no copy of the message, so a half message that was rolled back looks like an open one; `half-open`
+-- tells them apart. The log does not say whether a consumer took a message; `unconsumed` does. A timer message that was
+-- recalled (5.x) is not delivered, unless it was recalled too late. The mark of a recall has the message's unique key
+-- but not its other keys, so ask for the `message` to see it. `rolled on` is a timer message that was stored again and
+-- keeps waiting.
 WITH copies AS (
   SELECT broker, coalesce(uniq_key, msg_id) AS message, kind, topic, queue_id, queue_offset, physical_offset, store_time,
     deliver_time, consumer_group, reconsume_times, transaction_type, msg_id, properties

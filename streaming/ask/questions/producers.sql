@@ -5,9 +5,10 @@
 -- :since time: only messages stored then or later.
 -- :until time: only messages stored before then.
 --
--- `connections` counts the ports from which a host sent. RocketMQ stores the producer's group with messages of transactions
--- alone, the address of a client behind a proxy (5.x) in a property, and the client's language or version nowhere. A proxy
--- knows no group: what came through one has none here. What still waits, or is half, counts once it stands under its topic.
+-- `connections` counts the ports from which a host sent. RocketMQ stores the producer's group only with messages of
+-- transactions. It stores the address of a client behind a proxy (5.x) in a property, and does not store the client's
+-- language or version. A proxy does not know the group, so messages that came through one have none here. A message
+-- that waits, or is half, counts once it is under its topic.
 SELECT host, client, producer_group, topic, count(*) AS messages, sum(msg_size) AS bytes,
   count(DISTINCT born_host) AS connections, min(store_time) AS first_stored, max(store_time) AS last_stored
 FROM (

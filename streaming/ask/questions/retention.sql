@@ -1,18 +1,18 @@
 -- When the log's oldest segment expires: also when the log is as large as it may be, and which topics drive it.
 --
 -- :reserved_hours integer = 72: the broker's fileReservedTime.
--- :log_bytes_max integer: so large may the log become, in bytes; half of the disk, say.
+-- :log_bytes_max integer: the largest allowed size of the log in bytes, for example half of the disk.
 -- :broker text: only messages of this broker.
 -- :now time = now: the end of the day whose rate counts.
 --
 -- Reads log_segments.
 --
--- A row a topic with messages within the 24 hours before `now`, the largest first: `share` is its part of that day's
--- bytes. The forecasts are the same in each row: `oldest_expires` is when the oldest segment has not been changed for
--- fileReservedTime; the broker removes it in the hour deleteWhen after that (4 in the morning, by its clock), or earlier
--- when its disk is fuller than diskMaxUsedSpaceRatio. `log_full` is when the segments reach log_bytes_max at that
--- day's rate, with nothing removed before; NULL without log_bytes_max. Queues, index and whatever else is on the disk count
--- for nothing here.
+-- There is one row for each topic with messages in the 24 hours before `now`, the largest first. `share` is its part of
+-- that day's bytes. The forecasts are the same in each row. `oldest_expires` is when the oldest segment has not changed
+-- for fileReservedTime; the broker removes the segment in the next hour deleteWhen (4 in the morning, by its clock), or
+-- earlier when its disk is fuller than diskMaxUsedSpaceRatio. `log_full` is when the segments reach log_bytes_max at
+-- that day's rate if nothing is removed before; it is NULL without log_bytes_max. Queues, index and other files on the
+-- disk are not counted.
 WITH log AS (
   SELECT min(physical_offset) AS begin_offset, sum(bytes) AS bytes FROM log_segments
 ), day AS (

@@ -5,10 +5,11 @@
 -- :since time: only messages stored then or later.
 -- :until time: only messages stored before then.
 --
--- A size is that of the whole record in bytes, a delay is store_time - born_time in milliseconds. The producer's clock
--- says when a message was born: where it is ahead of the broker's, a delay is negative. Messages that waited, or were
--- part of a transaction, were born long before they were stored, and are left out; so is what has no unique key and
--- shares that with one that waited. A percentile is a value that is there, the least that so many do not exceed.
+-- A size is that of the whole record in bytes. A delay is store_time - born_time in milliseconds. born_time is from the
+-- producer's clock: if it is ahead of the broker's clock, a delay is negative. Messages that waited, or were part of a
+-- transaction, were born long before they were stored, and are left out. A message without a unique key is left out,
+-- too, if one that waited looks the same. A percentile is a value that occurs: the least one that this share of the
+-- values does not exceed.
 SELECT topic, count(*) AS messages,
   CAST(percentile_disc(0.5) WITHIN GROUP (ORDER BY msg_size) AS BIGINT) AS size_50,
   CAST(percentile_disc(0.9) WITHIN GROUP (ORDER BY msg_size) AS BIGINT) AS size_90,

@@ -1,6 +1,6 @@
 -- The topics that take most of the log, by hour: their messages and bytes.
 --
--- :top integer = 10: so many topics an hour.
+-- :top integer = 10: the number of topics for each hour.
 -- :broker text: only messages of this broker.
 -- :since time: only messages stored then or later.
 -- :until time: only messages stored before then.
