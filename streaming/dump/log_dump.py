@@ -70,7 +70,7 @@ class LogPart:
         end = log.settled_end(queue.min_offset)
         queue = log.queue()
         if log.bad_end is not None:
-            note(f"the log ends at {end}: what stands there is no record yet ({log.bad_end.name})")
+            note(f"the log ends at {end}: the bytes there are not a complete record yet ({log.bad_end.name})")
         return cls(queue, queue.min_offset, end, decode, over_holes=not config.source.fail_on_data_loss)
 
     @classmethod
@@ -83,7 +83,7 @@ class LogPart:
         """The records that begin in `[begin, end)`; `note` is told where `begin` is moved to."""
         start, stop = self.start, self.end
         if begin is not None and end is not None and begin > end:
-            raise OptionError(f"--from {begin} is behind --to {end}")
+            raise OptionError(f"--from {begin} is after --to {end}")
         if begin is not None:
             if begin < self.start:
                 note(f"--from {begin}: the log begins at {self.start}")
@@ -201,7 +201,7 @@ class LogDump:
             "file": file.path,
             "position": position,
         }
-        text = f"goes on at {window.end}"
+        text = f"the log continues at {window.end}"
         if cause is Verdict.EMPTY and window.end == file.end:
             text = "nothing was written from here to the file's end"
         elif damaged is not None:

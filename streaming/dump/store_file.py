@@ -84,7 +84,7 @@ def recognise(path: Path, kind: FileKind | None = None) -> DumpedFile:
     except OSError as error:
         raise OptionError(f"--file {path}: {error.strerror}") from error
     if not path.is_file():
-        raise OptionError(f"--file {path}: no regular file; --store reads the log of a whole store", file=path)
+        raise OptionError(f"--file {path}: not a regular file; --store reads the log of a whole store", file=path)
     kind = kind or _by_path(path, status.st_size) or _by_content(path)
     if kind is None:
         raise OptionError(

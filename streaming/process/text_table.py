@@ -19,7 +19,7 @@ class TextTable:
     """
 
     def __init__(self, names: Sequence[str], width: int | None = None) -> None:
-        """`width` is None where the table does not go to a terminal."""
+        """Give no `width` for a table that does not go to a terminal."""
         self._widths = [0] * len(names)
         self._names, self._head = names, [[name] for name in names]
         self._width = width

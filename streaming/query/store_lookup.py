@@ -214,7 +214,7 @@ class StoreLookup:
         return answer
 
     def _queue(self, topic: str, queue_id: int) -> QueueLookup:
-        """A queue of the kind that is there; where both are, of the topic's kind."""
+        """Return the queue, of the kind that exists; if both kinds exist, of the topic's kind."""
         name = topic.encode(errors="surrogateescape")
         is_plain, is_batch = (
             self._root.joinpath(*kind.directory(name, queue_id)).is_dir() for kind in (KIND, BATCH_KIND)
@@ -258,7 +258,7 @@ def _status(queue_offset: int, low: int, high: int) -> str:
 
 
 def _difference(queue: QueueLookup, entry: ConsumeQueueEntry, message: Message) -> str:
-    """What differs between an entry and its record, empty where they agree; the tags code is not compared."""
+    """Return the difference between an entry and its record, empty if they agree; the tags code is not compared."""
     pairs: list[tuple[str, object, object]] = [("size", entry.msg_size, message.msg_size)]
     if not queue.is_lmq:  # an LMQ has messages of other queues
         pairs.append(("queue", (queue.topic, queue.queue_id), (message.topic, message.queue_id)))

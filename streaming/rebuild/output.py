@@ -1,4 +1,4 @@
-"""What a rebuild replaces in an output, and the progress records from which `reput tail` then goes on."""
+"""The files that a rebuild replaces in an output, and the progress records from which `reput tail` continues."""
 
 from __future__ import annotations
 

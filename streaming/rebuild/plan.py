@@ -1,4 +1,4 @@
-"""What a rebuild works on: written to disk when it begins, so that the same command resumes it if it is stopped."""
+"""The work of a rebuild. It is written to disk first, so that the same command resumes a rebuild that was stopped."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class RebuildPlan:
         command = _command(config, request, log.identity(start + 1) if start < queue.end_of_files else {})
         plan = _load(files)
         if plan is not None and plan.command == command and plan.start == start and plan.end <= log_end:
-            _log.info("going on with the rebuild of [%d, %d) that was stopped", plan.start, plan.end)
+            _log.info("continuing the rebuild of [%d, %d) that was stopped", plan.start, plan.end)
             return plan
         if plan is not None:
-            _log.warning("a rebuild was stopped that was for other options or another log: beginning afresh")
+            _log.warning("the rebuild that was stopped had other options or another log: starting again")
         files.remove_tree(*REBUILD_ROOT)
         if end is None:
             end = log_end if request.end is None else request.end

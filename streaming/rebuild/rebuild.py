@@ -102,7 +102,7 @@ class Rebuild:
         return self._request.makes_table
 
     def shared(self) -> tuple[list[Path], list[Path]]:
-        """What tasks read, and the directory that they write into, for ``check_executors``."""
+        """Return the paths that tasks read, and the directory that they write into, for ``check_executors``."""
         scratch = self._files.make_directory(*REBUILD_ROOT, REPUT, SCRATCH)
         return files_to_look_at(self._log.queue()), [scratch]
 
@@ -123,7 +123,7 @@ class Rebuild:
             try:
                 writers = self._open(tasks, spark, cleanup)
             except CommitLogRewoundError as error:
-                _log.warning("%s; beginning the rebuild afresh", error)
+                _log.warning("%s; starting the rebuild again", error)
                 cleanup.close()
                 RebuildPlan.drop(self._files)
                 self._plan = RebuildPlan.take_up(

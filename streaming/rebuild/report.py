@@ -1,4 +1,4 @@
-"""What the user sees of a rebuild: a line a second, and a report at the end."""
+"""The output of a rebuild: one line a second, and a report at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINE_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class RebuildReport:
-    """What a rebuild did.
+    """The result of a rebuild.
 
     Attributes
     ----------

@@ -98,7 +98,7 @@ class _InOrder:
                 self._hand_on(each)
 
     def end(self, results: Sequence[RangeEffects]) -> None:
-        """Hand on what is left of all that was read; what comes later from a task is no news."""
+        """Hand on the rest of what was read; later results of tasks are ignored."""
         with self._lock:
             self._is_ended = True
             for each in results[self._next :]:

@@ -1,6 +1,6 @@
 """Repair of the message table in place: rows that differ from the log are replaced, in one commit.
 
-Rows of records that have expired from the log stay; rows behind the end of a log that was cut are removed. Rows that
+Rows of records that have expired from the log stay; rows after the end of a log that was cut are removed. Rows that
 have expired from the table by ``tableRetention`` may be there or not.
 """
 
@@ -98,7 +98,7 @@ class TableRepair:
         else:
             if is_cut and end is not None:
                 raise OptionError(
-                    f"--to {end}: the log was cut and the table ends behind that, at {committed}",
+                    f"--to {end}: the log was cut and the table ends after that, at {committed}",
                     advice="leave --to out",
                 )
             begin, stop = start or self._least, limit if end is None else min(end, limit)
@@ -140,8 +140,8 @@ class TableRepair:
             return
         if fingerprint_at(self._log, known) == known:
             raise OutputError(
-                f"{self._table.path}: the log ends at {limit}, and the table's last record still stands behind that, "
-                f"at {known.offset}: the log is damaged (onDamage=quarantine passes over that), or it was cut and the "
+                f"{self._table.path}: the log ends at {limit}, and the table's last record is after that, "
+                f"at {known.offset}: the log is damaged (onDamage=quarantine passes over it), or it was cut and the "
                 "broker has not written on",
                 advice=f"'--from {limit}' removes the table's rows from there on",
                 file=self._table.path,

@@ -105,7 +105,7 @@ class OutputRecovery:
     def apply(self) -> None:
         """Write what was planned, durably; if it is stopped anywhere, it can be run again.
 
-        Spark's checkpoint is removed first: the next run would go on from it, behind a record that no longer exists.
+        Spark's checkpoint is removed first: the next run would continue from it, after a record that no longer exists.
         """
         if self.spark_checkpoint_removed:
             self._files.remove_tree(*SPARK_CHECKPOINT_OF_LOGIC)

@@ -57,7 +57,7 @@ _EMPTY_LOG = "nothing tells what has expired; 'reput recover --yes' removes what
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """What `reput recover` found and did; offsets are physical offsets.
+    """The result of `reput recover`; offsets are physical offsets.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class RecoveryReport:
 
 @dataclass(frozen=True)
 class RetentionReport:
-    """What `reput expire` removed or would remove, as paths below the output; the log begins at `min_physic_offset`."""
+    """The files that `reput expire` removes, as paths below the output; the log begins at `min_physic_offset`."""
 
     min_physic_offset: int
     queues: tuple[QueueRetention, ...]
@@ -226,7 +226,7 @@ def expire_output(config: PipelineConfig, output: Path, *, dry_run: bool = False
 
 
 def _expired_queues(config: PipelineConfig, files: DurableFiles, min_physic_offset: int) -> Iterator[QueueRetention]:
-    """What expires of the queues of both kinds."""
+    """Return the files that expire of the queues of both kinds."""
     queue = config.queue
     kinds = [
         (ConsumeQueueSink.name, CONSUME_QUEUE_KIND, rounded_file_size(queue.mapped_file_size_consume_queue)),

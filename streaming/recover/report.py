@@ -18,7 +18,7 @@ def as_json(report: RecoveryReport | RetentionReport) -> str:
 
 
 def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
-    """What was found and done, one line each, then every queue."""
+    """Return one line for each finding and each repair, then a line for every queue."""
     kind = "abnormal (a broker left its abort file)" if report.unclean else "normal"
     lines = [
         f"log [{report.log_start}, {report.log_end})",
@@ -27,11 +27,11 @@ def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
     if dry_run and report.unexplained:
         lines.append(f"would be done with --yes only: {report.unexplained}")
     if report.rewound:
-        lines.append("the log was cut and written anew: the last record dispatched is no longer at its place")
+        lines.append("the log was cut and written again: the last record dispatched is no longer at its place")
     verbs = ("would remove", "would mend") if dry_run else ("removed", "mended")
     for sink in report.sinks:
         before = "no progress record" if sink.end_before is None else f"ended at {sink.end_before}"
-        after = "would go on" if dry_run else "goes on"
+        after = "would continue" if dry_run else "continues"
         line = f"{sink.name}: {before}, {after} at {sink.end_after}"
         dropped = f", {counted(sink.files.entries_dropped, 'entry')} dropped" if sink.files.entries_dropped else ""
         lines.append(line + dropped)
@@ -40,14 +40,14 @@ def recovery_text(report: RecoveryReport, *, dry_run: bool) -> str:
     if report.spark_checkpoint_removed:
         lines.append(f"{verbs[0]} Spark's checkpoint of the logic query, which is ahead of the sinks")
     if not report.is_changed:
-        lines.append("all agrees with the log: nothing to do")
+        lines.append("queues and index agree with the log: nothing to do")
     if report.abort is not None:
         lines.append(report.abort.text(dry_run=dry_run))
     return _text([*lines, *_queue_lines(report.queues)])
 
 
 def retention_text(report: RetentionReport, *, dry_run: bool) -> str:
-    """What was removed, then every queue."""
+    """Return a line for each file that was removed, then a line for every queue."""
     verb = "would remove" if dry_run else "removed"
     lines = [f"the log begins at {report.min_physic_offset}"]
     lines += [f"{verb} {path}" for path in report.removed] or ["nothing has expired"]

@@ -1,4 +1,4 @@
-"""What `reput recover` compares with the log and repairs in an output: its queues and its index."""
+"""The queues and the index of an output, as `reput recover` compares them with the log and repairs them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SinkRepair:
         """Look at a batch behind those that are compared."""
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:
-        """Where the sink goes on once what disagrees is cut off, and the state of its progress record there.
+        """Return where the sink continues after the cut, and the state of its progress record there.
 
         See ``IndexCheck.cut`` for the arguments.
         """
@@ -143,7 +143,7 @@ class QueueRepair(SinkRepair):
         return self._check.has_open_heads
 
     def look_further(self, batch: LogicBatch) -> None:
-        """See in the batch where queues with expired entries go on."""
+        """Find in the batch where queues with expired entries continue."""
         self._check.look_at_heads(batch)
 
     def plan(self, last_record: int, store_timestamp: Callable[[int], int | None]) -> tuple[int, dict[str, Any]]:

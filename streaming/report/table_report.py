@@ -39,7 +39,7 @@ def write_report(
         from reput.streaming.report.page import page_of  # noqa: PLC0415  imports matplotlib, which is an extra
     except ModuleNotFoundError as error:
         raise EnvironmentSetupError(
-            f"reput report draws with matplotlib, and there is no module {error.name}",
+            f"reput report needs matplotlib, and the module {error.name} is missing",
             advice="pip install 'rocketmq-reput[report]'",
         ) from error
     check_output_file(html, table, option="--html")

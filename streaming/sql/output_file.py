@@ -53,7 +53,7 @@ def check_output_file(path: Path, table: TableLocation, *, option: str) -> None:
     if COMMIT_LOG in whole.parent.parts or any(map(is_file_name, _names_in(whole.parent))):
         raise OptionError(f"{option} {path} is among the files of a log or a queue: nothing else is written there")
     if path.exists() and not path.is_file():
-        raise OptionError(f"{option} {path} is no file")
+        raise OptionError(f"{option} {path} is not a file")
 
 
 def _names_in(directory: Path) -> list[str]:

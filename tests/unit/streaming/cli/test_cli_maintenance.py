@@ -46,13 +46,13 @@ def test_recover_tells_what_it_does(output: Output) -> None:
     assert f"log [0, {output.records[-1].physical_offset + output.records[-1].msg_size})" in planned.output
     assert "a broker's recovery would be normal, from" in planned.output
     assert "would remove index/" in planned.output
-    assert "would go on at" in planned.output
+    assert "would continue at" in planned.output
     done = run("recover", output)
     assert done.exit_code == 0
     assert "\nremoved index/" in done.output
     assert "entries dropped" in done.output
     again = run("recover", output)
-    assert "all agrees with the log: nothing to do" in again.output
+    assert "queues and index agree with the log: nothing to do" in again.output
     output.go_on()
     output.check()
     assert "A-0: min 0, max " in run("recover", output).output
@@ -170,7 +170,7 @@ def test_spark_checkpoint_ahead_of_the_log_is_forgotten(output: Output) -> None:
     (directory / "commits" / "0").write_text("v1\n{}")
     end = output.records[-1].physical_offset + output.records[-1].msg_size
     (directory / "offsets" / "0").write_text(f'v1\n{{}}\n{{"version": 1, "physicOffset": {end}}}')
-    assert "all agrees with the log: nothing to do" in run("recover", output).output
+    assert "queues and index agree with the log: nothing to do" in run("recover", output).output
     output.write_log([record.message for record in output.records[:-1]])
     assert "would remove Spark's checkpoint of the logic query" in run("recover", output, "--dry-run").output
     assert directory.is_dir()

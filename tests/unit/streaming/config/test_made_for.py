@@ -79,7 +79,7 @@ def test_an_output_is_found_sound_without_any_option(output: Output) -> None:
     assert record_of(output) == RECORDED
     planned = run(output, "recover", "--dry-run")
     assert planned.exit_code == 0, planned.output
-    assert "all agrees with the log: nothing to do" in planned.output
+    assert "queues and index agree with the log: nothing to do" in planned.output
     assert "would remove" not in planned.output
     verified = run(output, "verify")
     assert verified.exit_code == 0, verified.output
@@ -222,7 +222,7 @@ def test_a_rebuild_that_dies_while_it_replaces(moves: int, output: Output, monke
     assert recorded_in(output.out, output.store)["brokerVersion"] == "5.1.4"
     recovered = run(output, "recover")
     assert recovered.exit_code == 0, recovered.output
-    assert "all agrees with the log: nothing to do" in recovered.output
+    assert "queues and index agree with the log: nothing to do" in recovered.output
     assert run(output, "verify").exit_code == 0
     assert record_of(output) == {**RECORDED, "enableMultiDispatch": False, "brokerVersion": "5.1.4", "maxIndexNum": 12}
 
@@ -268,7 +268,7 @@ def test_settings_of_real_brokers_need_not_be_given_again(
     assert verified.exit_code == 0, verified.output
     if name != "v5-batchcq":  # of which recover compares nothing
         planned = invoke(["recover", *words, "--dry-run"])
-        assert "all agrees with the log: nothing to do" in planned.output
+        assert "queues and index agree with the log: nothing to do" in planned.output
     assert invoke(["expire", *words, "--dry-run"]).exit_code == 0
 
 

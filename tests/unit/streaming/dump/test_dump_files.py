@@ -205,7 +205,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     """Missing, a directory, something else, an unknown kind, a segment of which nothing says where it belongs."""
     with pytest.raises(OptionError, match="No such file"):
         file_dump(tmp_path / "nothing")
-    with pytest.raises(OptionError, match="no regular file; --store"):
+    with pytest.raises(OptionError, match="not a regular file; --store"):
         file_dump(tmp_path)
     (tmp_path / "lock").write_text("x")
     with pytest.raises(OptionError, match="neither its path nor its first bytes") as told:

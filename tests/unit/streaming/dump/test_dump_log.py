@@ -68,7 +68,7 @@ def test_offsets_outside_the_log(store: tuple[Path, list[StoredRecord]], tmp_pat
     before = dump(root, begin=5)
     assert before.notes == ["--from 5: the log begins at 4096"]
     assert before.rows[0]["physical_offset"] == 4096
-    with pytest.raises(OptionError, match="--from 9 is behind --to 8"):
+    with pytest.raises(OptionError, match="--from 9 is after --to 8"):
         dump(root, begin=9, end=8)
 
 

@@ -443,7 +443,7 @@ def test_another_command_begins_afresh(
         write_log(store / "commitlog", [replace(m, store_timestamp=5) for m in messages_of(Random(8), 90)], 2000)
     with caplog.at_level("WARNING", "reput"):
         report = rebuild(config_for(store, *options), tmp_path / "out", **request)
-    assert "beginning afresh" in caplog.text
+    assert "starting again" in caplog.text
     assert report.resumed_at == 0
     rebuild(config_for(store, *options), tmp_path / "expected", **request)
     assert differing_bytes(tmp_path / "expected", tmp_path / "out") == {}
@@ -458,7 +458,7 @@ def test_a_log_that_was_cut_meanwhile(store: Path, tmp_path: Path, caplog: pytes
     write_log(store / "commitlog", [messages[0], *messages_of(Random(9), 120, 1)], 2000)
     with caplog.at_level("WARNING", "reput"):
         rebuild(config, tmp_path / "out")
-    assert "beginning the rebuild afresh" in caplog.text
+    assert "starting the rebuild again" in caplog.text
     dispatch_store(config, tmp_path / "expected")
     check_equal(config, tmp_path / "out", tmp_path / "expected")
 

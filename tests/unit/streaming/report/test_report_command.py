@@ -73,7 +73,7 @@ def test_an_older_version_and_a_period(table: Path, tmp_path: Path) -> None:
         (("--html", "{other}/sub/report.html"), 2, "is in a Delta table"),
         (("--html", "{tmp}/commitlog/report.html"), 2, "is among the files of a log or a queue"),
         (("--html", "{tmp}/log/report.html"), 2, "is among the files of a log or a queue"),
-        (("--html", "{tmp}"), 2, "is no file"),
+        (("--html", "{tmp}"), 2, "is not a file"),
         (("--html", "{tmp}/none/report.html"), 1, "No such file or directory"),
         (("--html", "{tmp}/r.html", "--at", "7"), 2, "has no version 7"),
         (("--html", "{tmp}/r.html", "--since", "soon"), 2, "milliseconds since 1970 wanted"),
