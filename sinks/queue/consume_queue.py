@@ -74,9 +74,13 @@ class QueueExtent:
 
 @dataclass
 class ConsumeQueue(Queue):
-    """One queue, with the broker's rules for its next entry; ``QueueAdmission`` explains the bound."""
+    """One queue, with the broker's rules for its next entry; ``QueueAdmission`` explains the bound.
+
+    `moved` counts entries that were appended before the queue offset of their message (E), since the run began.
+    """
 
     first_queue_offset_max: int | None = None
+    moved: int = 0
 
     def plan_append(self, incoming: QueueEntries, file_size: int) -> Append:
         """Decide by the broker's rules; see ``Queue.plan_append``.
@@ -96,6 +100,7 @@ class ConsumeQueue(Queue):
         rows.take(entries, queue_offsets)
         if rows.anomalies.gap:
             self._note_gap(front.end, queue_offsets)
+        self.moved += rows.anomalies.gap
         entries = entries[rows.accepted]
         self.end = rows.end
         if len(entries):
@@ -127,6 +132,7 @@ class ConsumeQueue(Queue):
             first = OutOfOrder(run.first_physical_offset, run.first_queue_offset, front.end // CQ_STORE_UNIT_SIZE)
             front = replace(front, anomalies=front.anomalies + AnomalyCounts(gap=run.count), first_out_of_order=first)
             self._note_gap(front.end, np.array([run.first_queue_offset]))
+            self.moved += run.count
         self.end = front.end + run.count * CQ_STORE_UNIT_SIZE
         self.max_physic_offset = run.last_end
         return front
@@ -310,6 +316,11 @@ class ConsumeQueueSink(QueueSink):
             self._append_noting(entries.queue_entries(number), met)
         self._commit(batch)
         return met.close()
+
+    def moved(self) -> dict[tuple[bytes, int], int]:
+        """How many entries this run appended before the queue offset of their message, by queue; only above 0."""
+        queues = ((key, queue) for key, queue in self._queues.items() if isinstance(queue, ConsumeQueue))
+        return {key: queue.moved for key, queue in queues if queue.moved}
 
     def queues_with_older_files(self) -> list[tuple[bytes, int]]:
         """As ``QueueSink.queues_with_older_files``, or of which an ext file may expire."""

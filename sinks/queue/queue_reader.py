@@ -16,7 +16,7 @@ from reput.sinks.files.directory import names_in
 from reput.sinks.files.sparse_file import data_extents, filled_extents
 from reput.sinks.files.store_path import is_directory_name
 from reput.sinks.formats.consume_queue import is_pre_blank, is_written
-from reput.source.arrays import leading
+from reput.source.arrays import Int64s, leading
 from reput.source.errors import SinkError
 from reput.source.segments.file_sizes import Row, last_bytes, row_of
 from reput.source.segments.mapped_file_name import file_name, is_file_name
@@ -205,6 +205,16 @@ class QueueReader:
                 return int(last["physical_offset"]) + int(last["msg_size"])
         return 0
 
+    def places(self) -> tuple[Int64s, Int64s]:
+        """The physical offset and the number of each entry."""
+        found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+        for file in self.files:
+            units = self.units(file)
+            rows = np.flatnonzero(is_written(units) & ~is_pre_blank(units))
+            found.append((units["physical_offset"][rows].astype(np.int64), rows + file // self.unit_size))
+        offsets, numbers = zip(*found, strict=True)
+        return np.concatenate(offsets), np.concatenate(numbers)
+
     def min_offset(self, min_physic_offset: int, max_offset: int) -> int:
         """The number of the first entry before `max_offset` whose record the log has; `max_offset` without one.
 
@@ -226,6 +236,13 @@ class QueueReader:
             if len(kept):
                 return first + int(kept[0])
         return max_offset
+
+
+def moved_entries(before: QueueReader, after: QueueReader) -> int:
+    """How many entries of `before` stand at another number in `after`."""
+    (offsets, numbers), (offsets_after, numbers_after) = before.places(), after.places()
+    _, rows, rows_after = np.intersect1d(offsets, offsets_after, return_indices=True)
+    return int(np.count_nonzero(numbers[rows] != numbers_after[rows_after]))
 
 
 def units_of_file(path: Path, unit: np.dtype[Any]) -> Iterator[tuple[int, Units]]:

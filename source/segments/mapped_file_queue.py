@@ -232,8 +232,7 @@ class MappedFileQueue:
                 raise SegmentError(
                     f"hole in the commitlog: {file.path} ends at {file.end}, the next file is {after.path}, "
                     f"{begin - file.end} bytes are missing",
-                    advice="restore the missing files, or set failOnDataLoss=false to go on after them; "
-                    "a rebuild needs them",
+                    advice="restore the missing files, or set failOnDataLoss=false to go on after them",
                     file=file.path,
                     physical_offset=file.end,
                 )

@@ -19,7 +19,7 @@ from reput.streaming.config.stored_sizes import Misfit
 from reput.streaming.doctor.prediction import Part, Prediction, Recovery
 
 _QUARANTINE = f"onDamage={QUARANTINE}"
-# No rebuild goes over a hole: messages behind it would get other queue offsets.
+# No rebuild over a hole is advised: it would move the entries behind it to other queue offsets.
 _RESTORE = "restore the segments that are missing from a copy or from a slave; then ask again"
 _OF_REBUILD = (Part.QUEUES, Part.DISPATCH, Part.NOTIFY, Part.REPLAY)
 _COPY = ".copy"

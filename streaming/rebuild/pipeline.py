@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -13,7 +14,7 @@ from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
-from reput.sinks.quarantine import count_causes
+from reput.sinks.quarantine import count_causes, expired_range
 from reput.sinks.table.message_table import MessageTable
 from reput.source.log.log_reader import LogReader
 from reput.source.log.range_cut import cut_ranges
@@ -29,6 +30,8 @@ from reput.streaming.rebuild.report import RebuildProgress
 from reput.streaming.rebuild.request import RebuildRequest
 from reput.streaming.rebuild.stretch_read import StretchRead
 from reput.streaming.tasks.tasks import Tasks
+
+_log = logging.getLogger("reput")
 
 _READ_AT_ONCE = 2
 # A wave is at least such a part of a stretch: the writers begin early and end soon after the readers. There are fewer
@@ -83,6 +86,18 @@ class RebuildPipeline:
         waves.during(start, lambda on_range: self._read_all(start, end, stops, waves, on_range))
         for writer in self._writers:
             writer.finish()
+
+    def pass_over(self, end: int, start: int) -> None:
+        """Go on at `start`, durably: the log has no segment of `[end, start)`, and nothing of it was read."""
+        _log.warning(
+            "rebuild: the segments of [%d, %d) are missing, %d bytes; going on after them", end, start, start - end
+        )
+        if self._quarantine is not None and self._quarantine.end_offset < start:
+            self._quarantine.write(start, (expired_range(end, start),))
+        for sink in (sink for writer in self._writers for sink in writer.sinks):
+            if sink.end_offset < start:
+                sink.pass_over(start)
+        self._progress.on_missing(end, start)
 
     def _read_all(
         self, start: int, end: int, stops: Collection[int], waves: Waves, on_range: OnRange

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -21,11 +22,13 @@ from reput.sinks.files.store_path import REBUILD_ROOT, REPUT, SCRATCH
 from reput.sinks.files.swap import Move, check_swap, finish_swap, swap
 from reput.sinks.quarantine import Quarantine
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_reader import moved_entries
 from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.table.message_table import MessageTable
-from reput.source.errors import CommitLogRewoundError, SinkError
+from reput.source.errors import CommitLogRewoundError, SinkError, UnexplainedError
 from reput.source.log.log_reader import LogReader
 from reput.source.options import SourceOptions, shown
+from reput.source.printable import counted
 from reput.source.segments.damage import STOP
 from reput.streaming.config.made_for import check_made_for
 from reput.streaming.config.pipeline import PipelineConfig
@@ -77,7 +80,9 @@ class Rebuild:
         if self._request.makes_queues(self._config) or self._request.makes_index(self._config):
             check_fits_files(self._config, self._request.output, replaces=True)
         # This comes first: a store that cannot be read leaves no trace in the output.
-        self._log.queue().check_no_hole(self._request.start or 0)
+        segments = self._log.queue()
+        if self._config.source.fail_on_data_loss:
+            segments.check_no_hole(self._request.start or 0)
         with self._cleanup:
             self._cleanup.enter_context(StoreLock(self._request.output))
             self._cleanup.callback(self._files.close)
@@ -137,8 +142,9 @@ class Rebuild:
             pipeline = RebuildPipeline(
                 tasks, self._config, self._request, self._log, self._root, writers, quarantine, self._progress
             )
-            pipeline.run(start, self._plan.end)
+            self._read_rows(pipeline, start)
             self._refuse_joined_lives(writers)
+            self._note_moved(writers)
         began = time.monotonic()
         doubt = doubt_of_log(self._files, self._log, self._config)
         moves = self._change.prepare(keep_physic=doubt is not None)
@@ -148,6 +154,17 @@ class Rebuild:
             RebuildPlan.drop(self._files)
         self._progress.add_seconds("swap", time.monotonic() - began)
         return self._progress.report(self._change.counts)
+
+    def _read_rows(self, pipeline: RebuildPipeline, start: int) -> None:
+        """Read the log from `start` on; with ``failOnDataLoss=false`` it may have several rows of segments."""
+        rows = self._log.queue().rows(start, self._plan.end) or [(start, self._plan.end)]
+        for begin, end in rows:
+            if begin > start:
+                pipeline.pass_over(start, begin)
+            pipeline.run(begin, end)
+            start = end
+        if start < self._plan.end:
+            pipeline.pass_over(start, self._plan.end)
 
     @property
     def _replaces(self) -> bool:
@@ -235,6 +252,33 @@ class Rebuild:
             f"made again, but a later message has queue offset {queue_offset}, where a broker goes on that has made "
             "the queue again from the whole log; nothing was changed",
             advice="--option queueRestart=replay makes such queues as that broker did",
+        )
+
+    def _note_moved(self, writers: list[EffectsWriter]) -> None:
+        """Note which entries stand before the queue offset of their message; refuse to move those of today's queues.
+
+        Only a hole is asked about, not damage, of which a rebuild with `onDamage` knows.
+        """
+        sinks = [sink for writer in writers for sink in writer.sinks if isinstance(sink, ConsumeQueueSink)]
+        self._progress.on_moved({queue: count for sink in sinks for queue, count in sink.moved().items()})
+        if self._request.yes or not self._progress.missing:
+            return
+        counts = [
+            moved_entries(replace(made, root=self._request.output), made)
+            for sink in sinks
+            for made in (sink.reader(*queue) for queue in sink.moved())
+        ]
+        if not any(counts):
+            return
+        RebuildPlan.drop(self._files)
+        begin, end = self._progress.missing[0]
+        entries = counted(sum(counts), "entry", "entries")
+        raise UnexplainedError(
+            f"the log lacks [{begin}, {end}), so this rebuild would move {entries} of "
+            f"{counted(sum(map(bool, counts)), 'queue')} to smaller queue offsets than their messages have: consumers "
+            "would go on behind messages that they have not read",
+            advice="nothing was changed: restore the segments that are missing, or give --yes",
+            file=self._request.output,
         )
 
     def _own_files(self, cleanup: ExitStack) -> DurableFiles:

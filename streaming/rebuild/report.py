@@ -7,9 +7,12 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from reput.sinks.anomalies import NO_ANOMALIES, AnomalyCounts
+from reput.sinks.quarantine import EXPIRED
+from reput.source.options import shown
 from reput.source.printable import counted
 from reput.streaming.rebuild.output import OutputCounts
 from reput.streaming.status.batch_report import findings
@@ -18,6 +21,8 @@ _log = logging.getLogger("reput")
 _MB = 1_000_000
 # A wave may take a tenth of a second.
 _LINE_EVERY_S = 1.0
+# How many queues are named whose entries have moved.
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,11 @@ class RebuildReport:
     anomalies
         Counts above 0 by cause (docs/anomalies.md).
     quarantined
-        How many ranges this run left out, by cause.
+        How many ranges this run left out, by cause; segments that are missing are EXPIRED.
+    missing
+        Which stretches of the log this run passed over because their segments are missing: begin and end of each.
+    entries_moved
+        How many entries this run put before the queue offset of their message, by queue (`topic-id`).
     seconds
         By phase: `start_up` (before the log is read), `read` and `write` (side by side), `swap`; `all` is wall time.
     messages_per_second, messages_per_second_in_all
@@ -57,6 +66,8 @@ class RebuildReport:
     index_files: int
     anomalies: dict[str, int]
     quarantined: dict[str, int]
+    missing: list[tuple[int, int]]
+    entries_moved: dict[str, int]
     seconds: dict[str, float]
     messages_per_second: float
     messages_per_second_in_all: float
@@ -79,6 +90,15 @@ class RebuildReport:
         for what, counts in (("anomalies", self.anomalies), ("quarantined", self.quarantined)):
             if counts:
                 lines.append(f"{what}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+        for begin, end in self.missing:
+            lines.append(f"passed over: [{begin}, {end}), {counted(end - begin, 'byte')} of segments that are missing")
+        if self.entries_moved:
+            entries = counted(sum(self.entries_moved.values()), "entry stands", "entries stand")
+            first = [f"{shown(queue)} ({count})" for queue, count in self.entries_moved.items()]
+            lines.append(
+                f"{entries} before the queue offset of the message, in {counted(len(first), 'queue')}: "
+                f"{', '.join(first[:_SHOWN])}{', ...' if len(first) > _SHOWN else ''}"
+            )
         return "\n".join(lines)
 
 
@@ -90,6 +110,8 @@ class RebuildProgress:
         self._reading_since = self._began
         self._range = (0, 0, 0)
         self._messages = self._keys = 0
+        self.missing: list[tuple[int, int]] = []
+        self._moved: dict[str, int] = {}
         self._anomalies = NO_ANOMALIES
         self._quarantined: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
@@ -136,6 +158,16 @@ class RebuildProgress:
             findings(*unsaid),
         )
 
+    def on_missing(self, begin: int, end: int) -> None:
+        """Note that `[begin, end)` of the log is passed over, since its segments are missing."""
+        self.missing.append((begin, end))
+        self._quarantined[EXPIRED] += 1
+
+    def on_moved(self, counts: Mapping[tuple[bytes, int], int]) -> None:
+        """Note how many entries stand before the queue offset of their message, by queue."""
+        names = {queue: f"{queue[0].decode('utf-8', 'backslashreplace')}-{queue[1]}" for queue in counts}
+        self._moved = {names[queue]: count for queue, count in counts.items()}
+
     def report(self, counts: OutputCounts) -> RebuildReport:
         """The report of a rebuild whose result is in place."""
         now = time.monotonic()
@@ -146,13 +178,15 @@ class RebuildProgress:
             end,
             resumed_at,
             self._messages,
-            end - resumed_at,
+            end - resumed_at - sum(after - begin for begin, after in self.missing),
             self._keys,
             counts.queues,
             counts.queue_files,
             counts.index_files,
             {name: count for name, count in vars(self._anomalies).items() if count},
             dict(sorted(self._quarantined.items())),
+            self.missing,
+            self._moved,
             {name: round(value, 3) for name, value in seconds.items()},
             round(self._messages / max(now - self._reading_since, 1e-9), 1),
             round(self._messages / max(now - self._began, 1e-9), 1),

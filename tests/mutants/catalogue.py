@@ -68,6 +68,20 @@ MUTANTS = (
         "unit/streaming/verify/test_verify_missing.py::test_entries_that_a_replay_has_moved",
     ),
     _mutant(
+        "a rebuild over a hole moves entries that are right without being told to",
+        "streaming/rebuild/rebuild.py",
+        "        if not any(counts):\n",
+        "        if any(counts):\n",
+        "unit/streaming/rebuild/test_rebuild_hole.py::test_entries_that_are_right_are_moved_only_with_yes",
+    ),
+    _mutant(
+        "a rebuild over a hole asks for --yes where nothing is moved",
+        "sinks/queue/queue_reader.py",
+        "np.count_nonzero(numbers[rows] != numbers_after[rows_after])",
+        "len(rows)",
+        "unit/streaming/rebuild/test_rebuild_hole.py::test_entries_that_are_right_are_moved_only_with_yes",
+    ),
+    _mutant(
         "doctor is content with entries of a segment that is missing",
         "streaming/doctor/prediction.py",
         "        is_lossless &= not self.missing_entries\n",

@@ -1,0 +1,83 @@
+"""`reput rebuild` over a hole in the log: what is missing and moved is told, and entries that are right are kept."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from support.outputs import SEGMENT_BYTES, SETTINGS, Output, config_of
+from support.rebuild_runner import rebuild
+from support.sink_runner import files_below, no_fsync
+from unit.streaming.verify.test_verify import found_in, notes_of, verify
+
+from reput.sinks.quarantine import load_quarantine
+from reput.source.errors import SegmentError, UnexplainedError
+
+GOES_OVER = "failOnDataLoss=false"
+
+
+@pytest.fixture(autouse=True)
+def fast_disk() -> Any:
+    with no_fsync():
+        yield
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Output:
+    """A log of eight segments that has lost its fourth, and whole queues of it in `out`."""
+    output = Output.make(tmp_path, Random(11), 120)
+    (output.log / f"{3 * SEGMENT_BYTES:020d}").unlink()
+    return output
+
+
+def test_a_hole_ends_a_rebuild_as_ever(store: Output) -> None:
+    with pytest.raises(SegmentError, match="hole in the commitlog"):
+        rebuild(config_of(store.store), store.root / "made")
+
+
+def test_a_rebuild_over_a_hole(store: Output) -> None:
+    """It says which range is missing, and whose entries stand before the queue offset of their message."""
+    config = config_of(store.store, SETTINGS, GOES_OVER, "onDamage=quarantine")
+    made = store.root / "made"
+    report = rebuild(config, made)
+    begin, end = 3 * SEGMENT_BYTES, 4 * SEGMENT_BYTES
+    assert report.missing == [(begin, end)]
+    assert report.size_bytes == report.end - report.start - SEGMENT_BYTES
+    assert report.quarantined == {"EXPIRED": 1}
+    (line,) = load_quarantine(made)
+    assert (line.physical_offset, line.length, line.cause) == (begin, end - begin, "EXPIRED")
+    sections = verify(config, made)
+    assert found_in(sections) == {}
+    assert sum(report.entries_moved.values()) == notes_of(sections)["entries_moved"] == report.anomalies["gap"]
+    assert set(report.entries_moved) <= {"A-0", "A-1", "B-0", "B-1", "SCHEDULE_TOPIC_XXXX-0", "SCHEDULE_TOPIC_XXXX-1"}
+    text = report.text()
+    assert f"passed over: [{begin}, {end}), {SEGMENT_BYTES} bytes of segments that are missing" in text
+    assert f"{report.anomalies['gap']} entries stand before the queue offset of the message, in " in text
+    assert all(f"{queue} ({count})" in text for queue, count in [*report.entries_moved.items()][:5])
+
+
+def test_entries_that_are_right_are_moved_only_with_yes(store: Output) -> None:
+    """The queues are whole: entries behind the hole are where their messages say, and a rebuild would move them."""
+    config = config_of(store.store, SETTINGS, GOES_OVER)
+    before = files_below(store.out)
+    with pytest.raises(UnexplainedError) as raised:
+        rebuild(config, store.out)
+    assert files_below(store.out).items() >= before.items()
+    assert not any(path.startswith("reput/rebuild") for path in files_below(store.out))
+    elsewhere = rebuild(config, store.root / "made")
+    moved, queues = sum(elsewhere.entries_moved.values()), len(elsewhere.entries_moved)
+    begin, end = 3 * SEGMENT_BYTES, 4 * SEGMENT_BYTES
+    told = f"the log lacks [{begin}, {end}), so this rebuild would move {moved} entries of {queues} queues "
+    assert str(raised.value).startswith(told)
+    assert "--yes" in str(raised.value)
+    assert rebuild(config, store.out, yes=True).entries_moved == elsewhere.entries_moved
+    # They have been moved now: nothing is left to be asked about.
+    assert rebuild(config, store.out).entries_moved == elsewhere.entries_moved
+
+
+def test_queues_that_are_gone_need_no_yes(store: Output) -> None:
+    shutil.rmtree(store.out)
+    assert rebuild(config_of(store.store, SETTINGS, GOES_OVER), store.out).entries_moved
