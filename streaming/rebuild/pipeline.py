@@ -88,9 +88,9 @@ class RebuildPipeline:
             writer.finish()
 
     def pass_over(self, end: int, start: int) -> None:
-        """Go on at `start`, durably: the log has no segment of `[end, start)`, and nothing of it was read."""
+        """Continue at `start`, durably: the segments of `[end, start)` are missing, and none of it was read."""
         _log.warning(
-            "rebuild: the segments of [%d, %d) are missing, %d bytes; going on after them", end, start, start - end
+            "rebuild: the segments of [%d, %d) are missing, %d bytes; continuing after them", end, start, start - end
         )
         if self._quarantine is not None and self._quarantine.end_offset < start:
             self._quarantine.write(start, (expired_range(end, start),))

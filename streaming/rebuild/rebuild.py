@@ -255,7 +255,7 @@ class Rebuild:
         )
 
     def _note_moved(self, writers: list[EffectsWriter]) -> None:
-        """Note which entries stand before the queue offset of their message; refuse to move those of today's queues.
+        """Note which entries have a smaller number than their message's queue offset; refuse to move today's entries.
 
         Only a hole is asked about, not damage, of which a rebuild with `onDamage` knows.
         """
@@ -276,7 +276,7 @@ class Rebuild:
         raise UnexplainedError(
             f"the log lacks [{begin}, {end}), so this rebuild would move {entries} of "
             f"{counted(sum(map(bool, counts)), 'queue')} to smaller queue offsets than their messages have: consumers "
-            "would go on behind messages that they have not read",
+            "would continue after messages that they have not read",
             advice="nothing was changed: restore the segments that are missing, or give --yes",
             file=self._request.output,
         )

@@ -48,7 +48,7 @@ class RebuildReport:
     missing
         Which stretches of the log this run passed over because their segments are missing: begin and end of each.
     entries_moved
-        How many entries this run put before the queue offset of their message, by queue (`topic-id`).
+        How many entries got a smaller number than their message's queue offset in this run, by queue (`topic-id`).
     seconds
         By phase: `start_up` (before the log is read), `read` and `write` (side by side), `swap`; `all` is wall time.
     messages_per_second, messages_per_second_in_all
@@ -93,10 +93,10 @@ class RebuildReport:
         for begin, end in self.missing:
             lines.append(f"passed over: [{begin}, {end}), {counted(end - begin, 'byte')} of segments that are missing")
         if self.entries_moved:
-            entries = counted(sum(self.entries_moved.values()), "entry stands", "entries stand")
+            entries = counted(sum(self.entries_moved.values()), "entry has", "entries have")
             first = [f"{shown(queue)} ({count})" for queue, count in self.entries_moved.items()]
             lines.append(
-                f"{entries} before the queue offset of the message, in {counted(len(first), 'queue')}: "
+                f"{entries} a smaller number than the message's queue offset, in {counted(len(first), 'queue')}: "
                 f"{', '.join(first[:_SHOWN])}{', ...' if len(first) > _SHOWN else ''}"
             )
         return "\n".join(lines)
@@ -164,7 +164,7 @@ class RebuildProgress:
         self._quarantined[EXPIRED] += 1
 
     def on_moved(self, counts: Mapping[tuple[bytes, int], int]) -> None:
-        """Note how many entries stand before the queue offset of their message, by queue."""
+        """Note how many entries have a smaller number than their message's queue offset, by queue."""
         names = {queue: f"{queue[0].decode('utf-8', 'backslashreplace')}-{queue[1]}" for queue in counts}
         self._moved = {names[queue]: count for queue, count in counts.items()}
 

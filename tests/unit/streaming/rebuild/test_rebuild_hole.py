@@ -55,7 +55,7 @@ def test_a_rebuild_over_a_hole(store: Output) -> None:
     assert set(report.entries_moved) <= {"A-0", "A-1", "B-0", "B-1", "SCHEDULE_TOPIC_XXXX-0", "SCHEDULE_TOPIC_XXXX-1"}
     text = report.text()
     assert f"passed over: [{begin}, {end}), {SEGMENT_BYTES} bytes of segments that are missing" in text
-    assert f"{report.anomalies['gap']} entries stand before the queue offset of the message, in " in text
+    assert f"{report.anomalies['gap']} entries have a smaller number than the message's queue offset, in " in text
     assert all(f"{queue} ({count})" in text for queue, count in [*report.entries_moved.items()][:5])
 
 
