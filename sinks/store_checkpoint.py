@@ -26,7 +26,7 @@ class StoreCheckpoint:
         The end of the last full index file; a broker that starts with an `abort` file deletes newer index files.
     others
         The rest of the file, without zeros at its end: 5.x keeps ``masterFlushedOffset`` and ``confirmPhyOffset``
-        there, 5.5.0 also ``logicsPhysicalOffset``. reput leaves it as it is.
+        there, which reput leaves as they are; 5.5.0 also ``logicsPhysicalOffset``.
     """
 
     physic_msg_timestamp: int = 0
@@ -39,17 +39,29 @@ class StoreCheckpoint:
 
     @property
     def logics_physical_offset(self) -> int:
-        """The field of 5.5.0: how far the queues are on disk, as a physical offset; 0 where no such broker wrote it."""
+        """Where the last record whose queue entry is on disk begins, a physical offset; 0 before 5.5.0."""
         return int.from_bytes(self.others[self._LOGICS_PHYSICAL_OFFSET].ljust(8, b"\0"), "big", signed=True)
 
-    def advanced(self, stored: int, queued: int | None, index: int | None) -> StoreCheckpoint:
+    def with_logics_physical_offset(self, offset: int) -> StoreCheckpoint:
+        """The checkpoint with another `logics_physical_offset`."""
+        at = self._LOGICS_PHYSICAL_OFFSET
+        others = self.others.ljust(at.stop, b"\0")
+        others = others[: at.start] + offset.to_bytes(8, "big", signed=True) + others[at.stop :]
+        return replace(self, others=others.rstrip(b"\0"))
+
+    def advanced(
+        self, stored: int, queued: int | None, index: int | None, queued_offset: int | None = None
+    ) -> StoreCheckpoint:
         """The checkpoint behind dispatched records; None leaves a field as it is.
 
         `stored` is the store timestamp (ms) of the last record, `queued` that of the last one with a queue entry
-        (``ConsumeQueue#putMessagePositionInfoWrapper``), `index` the end of the last full index file.
+        (``ConsumeQueue#putMessagePositionInfoWrapper``), `index` the end of the last full index file. `queued_offset`
+        is where the last record with a queue entry begins, a physical offset, for a release that keeps it: all entries
+        up to that record are durable.
         """
+        known = self if queued_offset is None else self.with_logics_physical_offset(queued_offset)
         return replace(
-            self,
+            known,
             # The log has the record, since it was read from there; the broker's own value may be older.
             physic_msg_timestamp=max(self.physic_msg_timestamp, stored),
             logics_msg_timestamp=self.logics_msg_timestamp if queued is None else queued,

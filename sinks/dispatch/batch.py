@@ -18,7 +18,8 @@ class LogicBatch:
     """The effects of `[start, end)` of the log on queues and index.
 
     `first_store_timestamp` (ms) is the first record's. `store_time_backwards` counts the records that were stored
-    earlier than the one before them. `last_queued_timestamp` (ms) is that of the last record with a queue entry.
+    earlier than the one before them. `last_queued_timestamp` (ms) is that of the last record with a queue entry,
+    and `last_queued_offset` where it begins, a physical offset.
     """
 
     start: int
@@ -30,6 +31,7 @@ class LogicBatch:
     first_store_timestamp: int | None = None
     store_time_backwards: int = 0
     last_queued_timestamp: int | None = None
+    last_queued_offset: int | None = None
 
     @classmethod
     def merge(cls, pieces: Sequence[PieceRow]) -> LogicBatch:
@@ -42,6 +44,7 @@ class LogicBatch:
         """
         check_no_gap([piece["start"] for piece in pieces], [piece["end"] for piece in pieces])
         start, end = pieces[0]["start"], pieces[-1]["end"]
+        queued = [piece["queued_offset"] for piece in pieces if piece["queued_offset"] is not None]
         first_store_timestamp, backwards, last_queued_timestamp = _merge_store_times(pieces)
         return cls(
             start=start,
@@ -53,6 +56,7 @@ class LogicBatch:
             first_store_timestamp=first_store_timestamp,
             store_time_backwards=backwards,
             last_queued_timestamp=last_queued_timestamp,
+            last_queued_offset=max(queued, default=None),
         )
 
     def anomalies(self, before: RecordFingerprint | None) -> AnomalyCounts:

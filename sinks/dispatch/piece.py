@@ -44,7 +44,8 @@ class PieceRow(TypedDict):
     """What the driver gets of a piece: ``RESULT_FIELDS``, and more.
 
     `store_times` (ms) has the first record's, the number of records stored earlier than the one before, and that of the
-    last record with a queue entry (None without one); it is empty without records. `latest_store_time` is at least 0.
+    last record with a queue entry (None without one); it is empty without records. `queued_offset` is where that record
+    begins, a physical offset. `latest_store_time` is at least 0.
     `arrivals` is empty unless it is wanted. `arrays` are the arrays or the scratch file that holds them.
     """
 
@@ -53,6 +54,7 @@ class PieceRow(TypedDict):
     messages: int
     last_record: list[int] | None
     store_times: list[int | None]
+    queued_offset: int | None
     latest_store_time: int
     arrivals: list[QueueArrivals]
     arrays: Path | PieceArrays
@@ -282,6 +284,7 @@ class Piece:
         state, arrays = self._state.tolist(), self.arrays(wanted)
         messages = state[kernels.MESSAGES]
         queued = state[kernels.LAST_QUEUED_TIME] if self._has_queued else None
+        queued_offset = state[kernels.LAST_QUEUED_OFFSET] if self._has_queued else None
         last = (kernels.LAST_OFFSET, kernels.LAST_SIZE, kernels.LAST_TIME, kernels.LAST_CRC)
         return {
             "start": self._start,
@@ -289,6 +292,7 @@ class Piece:
             "messages": messages,
             "last_record": [state[field] for field in last] if messages else None,
             "store_times": [state[kernels.FIRST_TIME], state[kernels.BACKWARDS], queued] if messages else [],
+            "queued_offset": queued_offset,
             "latest_store_time": state[kernels.LATEST_TIME],
             "arrivals": list(self._arrivals()) if self._needs.arrivals else [],
             "arrays": arrays if directory is None else write_arrays(directory, arrays),

@@ -21,10 +21,11 @@ _STORE_TIMESTAMP_AT, _BODY_CRC_AT = fmt.STORE_TIMESTAMP_AT, fmt.BODY_CRC_AT
 
 # What `add_records` counts and keeps, int64[STATE]: messages, entries, keys, queues and bytes of their topics; the
 # first record's store timestamp, and how many records were stored earlier than the one before; the last record's
-# fingerprint; the store timestamp of the last record with an entry; the latest store timestamp, at least 0.
+# fingerprint; the store timestamp and the physical offset of the last record with an entry; the latest store timestamp,
+# at least 0.
 MESSAGES, ENTRIES, KEYS, QUEUES, TOPIC_BYTES, FIRST_TIME, BACKWARDS = range(7)
-LAST_OFFSET, LAST_SIZE, LAST_TIME, LAST_CRC, LAST_QUEUED_TIME, LATEST_TIME = range(7, 13)
-STATE = 13
+LAST_OFFSET, LAST_SIZE, LAST_TIME, LAST_CRC, LAST_QUEUED_TIME, LAST_QUEUED_OFFSET, LATEST_TIME = range(7, 14)
+STATE = 14
 
 # A queue's row, int64[QUEUE]: where its topic is in the bytes of all topics, its id, its number of entries, its hash.
 # With arrivals also: the number of its records, their bytes, and of the last of them (``Arrival``) the physical offset,
@@ -117,7 +118,8 @@ def add_records(
                 queues[queue, COUNT] += 1
                 numbers[entry], queue_offsets[entry] = queue, queue_offset
                 put_entry(entries, entry, data_offset + at, record[0, rk.SIZE], tags_codes[own])
-                state[ENTRIES], state[LAST_QUEUED_TIME] = entry + 1, timestamp
+                state[ENTRIES] = entry + 1
+                state[LAST_QUEUED_TIME], state[LAST_QUEUED_OFFSET] = timestamp, data_offset + at
         if with_index:
             count = state[KEYS]
             state[KEYS] = put_keys(

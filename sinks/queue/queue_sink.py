@@ -119,6 +119,11 @@ class QueueSink(KeepsProgress, ABC):
         """
         return self._record.progress.state.get("logics_msg_timestamp")
 
+    @property
+    def logics_physical_offset(self) -> int | None:
+        """Where the record of `logics_msg_timestamp` begins, a physical offset; None if it is not known."""
+        return self._record.progress.state.get("logics_physical_offset")
+
     def recover(self, start_offset: int) -> SinkProgress:
         """Go on at the progress record's end; entries of later records are dropped. See ``Sink.recover``."""
         record = self._record.load()
@@ -181,6 +186,9 @@ class QueueSink(KeepsProgress, ABC):
         time = batch.last_queued_timestamp
         if (time := self.logics_msg_timestamp if time is None else time) is not None:
             state["logics_msg_timestamp"] = time
+        offset = batch.last_queued_offset
+        if (offset := self.logics_physical_offset if offset is None else offset) is not None:
+            state["logics_physical_offset"] = offset
         self._record.advance(batch.end, batch.last_record, state)
 
     def count_entries_beside(self, left_out: Callable[[bytes, int], bool], end_offset: int) -> int:

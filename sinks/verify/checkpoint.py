@@ -10,15 +10,21 @@ from reput.sinks.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from reput.sinks.verify.findings import Difference, Findings
 
 # Physical offsets that 5.x keeps behind the three times.
-_OFFSETS = ((32, "confirmPhyOffset"), (40, "logicsPhysicalOffset"))
+_CONFIRMED_AT, _QUEUED_AT = 32, 40
 
 
 def check_checkpoint(
-    data: bytes | None, store_timestamp_max: int, log_end: int, row: IndexReader | None, findings: Findings
+    data: bytes | None,
+    store_timestamp_max: int,
+    log_end: int,
+    queued_offset: int,
+    row: IndexReader | None,
+    findings: Findings,
 ) -> None:
-    """Compare the file's bytes with the latest store time in the log (ms), the log's end and the index.
+    """Compare the file's bytes with the latest store time in the log (ms), the log's end, the queues and the index.
 
-    `data` is None for a store without the file, which is only a note: a broker reads zeros.
+    `queued_offset` is where the last record begins that the queues must have, a physical offset. `data` is None for a
+    store without the file, which is only a note: a broker reads zeros.
     """
     if data is None:
         findings.note("no_checkpoint")
@@ -35,9 +41,11 @@ def check_checkpoint(
     )
     for at, name, found, greatest, what in times:
         _check(at, name, found, greatest, what, findings)
-    for at, name in _OFFSETS:
-        (found,) = struct.unpack_from(">q", data.ljust(CHECKPOINT_SIZE, b"\0"), at)
-        _check(at, name, found, log_end, "the log's end", findings)
+    (confirmed,) = struct.unpack_from(">q", data.ljust(CHECKPOINT_SIZE, b"\0"), _CONFIRMED_AT)
+    _check(_CONFIRMED_AT, "confirmPhyOffset", confirmed, log_end, "the log's end", findings)
+    # Where it is 0 a broker asks the time instead.
+    what = "the last record with a queue entry"
+    _check(_QUEUED_AT, "logicsPhysicalOffset", known.logics_physical_offset, queued_offset, what, findings)
 
 
 def _check(at: int, name: str, found: int, greatest: int, what: str, findings: Findings) -> None:

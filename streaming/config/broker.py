@@ -25,6 +25,7 @@ _FLUSHES_INDEX_AT_STOP: Version = (5, 0, 0)
 _LMQ_TOPICS_ONLY: Version = (5, 3, 2)
 _SQL_CONTAINS: Version = (5, 1, 3)
 _INDEX_TAGS: Version = (5, 4, 0)
+_KEEPS_QUEUED_OFFSET: Version = (5, 5, 0)
 _CHANGES = (_FLUSHES_INDEX_AT_STOP, _SQL_CONTAINS, _LMQ_TOPICS_ONLY, _INDEX_TAGS)
 
 _CONSUMER_FILTER = "consumerFilter.json"
@@ -108,6 +109,11 @@ def unseen_queues(settings: Settings, store: Path) -> str:
 def count_of_empty_index(settings: Settings, store: Path) -> int:
     """The count in an index file's header without keys, after a clean stop of the broker."""
     return int(broker_version(settings.broker.version, store) >= _FLUSHES_INDEX_AT_STOP)
+
+
+def keeps_queued_offset(settings: Settings, store: Path) -> bool:
+    """Whether the store's checkpoint says how far the queues are on disk (``logicsPhysicalOffset``)."""
+    return broker_version(settings.broker.version, store) >= _KEEPS_QUEUED_OFFSET
 
 
 def batch_topics(settings: Settings, store: Path) -> frozenset[bytes]:

@@ -12,7 +12,6 @@ from reput.sinks.dispatch.batch import LogicBatch
 from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.files.scratch import Scratch
 from reput.sinks.files.sink_progress import RecordFingerprint
-from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.sinks.table.message_table import MessageTable
 from reput.source.segments.range_reader import DecodeOptions
@@ -96,10 +95,8 @@ class LogicStep:
         anomalies = batch.anomalies(before) + write_side_by_side(self._writers, effects, more_follow=more_follow)
         self._last_end, self._last_record = batch.end, batch.last_record or before
         if batch.last_record is not None and self.sinks:
-            queued = next((sink.logics_msg_timestamp for sink in self.sinks if isinstance(sink, QueueSink)), None)
-            index = self._logic.index.index_msg_timestamp if self._logic.index else None
             known = load_store_checkpoint(self._files)
-            store_checkpoint(self._files, known.advanced(batch.last_record.store_timestamp, queued, index))
+            store_checkpoint(self._files, self._logic.advanced(known, batch.last_record.store_timestamp))
         self._scratch.remove(read.scratch_files)
         self._has_waiting = more_follow
         return StepReport(batch, anomalies, quarantined, self._logic.sync_seconds - synced_before)

@@ -9,8 +9,10 @@ from reput.sinks.files.durable_file import DurableFiles
 from reput.sinks.index.index_sink import IndexSink
 from reput.sinks.queue.batch_consume_queue import BatchConsumeQueueSink
 from reput.sinks.queue.consume_queue import ConsumeQueueSink
+from reput.sinks.queue.queue_sink import QueueSink
 from reput.sinks.sink import Sink
-from reput.streaming.config.broker import count_of_empty_index, logic_needs
+from reput.sinks.store_checkpoint import StoreCheckpoint
+from reput.streaming.config.broker import count_of_empty_index, keeps_queued_offset, logic_needs
 from reput.streaming.config.pipeline import PipelineConfig
 
 
@@ -22,6 +24,8 @@ class LogicSinks:
     ----------
     count_of_empty
         What the store's release has in the header of an empty index file.
+    keeps_queued_offset
+        Whether the checkpoint of the store's release says how far the queues are on disk (``logicsPhysicalOffset``).
     files
         Those of the index, and those of the others.
     """
@@ -30,12 +34,22 @@ class LogicSinks:
     index: IndexSink | None
     needs: LogicNeeds
     count_of_empty: int
+    keeps_queued_offset: bool
     files: tuple[DurableFiles, ...]
 
     @property
     def sync_seconds(self) -> float:
         """How long the sinks, which work side by side, were waiting for the disk at most."""
         return max((files.sync_seconds for files in self.files), default=0.0)
+
+    def advanced(self, checkpoint: StoreCheckpoint, stored: int) -> StoreCheckpoint:
+        """The store's checkpoint after what the sinks made durable; `stored` as in ``StoreCheckpoint.advanced``."""
+        queues = next((sink for sink in self.sinks if isinstance(sink, QueueSink)), None)
+        index = self.index.index_msg_timestamp if self.index else None
+        if queues is None:
+            return checkpoint.advanced(stored, None, index)
+        offset = queues.logics_physical_offset if self.keeps_queued_offset else None
+        return checkpoint.advanced(stored, queues.logics_msg_timestamp, index, offset)
 
     @classmethod
     def open(cls, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
@@ -47,11 +61,12 @@ class LogicSinks:
             The store's ``config/`` cannot be read.
         """
         needs = logic_needs(config, config.store)
-        return cls._made(config, files, needs, count_of_empty_index(config, config.store))
+        release = count_of_empty_index(config, config.store), keeps_queued_offset(config, config.store)
+        return cls._made(config, files, needs, release)
 
     def anew(self, config: PipelineConfig, files: DurableFiles) -> LogicSinks:
         """Make the same sinks once more, with `files` of their own; the store is not asked again: it may be away."""
-        return self._made(config, files, self.needs, self.count_of_empty)
+        return self._made(config, files, self.needs, (self.count_of_empty, self.keeps_queued_offset))
 
     def following(self, config: PipelineConfig, batch_topics: frozenset[bytes]) -> LogicSinks:
         """The same recovered sinks, for other topics with a BatchConsumeQueue; one for these is added where none is.
@@ -69,7 +84,10 @@ class LogicSinks:
         return replace(self, sinks=sinks, needs=needs)
 
     @classmethod
-    def _made(cls, config: PipelineConfig, files: DurableFiles, needs: LogicNeeds, count_of_empty: int) -> LogicSinks:
+    def _made(
+        cls, config: PipelineConfig, files: DurableFiles, needs: LogicNeeds, release: tuple[int, bool]
+    ) -> LogicSinks:
+        count_of_empty, keeps_offset = release
         sinks: list[Sink] = []
         index, index_files = None, files.beside()
         queue = config.queue
@@ -84,7 +102,7 @@ class LogicSinks:
             sizes = config.index.max_hash_slot_num, config.index.max_index_num
             index = IndexSink(index_files, *sizes, count_of_empty=count_of_empty)
             sinks.append(index)
-        return cls(tuple(sinks), index, needs, count_of_empty, (files, index_files))
+        return cls(tuple(sinks), index, needs, count_of_empty, keeps_offset, (files, index_files))
 
 
 def _batch_sink(config: PipelineConfig, files: DurableFiles) -> BatchConsumeQueueSink:

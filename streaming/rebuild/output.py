@@ -33,7 +33,7 @@ from reput.sinks.queue.queue_sink import LIVES, QueueSink
 from reput.sinks.store_checkpoint import load_store_checkpoint, store_checkpoint
 from reput.source.errors import OptionError, OutputError
 from reput.source.log.log_reader import LogReader
-from reput.streaming.config.broker import batch_topics
+from reput.streaming.config.broker import batch_topics, keeps_queued_offset
 from reput.streaming.config.made_for import is_store, made_for, makes_all_of, recorded_in, write_record
 from reput.streaming.config.pipeline import PipelineConfig
 from reput.streaming.output.logic_sinks import LogicSinks
@@ -197,12 +197,13 @@ class OutputChange:
         record = ProgressFile(self._made, name).load()
         if record is None or record.last_record is None:
             return False
-        known = load_store_checkpoint(self._files)
+        known, store = load_store_checkpoint(self._files), self._config.store
         index_record = ProgressFile(self._made, IndexSink.name).load() if index else None
         made = known.advanced(
             record.last_record.store_timestamp,
             record.state.get("logics_msg_timestamp") if queues else None,
             index_record.state["index_msg_timestamp"] if index_record else None,
+            record.state.get("logics_physical_offset") if queues and keeps_queued_offset(self._config, store) else None,
         )
         if keep_physic:
             made = replace(made, physic_msg_timestamp=known.physic_msg_timestamp)

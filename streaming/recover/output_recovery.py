@@ -219,6 +219,8 @@ class OutputRecovery:
                 continue
             if repair is self._queue_repair:
                 logics = progress.last_record.store_timestamp if progress.last_record else 0
+                last = progress.last_record.offset if progress.last_record else 0
+                planned = planned.with_logics_physical_offset(min(known.logics_physical_offset, last))
                 planned = replace(
                     planned,
                     logics_msg_timestamp=min(known.logics_msg_timestamp, logics),

@@ -155,6 +155,9 @@ class StoreVerification:
         self.log_end = self.log.settled_end(self.log_start)
         needs = logic_needs(config, config.store)
         version = broker_version(config.broker.version, config.store)
+        # Behind what is compared there may be entries, too.
+        ends = [record.end_offset for record in progress[:2] if record is not None]
+        self._queued_to = max(ends, default=0) if needs.consume_queue else self.log_end + 1
         self._light_queues_elsewhere = light_queues_in_rocksdb(config, version)
         queue = config.queue
         sizes = queue.mapped_file_size_consume_queue, queue.mapper_file_size_batch_consume_queue
@@ -216,7 +219,7 @@ class StoreVerification:
         }
         checkpoint = StoreSection("checkpoint")
         latest = max((result.store_timestamp_max for result in self.results), default=0)
-        check_checkpoint(self._checkpoint, latest, self.log_end, row, checkpoint.findings)
+        check_checkpoint(self._checkpoint, latest, self.log_end, self._queued_offset(), row, checkpoint.findings)
         return [log, queues, index, checkpoint]
 
     def _note_missing(self, findings: Findings) -> None:
@@ -243,6 +246,13 @@ class StoreVerification:
             ends = [max((self._queues.units(*key).end_of_last() for key in self._on_disk()), default=0)]
         limit = max(self.log_start, min([self.log_end, *ends]))
         return self.log.align_down(self.log_start, limit) if limit < self.log_end else limit
+
+    def _queued_offset(self) -> int:
+        """Where the last record begins whose entry the queues must have; what is not compared may be there."""
+        if self._queued_to > self.limit:
+            return self._queued_to
+        queued = (result.queued_offset for result in self.results if result.queued_offset is not None)
+        return max(queued, default=self.log_start)
 
     def _start(self, records: list[SinkProgress]) -> int:
         """Where these records begin: where the log begins, unless reput began later in an empty output."""

@@ -41,9 +41,10 @@ class VerifySettings:
 
 @dataclass(frozen=True)
 class VerifiedRange:
-    """What was found in one range, from the offset `start` on; `store_timestamp_max` is the latest store time in ms.
+    """What was found in one range, from the offset `start` on.
 
-    `damaged` are the stretches of it without a record, where damage is passed over.
+    `store_timestamp_max` is the latest store time in ms, `queued_offset` where the last record with a queue entry
+    begins; None without one. `damaged` are the stretches of it without a record, where damage is passed over.
     """
 
     start: int
@@ -52,6 +53,7 @@ class VerifiedRange:
     compared_keys: ComparedKeys | None
     sums: StretchSums
     store_timestamp_max: int
+    queued_offset: int | None
     queue_findings: Findings
     damaged: tuple[tuple[int, int], ...] = ()
 
@@ -97,6 +99,7 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
         if not compared_keys.agrees and (plain := plain_keys(settings, span)) is not None:
             compared_keys = compare_untagged(row, keys, plain, span.start, span.end) or compared_keys
     latest = max(piece["latest_store_time"] for piece in read.pieces)
+    queued = (piece["queued_offset"] for piece in read.pieces if piece["queued_offset"] is not None)
     return VerifiedRange(
         span.start,
         sum(piece["messages"] for piece in read.pieces),
@@ -104,6 +107,7 @@ def _verify_range(settings: VerifySettings, span: OffsetRange) -> VerifiedRange:
         compared_keys,
         read.sums,
         latest,
+        max(queued, default=None),
         findings,
         tuple((each.start, each.end) for each in read.damaged),
     )

@@ -122,6 +122,7 @@ class UnreadRange:
             "messages": after - first,
             "last_record": [last, RECORD_BYTES, STORED + last // 10**6, 1],
             "store_times": [STORED + start // 10**6, 0, STORED + last // 10**6],
+            "queued_offset": last,
             "latest_store_time": STORED + last // 10**6,
             "arrivals": [],
             "arrays": _scratch_file(self._scratch / f"{start:020d}.scratch", known, holes),

@@ -38,6 +38,21 @@ BY_TASKS = "unit/sinks/index/test_index.py::test_keys_put_by_tasks_equal_those_p
 OWN_FILES = "unit/sinks/files/test_own_files.py"
 
 MUTANTS = (
+    # --- the store's checkpoint
+    _mutant(
+        "a cut leaves the offset in the checkpoint as it is",
+        "streaming/recover/output_recovery.py",
+        "planned.with_logics_physical_offset(min(known.logics_physical_offset, last))",
+        "planned.with_logics_physical_offset(max(known.logics_physical_offset, last))",
+        "unit/streaming/recover/test_recover.py::test_the_checkpoint_does_not_promise_what_was_cut_off",
+    ),
+    _mutant(
+        "the checkpoint has the end of the last record, not where the last one with an entry begins",
+        "sinks/queue/queue_sink.py",
+        "        offset = batch.last_queued_offset\n",
+        "        offset = batch.end\n",
+        "unit/streaming/effects/test_logic_step.py::test_where_the_last_queued_record_begins",
+    ),
     # --- advice on a store, and look-ups in one
     _mutant(
         "doctor forgets that a replay parses the offsets in further queues, too",

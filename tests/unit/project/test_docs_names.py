@@ -69,6 +69,7 @@ OTHERS_NAMES = {
         "destroyLogics",
         "endPhyOffset",
         "loadConsumeQueue",
+        "logicsPhysicalOffset",
         "putKey",
         "queryMessage",
         "queueId",

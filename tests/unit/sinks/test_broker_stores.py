@@ -140,6 +140,7 @@ def test_checkpoint_equals_the_brokers(name: str, broker_store: GetStore, tmp_pa
     # A broker takes the first field from its own flushes, which may be older than the last record.
     assert ours.physic_msg_timestamp == records[-1][1].store_timestamp
     physic = StoreCheckpoint.decode(brokers).physic_msg_timestamp
+    ours = ours.with_logics_physical_offset(0)  # a field of 5.5.0
     assert replace(ours, physic_msg_timestamp=physic).encode() == brokers
 
 

@@ -202,6 +202,7 @@ def test_the_checkpoint_does_not_promise_what_was_cut_off(tmp_path: Path) -> Non
     last = max(record for record in output.records if record.physical_offset < end)
     assert found.logics_msg_timestamp == last.message.store_timestamp
     assert found.physic_msg_timestamp <= found.logics_msg_timestamp
+    assert 0 < found.logics_physical_offset <= last.physical_offset
     output.go_on()
     assert (output.out / "checkpoint").read_bytes() == wanted
 

@@ -20,6 +20,7 @@ from support.sink_runner import dispatch_store, no_fsync
 from reput.sinks.formats.consume_queue import ENTRY
 from reput.sinks.formats.index_file import ENTRY as INDEX_ENTRY
 from reput.sinks.formats.index_file import HEADER_SIZE, IndexHeader, chain_entries
+from reput.sinks.store_checkpoint import StoreCheckpoint
 from reput.sinks.verify.findings import FIRST_MAX, Difference
 from reput.streaming.config.pipeline import PipelineConfig, load_config
 from reput.streaming.tasks.tasks import SerialTasks
@@ -477,6 +478,16 @@ def test_a_checkpoint_that_is_ahead(at: int, name: str, output: Output, sound: O
     sections = check(output, sound)
     assert found_in(sections) == {"checkpoint_ahead": 1}
     assert name in told(sections)[0].text
+
+
+def test_a_checkpoint_ahead_of_the_queues_alone(output: Output, sound: Output) -> None:
+    """``logicsPhysicalOffset`` is where the last record with an entry begins, and no byte more."""
+    path = output.out / "checkpoint"
+    known = StoreCheckpoint.decode(path.read_bytes())
+    path.write_bytes(known.with_logics_physical_offset(known.logics_physical_offset + 1).encode())
+    sections = check(output, sound)
+    assert found_in(sections) == {"checkpoint_ahead": 1}
+    assert "the last record with a queue entry" in told(sections)[0].text
 
 
 def test_the_last_full_index_file_may_have_expired(output: Output, sound: Output) -> None:
