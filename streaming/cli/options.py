@@ -67,7 +67,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Leave Spark's own mess
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors too.")]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Config:
     """Settings from a file and from the command line; `option` has texts ``name=value``."""
 
@@ -86,14 +86,14 @@ class Config:
         return [f"--{each.name.replace('_', '-')}" for each in fields(self) if getattr(self, each.name)]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class SparkConfig(Config):
     """The settings of a command that runs Spark on a table."""
 
     verbose: Verbose = False
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class LogConfig(Config):
     """The settings with which a log is read."""
 
@@ -125,7 +125,7 @@ class LogConfig(Config):
         return given
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Reporting:
     """The form of a command's report and of its log."""
 
@@ -133,7 +133,7 @@ class Reporting:
     log_format: LogFormatOption = LogFormat.TEXT
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Period:
     """The times between which messages were stored."""
 

@@ -14,7 +14,7 @@ from reput.streaming.cli.options import TableToRead
 from reput.streaming.cli.statement import OLD_NAMES, Asking
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class _AskingTable(Asking):
     """The options of `Asking`; the table must be given."""
 

@@ -23,7 +23,7 @@ SPARK: Final = "spark"
 OLD_NAMES: Final = {"--output": "--result"}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Asking(SparkConfig):
     """How a table is asked: the options of `reput sql` and `reput ask`.
 

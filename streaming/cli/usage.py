@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from reput.source.errors import OptionError
-from reput.source.options import nearest
 from reput.streaming.cli.log_lines import LogFormat, LogLines, write_error
 
 # The class of click's, which Typer has by another name from one release to the next.
@@ -92,6 +91,8 @@ def _told_as_asked(words: Sequence[str]) -> Iterator[None]:
 
 def _name_what_is_meant(error: Any) -> None:
     """Add the options that look like an unknown one to the error. Click also compares the dashes, and sorts them."""
+    from reput.source.options import nearest  # noqa: PLC0415  takes 20 ms, and few commands need it
+
     wrong = getattr(error, "option_name", None)
     if not hasattr(error, "possibilities") or error.ctx is None or wrong is None:
         return

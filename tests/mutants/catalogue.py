@@ -157,6 +157,20 @@ MUTANTS = (
         "    if not question.reads:\n",
         "unit/streaming/ask/test_known_names.py::test_an_unknown_name",
     ),
+    _mutant(
+        "an option's old name is not read any more",
+        "streaming/cli/app.py",
+        "                if new in option.opts:\n",
+        "                if new in option.opts and False:\n",
+        "unit/streaming/cli/test_usage.py::test_old_names_are_read_and_not_shown",
+    ),
+    _mutant(
+        "a pipe gets the aligned numbers of a terminal",
+        "streaming/process/text_table.py",
+        "on_right = [self._width is not None and _are_numbers(column) for",
+        "on_right = [_are_numbers(column) for",
+        "unit/streaming/process/test_text_table.py",
+    ),
     # --- nothing of others is moved or removed
     _mutant(
         "a folder is swapped as a whole, with others' files in it",

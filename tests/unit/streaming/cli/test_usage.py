@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.command_line import APPLICATION, command_of, invoke, option_names
 
+from reput.streaming.cli.app import verdict
 from reput.streaming.cli.usage import SECTIONS
 
 BIN = Path(sys.executable).parent
@@ -196,3 +197,15 @@ def test_fish_completes() -> None:
     """The script is read as any other."""
     script = "_REPUT_COMPLETE=fish_source reput | source; complete -C 'reput tai'"
     assert shell("fish", "--no-config", "-c", script)[0] == "tail"
+
+
+def test_a_verdict_has_a_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not elsewhere, and not where NO_COLOR is set."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert verdict("5.5.0 starts", is_good=True) == "5.5.0 starts"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    good, bad = (verdict("5.5.0 starts", is_good=is_good) for is_good in (True, False))
+    assert len({good, bad, "5.5.0 starts"}) == 3
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert verdict("5.5.0 starts", is_good=True) == "5.5.0 starts"
