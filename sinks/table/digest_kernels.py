@@ -10,6 +10,8 @@ from reput.source.kernels.byte_kernels import WORD, load_bytes
 from reput.source.kernels.compile import inlined, kernel
 
 _FIRST, _SECOND, _THIRD = (np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+#: Stands for null, which adds nothing to a row's sum.
+NULL = 0x3C6EF372FE94F82B
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
@@ -23,10 +25,42 @@ def mixed(value: Any) -> Any:
 
 
 @kernel
-def add_column(values: Any, total: Any) -> None:
-    """Take a column's digests or numbers (int64[n]) into the rows' digests `total` (uint64[n])."""
+def add_column(values: Any, seed: Any, total: Any) -> None:
+    """Add what a column's digests or numbers (int64[n]) tell of it to the rows' sums `total` (uint64[n]).
+
+    Each column has its own `seed` (uint64), so that a value that moves to another column changes the sum.
+    """
     for row in range(total.size):
-        total[row] = mixed(total[row] ^ np.uint64(values[row]))
+        if values[row] != NULL:
+            total[row] += mixed(np.uint64(values[row]) ^ seed)
+
+
+@kernel
+def finish(total: Any) -> None:
+    """Make digests of the rows' sums: a sum of digests tells which values are of one row, a sum of sums would not."""
+    for row in range(total.size):
+        total[row] = mixed(total[row])
+
+
+@kernel
+def sum_runs(offsets: Any, stretch_bytes: int, first: Any, later: Any, is_earlier: Any, out: Any) -> int:
+    """Add up rows that follow each other and are of one stretch; returns how many such runs there are.
+
+    `offsets`, `first`, `later` and `is_earlier` (int64[n]) are ``row_digests``'s; `out` (int64[n, 5]) takes a run's
+    stretch, how many rows it has, and the sums of the other three.
+    """
+    run = -1
+    for row in range(offsets.size):
+        stretch = offsets[row] // stretch_bytes
+        if run < 0 or out[run, 0] != stretch:
+            run += 1
+            out[run, 0] = stretch
+            out[run, 1:] = 0
+        out[run, 1] += 1
+        out[run, 2] += first[row]
+        out[run, 3] += later[row]
+        out[run, 4] += is_earlier[row]
+    return run + 1
 
 
 @kernel

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from reput.sinks.table import digest_kernels as dk
 from reput.sinks.table.forgotten_rows import NONE_FORGOTTEN, ForgottenRows
 from reput.sinks.table.row_retention import NO_TIME, ExpiryLimits
-from reput.source.arrays import Bools, Int64s
+from reput.source.arrays import Bools, Int32s, Int64s
 from reput.source.rows.message_rows import MessageRows
 from reput.source.rows.message_schema import LATER_NAMES, MESSAGE_SCHEMA
 from reput.source.segments.segment_scan import Window
@@ -41,8 +41,7 @@ SUM_SCHEMA = pa.schema(
 SUM_DDL = ", ".join(f"{name} bigint" for name in SUM_SCHEMA.names)
 # Rows of the log that are made at a time: they stay in the processor's cache.
 _ROWS_AT_ONCE = 8 * 1024
-# Stands for null.
-_NULL = 0x3C6EF372FE94F82B
+_SEEDS = {name: np.uint64(number * 0xD6E8FEB86659FD93 % 2**64) for number, name in enumerate(COLUMNS, start=1)}
 
 
 def row_digests(rows: pa.RecordBatch) -> list[Int64s]:
@@ -60,7 +59,16 @@ def row_digests(rows: pa.RecordBatch) -> list[Int64s]:
 def _digests(rows: pa.RecordBatch, names: Iterable[str]) -> Int64s:
     total = np.zeros(rows.num_rows, np.uint64)
     for name in names:
-        dk.add_column(_values(_column(rows, name), MESSAGE_SCHEMA.field(name).type), total)
+        column, kind = _column(rows, name), MESSAGE_SCHEMA.field(name).type
+        if column.null_count == len(column):
+            continue
+        if pa.types.is_dictionary(column.type):  # its texts are few: each adds the same wherever it comes
+            terms = np.zeros(len(column.dictionary) + 1, np.uint64)
+            dk.add_column(_values(column.dictionary, kind), _SEEDS[name], terms[:-1])
+            total += terms[_codes(column)]
+        else:
+            dk.add_column(_values(column, kind), _SEEDS[name], total)
+    dk.finish(total)
     digests: Int64s = total.view(np.int64)
     return digests
 
@@ -72,8 +80,6 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
 
 def _values(column: pa.Array, kind: pa.DataType) -> Int64s:
     """A number for each value, which tells it from others; the column may have another type than `kind`."""
-    if column.null_count == len(column):
-        return np.full(len(column), _NULL, np.int64)
     if pa.types.is_map(kind):
         found = _of_maps(column)
     elif pa.types.is_list(kind):
@@ -81,7 +87,7 @@ def _values(column: pa.Array, kind: pa.DataType) -> Int64s:
     else:
         found = _of_texts(column) if pa.types.is_string(kind) else _numbers(column)
     if column.null_count:
-        found = np.where(column.is_valid().to_numpy(zero_copy_only=False), found, _NULL)
+        found = np.where(column.is_valid().to_numpy(zero_copy_only=False), found, dk.NULL)
     return found
 
 
@@ -94,10 +100,16 @@ def _numbers(column: pa.Array) -> Int64s:
     return numbers
 
 
+def _codes(column: pa.DictionaryArray) -> Int32s:
+    """The index of each value, -1 for null."""
+    indices = column.indices.fill_null(-1) if column.null_count else column.indices
+    codes: Int32s = indices.to_numpy().astype(np.int32, copy=False)
+    return codes
+
+
 def _of_texts(column: pa.Array) -> Int64s:
     if pa.types.is_dictionary(column.type):
-        codes = (column.indices.fill_null(-1) if column.null_count else column.indices).to_numpy()
-        found: Int64s = np.append(_of_texts(column.dictionary), _NULL)[codes]
+        found: Int64s = np.append(_of_texts(column.dictionary), dk.NULL)[_codes(column)]
         return found
     texts = column if pa.types.is_string(column.type) else column.cast(pa.string())
     _, ends, data = texts.buffers()
@@ -200,13 +212,13 @@ class StretchSums:
         """Add rows, given as `row_digests`."""
         if not len(fields[0]):
             return
-        stretches, which = np.unique(fields[0] // STRETCH_BYTES, return_inverse=True)
-        totals = np.zeros((3, len(stretches)), np.int64)
-        with np.errstate(over="ignore"):
-            for total, values in zip(totals, fields[1:], strict=True):
-                np.add.at(total, which, values)
-        columns = (each.tolist() for each in (stretches, np.bincount(which), *totals))
-        for stretch, rows, digest, later, earlier in zip(*columns, strict=True):
+        offsets, *values = fields
+        if bool((offsets[1:] < offsets[:-1]).any()):  # another writer sorted the file
+            order = np.argsort(offsets)
+            offsets, *values = (each[order] for each in fields)
+        runs = np.empty((len(offsets), 5), np.int64)
+        count = dk.sum_runs(offsets, STRETCH_BYTES, *values, runs)
+        for stretch, rows, digest, later, earlier in runs[:count].tolist():
             self.add(stretch, StretchSum(rows, digest % 2**64, later % 2**64, earlier))
 
     def passing(

@@ -899,6 +899,20 @@ MUTANTS = (
         "unit/streaming/verify/test_verify_table.py",
     ),
     _mutant(
+        "values may move from row to row of a stretch",
+        "sinks/table/record_digest.py",
+        "    dk.finish(total)\n",
+        "",
+        "unit/streaming/verify/test_verify_table.py::test_values_of_two_rows_are_swapped",
+    ),
+    _mutant(
+        "all rows of a batch are counted to the stretch of the first",
+        "sinks/table/digest_kernels.py",
+        "        if run < 0 or out[run, 0] != stretch:\n",
+        "        if run < 0:\n",
+        "unit/streaming/verify/test_verify_table.py::test_sums_do_not_depend_on_order",
+    ),
+    _mutant(
         "deletion vectors begin anew with each batch of a file",
         "sinks/table/stored_rows.py",
         "                first += len(keep)\n",

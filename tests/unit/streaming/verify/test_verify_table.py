@@ -22,7 +22,7 @@ from unit.streaming.verify.test_verify_files import run
 from reput.sinks.table import stored_rows
 from reput.sinks.table.delta_files import FileBounds
 from reput.sinks.table.message_file import TABLE_SCHEMA
-from reput.sinks.table.record_digest import COLUMNS, StretchSums, row_digests
+from reput.sinks.table.record_digest import COLUMNS, STRETCH_BYTES, StretchSums, row_digests
 from reput.sinks.table.row_retention import ALL_FOREVER, DAY_MS, RowRetention
 from reput.sinks.table.storage import table_storage
 from reput.sinks.table.stored_rows import RowsFile, RowsReader
@@ -128,6 +128,54 @@ def test_each_column_is_compared(output: Output, table: Path) -> None:
             assert [name for name in COLUMNS if record[name] != row[name]] == [
                 name for name, offset in offsets.items() if offset == row["physical_offset"]
             ]
+
+
+def test_values_of_two_rows_are_swapped(output: Output, table: Path) -> None:
+    """A sum over all values of a stretch would be the same: a digest is of the whole row."""
+    written = deltalake.DeltaTable(str(table))
+    rows = written.to_pyarrow_table().filter(pc.field("broker") == BROKER).sort_by("physical_offset").to_pylist()
+    first, second = rows[0], next(row for row in rows if row["msg_size"] != rows[0]["msg_size"])
+    case = " ".join(
+        f"WHEN physical_offset = {row['physical_offset']} THEN {other['msg_size']}"
+        for row, other in ((first, second), (second, first))
+    )
+    written.update({"msg_size": f"CASE {case} ELSE msg_size END"}, predicate=f"broker = '{BROKER}'")
+    assert kinds(output, table) == {"row_changed": 2}
+
+
+def test_sums_do_not_depend_on_order() -> None:
+    """Another writer may sort a file by anything; offsets of several stretches, and of one that comes again."""
+    generator = np.random.default_rng(7)
+    offsets = np.sort(generator.integers(0, 5 * STRETCH_BYTES, 500))
+    fields = [offsets, *generator.integers(-(2**63), 2**63 - 1, (2, 500)), np.arange(500) % 2]
+    sums = []
+    for order in (np.arange(500), generator.permutation(500), np.arange(500)[::-1]):
+        found = StretchSums()
+        found.take([each[order] for each in fields])
+        sums.append(found)
+    assert sums[0].sums == sums[1].sums == sums[2].sums
+    assert {at: each.rows for at, each in sums[0].sums.items()} == {
+        at: int((offsets // STRETCH_BYTES == at).sum()) for at in range(5)
+    }
+    assert sums[0].sums[0].digest == sum(fields[1][offsets < STRETCH_BYTES].tolist()) % 2**64
+    assert sums[0].earlier_rows == 250
+
+
+def test_rows_of_some_of_a_file(output: Output, table: Path) -> None:
+    """Rows are left out by broker, by deletion and by row group where names of properties are a dictionary."""
+    rows = deltalake.DeltaTable(str(table)).to_pyarrow_table()
+    path = table.parent / "rows.parquet"
+    pq.write_table(rows, path, row_group_size=7)
+    reader = RowsReader(table_storage(table.parent), BROKER, ALL_FOREVER.limits(NOW_S))
+    kept = np.arange(rows.num_rows) % 3 != 0
+    file = RowsFile(path.name, FileBounds(None, None, None, None), kept)
+    wanted = rows.filter(pa.array(kept)).filter(pc.field("broker") == BROKER).to_batches()
+    found = [row for batch in reader.batches(file) for row in plain_rows(batch)]
+    assert found == [row for batch in wanted for row in plain_rows(batch)] != []
+    sums = StretchSums()
+    for batch in wanted:
+        sums.take(row_digests(batch))
+    assert reader.sums(file).sums.sums == sums.sums
 
 
 def test_every_row_was_changed(output: Output, table: Path) -> None:
