@@ -407,6 +407,14 @@ def test_topics_without_a_configuration(v4: Asked, copied: Path) -> None:
     (copied / "consumequeue" / "Gone" / "0").mkdir(parents=True)
     (copied / "consumequeue" / "Gone" / "0" / f"{0:020d}").write_bytes(bytes(500))
     delayed = v4.under("DelayTopic")
+    last = max(message.store_timestamp for message in delayed)
+    early = v4("unconfigured-topics", "--until", str(last), root=copied)
+    assert {row["topic"]: row["messages"] for row in early} == {
+        "DelayTopic": sum(message.store_timestamp < last for message in delayed),
+        "Gone": 0,
+    }
+    late = v4("unconfigured-topics", "--since", str(last), root=copied)
+    assert [row["messages"] for row in late] == [len(delayed) - early[0]["messages"], 0]
     assert v4("unconfigured-topics", root=copied) == [
         {
             "topic": "DelayTopic",
@@ -438,5 +446,17 @@ def test_retention(v4: Asked, copied: Path) -> None:
         bytes_[message.topic] += message.msg_size
     assert [(row["topic"], row["bytes_a_day"]) for row in rows] == bytes_.most_common()
     assert [row["share"] for row in rows] == [round(count / total, 4) for _, count in bytes_.most_common()]
+    # The rate of a period does not depend on `now`.
+    stored = sorted(message.store_timestamp for message in v4.messages)
+    since, until = stored[len(stored) // 2], stored[-1]
+    some = [message for message in v4.messages if since <= message.store_timestamp < until]
+    day, period = 24 * hour * 1000, ("--since", str(since), "--until", str(until))
+    found = v4("retention", *period, "--now", str(now + day), "--log-bytes-max", str(most), root=copied)
+    assert {row["topic"]: row["messages_a_day"] for row in found} == {
+        topic: sum(message.topic == topic for message in some) * day // (until - since)
+        for topic in {message.topic for message in some}
+    }
+    full = (most - size) * (until - since) // sum(message.msg_size for message in some)
+    assert {row["log_full"] for row in found} == {time_of(now + day + full)}
     assert {row["log_full"] for row in v4("retention", "--now", str(now), root=copied)} == {None}
     assert v4("retention", "--now", str(now + 24 * hour * 1000), root=copied) == []

@@ -130,7 +130,7 @@ def test_a_hostile_value_finds_nothing(text: str, root: Path) -> None:
         (["gaps", "--table", "TABLE", "--engine", "x"], 2, "duckdb or spark wanted"),
         (["gaps", "--table", "TABLE", "--format", "xml"], 2, "one of table, csv, json, markdown, parquet wanted"),
         (["gaps", "--table", "TABLE", "--csv-safe"], 2, "--csv-safe goes with --format csv"),
-        (["retention", "--table", "TABLE", "--since", "2h"], 2, "No such option"),
+        (["retention", "--table", "TABLE", "--key", "k"], 2, "No such option"),
         (["retries", "--table", "TABLE", "--since", "soon"], 2, "or how long ago, such as 30m, 2h or 7d"),
         (["lag", "--table", "TABLE"], 2, "lag reads consumer_offsets, which is where a consumer group goes on"),
         (["half-open", "--table", "TABLE", "--store", "NONE"], 1, "NONE"),
